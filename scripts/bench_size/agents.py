@@ -54,6 +54,7 @@ class Agents:
             ranks_each=spec.launch.nproc,
             step_seconds=begin["steps"],
             beat_seconds=beat_seconds(spec.nodes.most, spec.nodes.timeout),
+            node_timeout=spec.nodes.timeout,
             find_head=lambda: None,
         )
         self._waiting = list(range(begin["first"], begin["first"] + begin["count"]))

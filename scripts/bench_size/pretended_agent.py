@@ -38,6 +38,7 @@ class Surroundings:
     ranks_each: int
     step_seconds: float
     beat_seconds: float
+    node_timeout: float
     find_head: Callable[[], None]
     """is called where nobody listens at the endpoint"""
 
@@ -85,8 +86,9 @@ class PretendedAgent:
         self.terms: list[int] = []
         self.code: int | None = None
         self.link = HeadLink(
-            around.loop, time.monotonic, around.endpoint, around.token, self._on_message, self._on_head, self._on_missed
-        )
+            around.loop, time.monotonic, around.endpoint, around.token, self._on_message, self._on_head,
+            self._on_missed, around.node_timeout,
+        )  # fmt: skip
         around.loop.call_at(time.monotonic() + around.beat_seconds * (number % 97) / 97, self, self._beat)
 
     # --- what happens on the node -----------------------------------------------------------------------------

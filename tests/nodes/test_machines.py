@@ -81,6 +81,16 @@ def test_a_link_that_is_down_for_less_than_the_timeout(machines: Machines, tmp_p
     assert len(job.events("attempt_started")) <= 2, job.told()
 
 
+def test_a_node_may_be_silent_as_long_as_was_asked_for(machines: Machines, tmp_path: Path, alone: Any) -> None:
+    """Taken out: the kernel ends the connection after two seconds, whatever the node timeout, and the job restarts."""
+    job = started(machines, tmp_path / "job", 30, "--storage-interval", "20", "--node-timeout", "10s")
+    machines[1].cut()
+    pause(2.5 * NODE_TIMEOUT)
+    machines[1].mend()
+    assert_ended_well(job, alone)
+    assert len(job.events("attempt_started")) == 1, job.told()
+
+
 def test_a_cut_machine_ends_its_ranks_before_others_begin(machines: Machines, tmp_path: Path, alone: Any) -> None:
     """The fence: without it the standby's ranks begin while those of the cut machine are at work."""
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")

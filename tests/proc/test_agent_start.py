@@ -15,7 +15,6 @@ from tests.support.waiting import wait_for
 from ftlaunch_contract.protocol import memory_root
 
 AGENT = """\
-import sys
 from ftlaunch.agent import main as agent
 from ftlaunch.cli.launch import main
 
@@ -23,7 +22,7 @@ def refuse(*_):
     raise OSError(24, "Too many open files")
 
 agent.SaverLink = refuse
-sys.exit(main())
+main()
 """
 
 

@@ -77,6 +77,13 @@ def test_the_kernel_watches_both_ends(place: Place) -> None:
         assert connection.getsockopt(tcp, socket.TCP_NODELAY) == 1
 
 
+def test_it_waits_for_a_machine_that_stands_still_as_long_as_it_is_told(place: Place) -> None:
+    for end in place.pair(silence_seconds=9.0):
+        connection = end.connection._stream._socket
+        assert connection is not None
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 9000
+
+
 def test_many_agents_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is dropped for another while it has had no chance to answer: without FAIR_CHANCE most of them were."""
     monkeypatch.setattr(listener_module, "FAIR_CHANCE", 60.0)

@@ -64,9 +64,11 @@ class Place:
         self._condition: Callable[[], object] = lambda: True
         self._deadline = 0.0
 
-    def listen(self, address: str = HERE, port: int = 0, token: bytes = TOKEN, version: str = PROTOCOL) -> Listener:
+    def listen(
+        self, address: str = HERE, port: int = 0, token: bytes = TOKEN, version: str = PROTOCOL, **options: float
+    ) -> Listener:
         self.listener = Listener(
-            self.loop, time.monotonic, address, port, token, self._accept, self.said.append, version=version
+            self.loop, time.monotonic, address, port, token, self._accept, self.said.append, version=version, **options
         )
         return self.listener
 
@@ -74,18 +76,24 @@ class Place:
         self.accepted.append(End(connection))
 
     def connect(
-        self, port: int, address: str = HERE, token: bytes = TOKEN, version: str = PROTOCOL, within: float = DEADLINE
+        self,
+        port: int,
+        address: str = HERE,
+        token: bytes = TOKEN,
+        version: str = PROTOCOL,
+        within: float = DEADLINE,
+        **options: float,
     ) -> End:
         deadline = time.monotonic() + within
-        connection = connect(self.loop, time.monotonic, address, port, token, deadline, version=version)
+        connection = connect(self.loop, time.monotonic, address, port, token, deadline, version=version, **options)
         end = End(connection)
         self.connected.append(end)
         return end
 
-    def pair(self) -> tuple[End, End]:
+    def pair(self, **options: float) -> tuple[End, End]:
         """The connecting and the accepted end of a channel that is ready."""
-        listener = self.listener or self.listen()
-        near = self.connect(listener.port)
+        listener = self.listener or self.listen(**options)
+        near = self.connect(listener.port, **options)
         count = len(self.accepted)
         self.until(lambda: near.was_ready and len(self.accepted) > count, f"a channel; {near.ends} {self.said}")
         return near, self.accepted[-1]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ftlaunch.agent.head.meeting_address import is_own
 from ftlaunch.channel.connection import BROKEN_OFF, Connection, connect
+from ftlaunch.channel.stream import SILENCE_SECONDS
 from ftlaunch.cluster import messages
 from ftlaunch.system.loop import Clock, Loop
 from ftlaunch.system.name_lookup import NameLookup, is_numeric
@@ -25,15 +26,18 @@ class HeadLink:
     def __init__(
         self, loop: Loop, clock: Clock, endpoint: tuple[str, int] | str, token: bytes,
         heard: Callable[[dict[str, Any]], None], met: Callable[[], None], missed: Callable[[], None],
+        node_timeout: float,
     ) -> None:  # fmt: skip
         """heard: takes messages of `messages.DOWN`. met: a connection is ready. missed: nobody listens there now.
 
+        node_timeout: seconds for which the head's machine may stand still.
         endpoint: of the head; text where it is not known yet, but is to be found there.
         """
         self._loop, self._clock, self._token = loop, clock, token
         self._source = endpoint if isinstance(endpoint, str) else ""
         self._endpoint = ("", 0) if isinstance(endpoint, str) else endpoint
         self._heard, self._met, self._missed = heard, met, missed
+        self._silence_seconds = max(node_timeout, SILENCE_SECONDS)
         self._connection: Connection | None = None
         self._pause = _AGAIN
         self._lookup: NameLookup | None = None
@@ -130,7 +134,9 @@ class HeadLink:
             self._failed(f"cannot connect to {self.endpoint}: {error.strerror}")
             return
         told = address, port, self._token, self._clock() + _PATIENCE
-        connection = connect(self._loop, self._clock, *told, version=messages.VERSION)
+        connection = connect(
+            self._loop, self._clock, *told, version=messages.VERSION, silence_seconds=self._silence_seconds
+        )
         self._connection = connection
         connection.on_ready = self._ready
         connection.on_message = self._on_message

@@ -265,7 +265,9 @@ class _Node:
         return Agent(
             spec,
             time.monotonic,
-            lambda heard, met: HeadLink(self.loop, time.monotonic, endpoint, token, heard, met, search.start_head),
+            lambda heard, met: HeadLink(
+                self.loop, time.monotonic, endpoint, token, heard, met, search.start_head, spec.nodes.timeout
+            ),
             self._ranks,
             self._node_helpers,
             search,

@@ -19,7 +19,7 @@ from ftlaunch.channel.framing import (
 )
 from ftlaunch.channel.framing import framed as frame_of
 from ftlaunch.channel.handshake import NONCE, Handshake, Role, same_version
-from ftlaunch.channel.stream import MOST_QUEUED, Stream, named, resolved
+from ftlaunch.channel.stream import MOST_QUEUED, SILENCE_SECONDS, Stream, named, resolved
 from ftlaunch.system.loop import Clock, Loop
 from ftlaunch_contract.files import untrusted_json
 
@@ -196,12 +196,13 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def connect(
-    loop: Loop, clock: Clock, address: str, port: int, token: bytes, deadline: float, *, version: str
-) -> Connection:
+    loop: Loop, clock: Clock, address: str, port: int, token: bytes, deadline: float, *, version: str,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> Connection:  # fmt: skip
     """A connection that begins; it ends unless it is ready by `deadline`, in monotonic seconds.
 
     Returns at once; what becomes of it is told by `on_ready` or `on_end`, in a later call from the loop. Raises
-    ValueError for an address that is a name.
+    ValueError for an address that is a name. silence_seconds: see `watch_peer`.
     """
     peer = named(address, port)
     problem, connection = "", None
@@ -211,7 +212,7 @@ def connect(
         connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         problem = error.strerror or str(error)
-    stream = Stream(loop, clock, connection, peer)
+    stream = Stream(loop, clock, connection, peer, silence_seconds)
     handshake = Handshake(Role.CLIENT, token, secrets.token_bytes(NONCE))
     made = Connection(loop, clock, stream, handshake, version)
     made.end_by(deadline)

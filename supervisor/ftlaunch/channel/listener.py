@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.handshake import NONCE, PROTOCOL, Handshake, Role
 from ftlaunch.channel.refusals import Refusals
-from ftlaunch.channel.stream import Stream, named, resolved
+from ftlaunch.channel.stream import SILENCE_SECONDS, Stream, named, resolved
 from ftlaunch.system.loop import Clock, Loop
 
 MOST_STRANGERS = 64
@@ -41,8 +41,13 @@ class Listener:
         say: Callable[[str], None],
         *,
         version: str = PROTOCOL,
+        silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        """address: a numeric one; port 0: any. Raises OSError, and ValueError for a name."""
+        """address: a numeric one; port 0: any. Raises OSError, and ValueError for a name.
+
+        silence_seconds: see `watch_peer`.
+        """
+        self._silence_seconds = silence_seconds
         self._loop, self._clock, self._token, self._version = loop, clock, token, version
         self._accepted = accepted
         self._strangers: dict[Connection, float] = {}  # when each was accepted, the oldest first
@@ -120,7 +125,7 @@ class Listener:
 
     def _greet(self, accepted: socket.socket, peer: str) -> None:
         accepted.setblocking(False)
-        stream = Stream(self._loop, self._clock, accepted, peer)
+        stream = Stream(self._loop, self._clock, accepted, peer, self._silence_seconds)
         handshake = Handshake(Role.LISTENER, self._token, secrets.token_bytes(NONCE))
         connection = Connection(self._loop, self._clock, stream, handshake, self._version)
         connection.on_proven = lambda: self._proven(connection)

@@ -11,6 +11,8 @@ from ipaddress import IPv6Address, ip_address
 
 from ftlaunch.system.loop import Clock, Loop
 
+SILENCE_SECONDS = 2.0
+"""without an answer of the other machine's kernel, after which a connection ends that nobody asks more patience for"""
 MOST_QUEUED = 16 << 20
 """bytes that may wait to be sent"""
 _CHUNK = 64 << 10  # bytes that are received in one turn; room for them is made at each call
@@ -41,16 +43,16 @@ def named(address: str, port: int) -> str:
     return f"{parsed}:{port}"
 
 
-def watch_peer(connection: socket.socket) -> None:
+def watch_peer(connection: socket.socket, silence_seconds: float = SILENCE_SECONDS) -> None:
     """Have the kernel say when the other side's machine is gone. Raises OSError.
 
-    Keepalive sees it while nothing is sent, the user timeout while something sent is not acknowledged.
+    Keepalive asks for a sign of it while nothing is sent; the user timeout is how long there may be none.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 2000)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * silence_seconds))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -65,9 +67,17 @@ def _ignore(_: object = None) -> None:
 class Stream:
     """A socket; `on_open`, `on_data` and `on_end` are set by the owner. After its end nothing is called."""
 
-    def __init__(self, loop: Loop, clock: Clock, connection: socket.socket | None, peer: str) -> None:
-        """connection: non-blocking; None is one that could not be made."""
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        connection: socket.socket | None,
+        peer: str,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        """connection: non-blocking; None is one that could not be made. silence_seconds: see `watch_peer`."""
         self._loop, self._clock, self._socket = loop, clock, connection
+        self._silence_seconds = silence_seconds
         self.peer = peer
         self.open = False
         self.on_open: Callable[[], None] = _ignore
@@ -128,7 +138,7 @@ class Stream:
     def _opened(self) -> None:
         assert self._socket is not None
         try:
-            watch_peer(self._socket)
+            watch_peer(self._socket, self._silence_seconds)
         except OSError as error:  # it has ended already
             self.fail_later(_words(error))
             return

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import yaml
@@ -19,6 +20,7 @@ from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import with_lines
+from ftlaunch.system.process_end import leave
 from ftlaunch.system.systemd.journald import Priority, leads_to_journal, with_priority
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
@@ -31,11 +33,11 @@ Start = Callable[[JobSpec, Request, Mapping[str, str], Begun], int]
 """Runs a job that was asked for, with these variables; returns the exit code. Raises SpecError."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the job that `argv` (default: sys.argv) asks for, and exit with its code."""
+def main() -> NoReturn:
+    """Run the job that the command line asks for, and exit with its code."""
     if (asked := os.environ.get(COMPLETE)) is not None:
         sys.exit(shell_complete(command, {}, "ftlaunch", COMPLETE, asked))
-    sys.exit(run_command(sys.argv[1:] if argv is None else argv, os.environ, _start))
+    leave(run_command(sys.argv[1:], os.environ, start_job))
 
 
 def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, own: Sequence[click.Option] = ()) -> int:
@@ -114,7 +116,8 @@ def _check_targets(spec: JobSpec) -> None:
         apprise_check.check(spec.notify)
 
 
-def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:
+def start_job(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:
+    """Run a job on this machine, with others where it has several nodes; see `Start`."""
     if spec.nodes.hosts:  # each of them checks itself
         from ftlaunch.agent.hosts import launcher  # noqa: PLC0415 - as below
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 SHORTEST_SECONDS = 0.1
 """between two beats in a job of few nodes"""
 _MOST_A_SECOND = 400  # beats of all nodes together
-_LONGEST_SECONDS = 4.0
+_LONGEST_SECONDS = 5.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
 _MANY_NODES = 128
 _GATHER_SECONDS = 0.01  # in which four beats come at the least, where there are so many nodes

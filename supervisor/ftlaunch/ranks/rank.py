@@ -10,12 +10,15 @@ from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks.leavings import Leavings
 from ftlaunch.ranks.view import RankView
 from ftlaunch.system.process_activity import Usage
+from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import FLAGS
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
-# exact ints, as a thousand ranks are looked at ten times a second: an operation on Flag makes an object
-_FLAGS, _ATTACHED, _OBSERVED = int(FLAGS), int(Flag.ATTACHED), int(Flag.OBSERVED)
+# exact ints, and words of the page itself, as thousands of ranks are looked at again and again: an operation on Flag
+# makes an object, and an attribute of the page is a call
+_ATTACHED, _OBSERVED = int(Flag.ATTACHED), int(Flag.OBSERVED)
+_ATTEMPT, _FLAGS, _STEP = int(words.ATTEMPT), int(words.FLAGS), int(words.STEP)
+_SEEN_STEPS, _BEAT = int(words.SEEN_STEPS), int(words.BEAT)
 _PHASES = {phase: phase.name.lower() for phase in Phase}
 
 
@@ -79,7 +82,7 @@ class Rank:
     @property
     def page(self) -> Page | None:
         """Its page, where the page speaks of this attempt."""
-        return self._page if self._page.attempt == self._attempt else None
+        return self._page if self._page.q[_ATTEMPT] == self._attempt else None
 
     @property
     def attached(self) -> bool:
@@ -110,9 +113,9 @@ class Rank:
                 self.number, self.started, False, False, "startup", -1, 0.0, False, not self.alive, self.ended,
                 active=self.active, logged=self.logged,
             )  # fmt: skip
-        flags, resumed, step = page.q[_FLAGS], page.resumed, page.step
+        q, resumed = page.q, page.resumed
+        flags, step, seen, beat = q[_FLAGS], q[_STEP], q[_SEEN_STEPS], q[_BEAT] / 1e9
         attached = bool(flags & _ATTACHED)
-        seen, beat = page.seen_steps, page.beat_ns / 1e9
         return RankView(
             rank=self.number,
             started=self.started,

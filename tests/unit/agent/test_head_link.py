@@ -49,7 +49,7 @@ def refuse(*_: object, **__: object) -> Any:
 
 
 def link_of(loop: Loop, host: str) -> HeadLink:
-    return HeadLink(loop, lambda: 0.0, (host, 9), b"token", lambda _: None, lambda: None, lambda: None)
+    return HeadLink(loop, lambda: 0.0, (host, 9), b"token", lambda _: None, lambda: None, lambda: None, 2.0)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no.such.host"])

@@ -1,5 +1,6 @@
 """The command `ftlaunch`: what it prints, what it returns, and that it makes nothing when it refuses."""
 
+import os
 import sys
 import types
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from ftlaunch import __version__
-from ftlaunch.cli.launch import main
+from ftlaunch.cli.launch import run_command, start_job
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +23,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ftlaunch(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
-    with pytest.raises(SystemExit) as done:
-        main(argv)
+    code = run_command(argv, os.environ, start_job)
     out, err = capsys.readouterr()
-    return int(done.value.code or 0), out, err
+    return code, out, err
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_the_beats_of_many_nodes_together_are_limited(nodes: int) -> None:
 @pytest.mark.parametrize("timeout", [0.25, 2.0, 60.0])
 def test_a_node_that_lives_is_heard_twice_within_the_timeout(nodes: int, timeout: float) -> None:
     assert 2 * beat_seconds(nodes, timeout) <= timeout
-    assert beat_seconds(nodes, timeout) <= 4.0, "news of ranks are never older"
+    assert beat_seconds(nodes, timeout) <= 5.0, "news of ranks are never older"
 
 
 def test_last_words_come_sooner() -> None:

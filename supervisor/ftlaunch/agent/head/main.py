@@ -26,6 +26,7 @@ from ftlaunch.channel import arbiter
 from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
+from ftlaunch.channel.stream import SILENCE_SECONDS
 from ftlaunch.cluster import messages as cluster_messages
 from ftlaunch.cluster.beat_pace import beat_seconds, delay_seconds, gather_seconds
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
@@ -44,6 +45,7 @@ from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import descriptor_limit, processes
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.process_end import leave
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
@@ -66,9 +68,7 @@ def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
         sys.stderr.write(f"{messages.PREFIX}a bug of ftlaunch's own, in the head of the job; please report it:\n")
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        leave(code)
 
 
 class _Told:
@@ -92,8 +92,10 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     door, claims = _Door(), arbiter.of(spec)
 
     def listen(address: str, port: int) -> Listener:
-        met = door.accept, door.tell
-        return Listener(loop, time.monotonic, address, port, token, *met, version=cluster_messages.VERSION)
+        met, silence = (door.accept, door.tell), max(spec.nodes.timeout, SILENCE_SECONDS)
+        return Listener(
+            loop, time.monotonic, address, port, token, *met, version=cluster_messages.VERSION, silence_seconds=silence
+        )
 
     try:
         elected = election.stand(spec.nodes, claims, listen, order)
