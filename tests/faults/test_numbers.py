@@ -96,8 +96,10 @@ def test_rollback_goes_on_without_the_samples(job: FtJob) -> None:
     assert run(job, "nan 0", "--on-nan", "rollback", args=POISONED) == 0, job.stderr
     (incident,) = job.events("incident")
     assert (incident["kind"], incident["rank"], incident["restarts_left"]) == ("numerical", 0, 2)
-    assert "without samples 88 to 95; restarting now, 2 of 3 restarts left" in incident["sentence"]
+    assert "without the samples of the bad steps; restarting now, 2 of 3 restarts left" in incident["sentence"]
     (back,) = job.events("rolled_back")
+    assert back["skipped"] == [88, 96]
+    assert f"going back to step {back['step']}, without samples 88 to 95" in job.stderr
     assert 5 <= back["step"] < 12, "under load a step is saved a step or two later than every fifth"
     assert job.events("resumed")[-1]["step"] == back["step"]
     assert job.events("resumed")[-1]["source"] == "storage"

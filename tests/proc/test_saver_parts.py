@@ -17,7 +17,7 @@ from tests.support.nodes import WORLD, Node, NodeRank, process_group
 from tests.support.snapshots import Box, equal, net
 
 from ftlaunch.channel.claims import Claims, Sign
-from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import layout, skipped_samples, verify
 from ftlaunch_contract.checkpoint.tensor_file import whole_chunk
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.protocol import Why
@@ -184,3 +184,24 @@ def test_two_nodes_with_different_tensors_under_one_key_make_no_checkpoint(
     assert failed["error"] == told
     assert incomplete(target).exists()
     assert not layout.list_iterations(Path(target["checkpoint_dir"]))
+
+
+def test_storage_goes_back_once_however_often_it_is_asked(savers: list[Saver], tmp_path: Path) -> None:
+    """A saver may die before its answer: taken out, where spans are only added, more samples are left out each time."""
+    for step in (3, 5, 8):
+        layout.iteration_dir(tmp_path, step).mkdir()
+    told = {"checkpoint_dir": str(tmp_path), "step": 5, "skip": [16, 24]}
+    first, again = savers[0].ask(told, "go_back"), savers[1].ask(told, "go_back")
+    aside = Path(first["aside"])
+    assert [path.name for path in aside.iterdir()] == [layout.iteration_dir(tmp_path, 8).name]
+    assert first == {"did": "go_back", "step": 5, "aside": str(aside), "skipped": [16, 24], "not_skipped": ""}
+    assert again == {**first, "aside": ""}
+    assert [step for step, _ in layout.list_iterations(tmp_path)] == [5, 3]
+    assert skipped_samples.read(tmp_path) == [(16, 24)]
+
+
+def test_samples_that_cannot_be_noted_do_not_keep_storage_from_going_back(savers: list[Saver], tmp_path: Path) -> None:
+    layout.iteration_dir(tmp_path, 8).mkdir()
+    (tmp_path / skipped_samples.NAME).write_text("no list")
+    answer = savers[0].ask({"checkpoint_dir": str(tmp_path), "step": -1, "skip": [16, 24]}, "go_back")
+    assert answer["skipped"] is None and answer["not_skipped"] and answer["aside"]

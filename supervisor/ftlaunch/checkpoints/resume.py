@@ -242,13 +242,24 @@ class ResumeDecision:
                 " both usable and marked healthy (`ftctl checkpoints` shows the marks)"
             )
             return
-        try:
-            self._tell(RolledBack(step, self.numbers.went_back(step)))
-        except OSError as error:
-            self._cannot(f"cannot put later checkpoints aside: {error}")
+        self.saving.go_back(step, self.numbers.skip)
+
+    def went_back(self, answer: Answer, *, goes_on: bool) -> None:
+        """The saver has put later checkpoints aside, or could not. goes_on: the ranks wait for that, none has ended."""
+        if "error" in answer:
+            if goes_on:
+                self._cannot(f"cannot put later checkpoints aside: {answer['error']}")
             return
+        step = answer["step"]
+        self._tell(RolledBack(step, answer["aside"], answer["skipped"], answer["not_skipped"]))
+        self.numbers.went_back(step)
         self.saving.went_back(step)
+        self._asked = False  # a later attempt has asked where to go back to: that is known now
         self.pages.withdraw_snapshots()  # also of the step that the saver was reading as the attempt ended
+        if goes_on:
+            self._begin_at(step)
+
+    def _begin_at(self, step: int) -> None:
         try:
             kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
         except OSError as error:

@@ -17,7 +17,7 @@ from ftlaunch_contract.protocol import Why, announce_step
 
 Answer = dict[str, Any]
 
-_TRIES = {"save": 2, "find": 5}
+_TRIES = {"save": 2, "find": 5, "go_back": 5}
 """times that the saver is asked the same before that has failed: a save that fails is made of a newer step, and without
 an answer about what storage has the job cannot go on"""
 
@@ -46,9 +46,9 @@ class SaveScheduler:
 
     @property
     def finding(self) -> bool:
-        """The saver looks, or is to look, for a checkpoint that ranks wait for."""
+        """The saver looks, or is to look, for a checkpoint that ranks wait for, or goes back to one."""
         pending = self.link.pending
-        return bool(self._waiting) or (pending is not None and pending["do"] == "find")
+        return bool(self._waiting) or (pending is not None and pending["do"] in ("find", "go_back"))
 
     def work(self) -> object:
         """Changes whenever the saver has done something; None while nothing is asked of it."""
@@ -157,6 +157,16 @@ class SaveScheduler:
             request = {"do": "find", "load": str(load)}
         elif healthy_before is not None:
             request["healthy_before"] = healthy_before
+        self._ask(request)
+
+    def go_back(self, step: int, skip: tuple[int, int] | None) -> None:
+        """Have the checkpoints after `step` put aside (NONE: all), and samples left out, once the saver is free.
+
+        skip: the first sample, and the one after the last.
+        """
+        self._ask({"do": "go_back", "checkpoint_dir": str(self.spec.checkpoint_dir), "step": step, "skip": skip})
+
+    def _ask(self, request: Answer) -> None:
         if self.busy:
             self._waiting.append(request)
         else:
@@ -198,7 +208,7 @@ class SaveScheduler:
         self._ask_waiting()
         if failed["did"] == "save":
             self._saved(failed, 0.0)
-        else:
+        elif failed["did"] == "find":
             failed |= {"step": NONE, "rejected": []}
         return [died, failed]
 

@@ -28,6 +28,11 @@ fails says why in "error" and deletes nothing.
     {"do": "find", "checkpoint_dir", "healthy_before": step}: likewise, but only what is older and marked healthy
     {"do": "find", "load": path of a checkpoint or a folder of some, of another job}
         -> likewise, with "load"
+    {"do": "go_back", "checkpoint_dir", "step", "skip": [first sample, sample after the last] or null}: note the samples
+        that are left out from now on, and put the checkpoints after a step (-1: all) aside
+        -> {"did": "go_back", "step", "aside": directory, or "" where there were none, "skipped": [...] as noted, or
+            null, "not_skipped": why not, or ""}
+        or {..., "error"}
 """
 
 from __future__ import annotations
@@ -49,7 +54,16 @@ from ftlaunch.channel import arbiter
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch.system.descriptors import is_readable, is_writable
 from ftlaunch.system.processes import kill_marked
-from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
+from ftlaunch_contract.checkpoint import (
+    health_mark,
+    initial,
+    layout,
+    retention,
+    skipped_samples,
+    tensor_file,
+    verify,
+    writer,
+)
 from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.pages import fingerprint_ring
 from ftlaunch_contract.pages.waiting import wait_until
@@ -223,6 +237,24 @@ def find(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
 
 
+def go_back(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
+    """Have storage be as it was at an older step; asked again, it has the same effect."""
+    place, step, skip = Path(request["checkpoint_dir"]), request["step"], request["skip"]
+    about = {"did": "go_back", "step": step}
+    skipped, why_not = None, ""
+    if skip is not None:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            skipped = skipped_samples.add(place, *skip)
+        except (OSError, ValueError) as error:
+            why_not = _reason(error)
+    try:
+        aside = layout.supersede(place, above=max(step, 0))
+    except OSError as error:
+        return {**about, "error": _reason(error)}
+    return {**about, "aside": str(aside or ""), "skipped": skipped, "not_skipped": why_not}
+
+
 def _say(line: str) -> None:
     """A line for the terminal, if that takes it at once: the work must not wait for a terminal that is held."""
     with suppress(OSError):
@@ -230,7 +262,10 @@ def _say(line: str) -> None:
             os.write(_TERMINAL, f"{line}\n".encode())
 
 
-_DOERS = {"save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "find": find}
+_DOERS = {
+    "save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "find": find,
+    "go_back": go_back,
+}  # fmt: skip
 
 
 class Requests:

@@ -133,8 +133,11 @@ class Supervisor:
 
     def _heed(self, answer: Answer) -> None:
         """The saver has answered, or died."""
-        if answer["did"] == "find" and self.state is JobState.RUNNING:
+        is_running = self.state is JobState.RUNNING
+        if answer["did"] == "find" and is_running:
             self._resume.heed(answer)
+        elif answer["did"] == "go_back":
+            self._resume.went_back(answer, goes_on=is_running)
         self.final_save.heed(answer)
 
     def _cannot_resume(self, sentence: str) -> None:

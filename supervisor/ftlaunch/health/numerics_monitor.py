@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from ftlaunch.health.numerics import Losses, NumericFault, Replicas, divergence
 from ftlaunch.memory.pages import Pages
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record
 from ftlaunch_contract.pages.loss_record import LossFault, told
 from ftlaunch_contract.pages.page import Page
@@ -54,6 +53,8 @@ class NumericsMonitor:
         self._suspect: NumericFault | None = None
         self.rotten: int | None = None  # an attempt has ended because of it: from this step on nothing is saved of it
         self.back_before: int | None = None  # the next attempt goes back to a healthy checkpoint older than this
+        self.skip: tuple[int, int] | None = None
+        """the samples that the next attempt leaves out: the first, and the one after the last"""
 
     def begin_attempt(self, pages: RankPages) -> None:
         """Watch the ranks of a new attempt."""
@@ -89,7 +90,7 @@ class NumericsMonitor:
 
     def end_attempt(self, fault: NumericFault) -> str:
         """The attempt ends because of this. Where it goes back: what becomes of the samples, a part of a sentence."""
-        self.rotten = fault.before
+        self.rotten, self.skip = fault.before, None
         if fault.act != "rollback":
             return ""
         self.back_before = fault.before
@@ -97,21 +98,15 @@ class NumericsMonitor:
             return ""
         if fault.span is None:
             return "; its samples cannot be skipped (they are known only where one ftlaunch sampler is attached)"
-        try:
-            self.spec.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-            begin, end = skipped_samples.add(self.spec.checkpoint_dir, *fault.span)
-        except (OSError, ValueError) as error:
-            return f"; its samples cannot be skipped ({error})"
-        return f", without samples {begin} to {end - 1}"
+        self.skip = fault.span
+        return ", without the samples of the bad steps"
 
     def end_inexact(self, step: int) -> None:
         """The attempt ends because `step` was made again with another result: nothing is saved from that step on."""
         self.rotten = step
 
-    def went_back(self, step: int) -> str:
-        """It has been decided: later checkpoints are put aside; returns where they are. Raises OSError."""
-        aside = layout.supersede(self.spec.checkpoint_dir, above=max(step, 0))
-        self.back_before = self.rotten = None
+    def went_back(self, step: int) -> None:
+        """Storage is as it was at `step`."""
+        self.back_before = self.rotten = self.skip = None
         if self._suspect is not None and step < self._suspect.before:
             self._suspect = None
-        return "" if aside is None else str(aside)

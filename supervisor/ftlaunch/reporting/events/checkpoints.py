@@ -120,7 +120,9 @@ class SaverDied(JobEvent):
         """The same for people."""
         request = self.answer["request"]
         doing = ""
-        if request and "step" in request:
+        if request and request["do"] == "go_back":
+            doing = " while putting later checkpoints aside"
+        elif request and "step" in request:
             doing = f" while saving step {request['step']}"
         elif request:
             doing = " while verifying checkpoints"

@@ -130,12 +130,21 @@ class RolledBack(JobEvent):
     """-1: the beginning"""
     aside: str
     """where later checkpoints are now; empty: there were none"""
+    skipped: Sequence[int] | None = None
+    """the first sample that is left out from now on, and the one after the last; None: none is"""
+    not_skipped: str = ""
+    """why samples that were to be left out are not"""
 
     def fields(self) -> dict[str, Any]:
-        """The step, and where later checkpoints are."""
-        return {"step": self.step if self.step >= 0 else None, "aside": self.aside or None}
+        """The step, where later checkpoints are, and which samples are left out."""
+        samples = None if self.skipped is None else list(self.skipped)
+        return {"step": self.step if self.step >= 0 else None, "aside": self.aside or None, "skipped": samples}
 
     def sentence(self) -> str:
         """The same for people."""
         where = f"to step {self.step}" if self.step >= 0 else "to the beginning: there was no checkpoint yet"
-        return f"going back {where}" + (f"; later checkpoints are now in {self.aside}" if self.aside else "")
+        samples = f"; its samples cannot be skipped ({self.not_skipped})" if self.not_skipped else ""
+        if self.skipped is not None:
+            begin, end = self.skipped
+            samples = f", without samples {begin} to {end - 1}"
+        return f"going back {where}{samples}" + (f"; later checkpoints are now in {self.aside}" if self.aside else "")
