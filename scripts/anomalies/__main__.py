@@ -11,6 +11,7 @@ another result, or leaves a process or memory behind. Takes hours; `--every 7` t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import shutil
 import sys
@@ -23,10 +24,12 @@ from pathlib import Path
 
 from scripts.anomalies.calls import ERRORS
 from scripts.anomalies.jobs import SCENES
-from scripts.anomalies.run import Anomaly, CannotBegin, count_calls, run
+from scripts.anomalies.run import Anomaly, CannotBegin, Outcome, count_calls, run
 
 _MOST = 5000
 """calls of one kind in one job"""
+_TRIES = 3
+"""times that a job may not begin"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,19 @@ def _fail_calls_of(process: str, options: argparse.Namespace) -> list[str]:
     return wrong
 
 
+def _begun(anomaly: Anomaly, home: Path) -> Outcome:
+    """Run a job with a failing call; one that did not begin, on a machine that stood still, is tried again.
+
+    Raises CannotBegin.
+    """
+    for number in range(1, _TRIES):
+        with contextlib.suppress(CannotBegin):
+            place = home / str(number)
+            place.mkdir()
+            return run(anomaly, place)
+    return run(anomaly, home)
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="anomalies")
     parser.add_argument("--process", nargs="*", choices=tuple(SCENES), help="all if not given")
@@ -106,7 +122,7 @@ def _fail(series: Series, every: int) -> tuple[list[str], int]:
         anomaly = Anomaly(series.process, series.call, series.error, number, series.thread)
         home = Path(tempfile.mkdtemp(prefix="anomaly-"))
         try:
-            outcome = run(anomaly, home)
+            outcome = _begun(anomaly, home)
         except CannotBegin as error:
             wrong.append(f"{anomaly}: {error} ({home})")
             break

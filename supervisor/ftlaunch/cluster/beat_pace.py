@@ -8,11 +8,11 @@ from __future__ import annotations
 
 SHORTEST_SECONDS = 0.1
 """between two beats in a job of few nodes"""
-_MOST_A_SECOND = 400  # beats of all nodes together
+_MOST_A_SECOND = 200  # beats of all nodes together
 _LONGEST_SECONDS = 5.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
 _MANY_NODES = 128
-_GATHER_SECONDS = 0.01  # in which four beats come at the least, where there are so many nodes
+_GATHER_SECONDS = 0.01  # in which two beats or more come, where there are so many nodes
 _TIMES_AS_OFTEN = 10  # while ranks are about to stop: the head waits for the step that all hold
 
 

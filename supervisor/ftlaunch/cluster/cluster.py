@@ -39,6 +39,7 @@ _KILLED = -9
 _LONGEST_REASON = 400  # characters
 _TICK = 0.05  # seconds between looks at all nodes
 _TICK_A_NODE = 0.00025  # the same for each node: of very many a look takes long
+_INTERVAL_TICK_A_NODE = 0.002  # seconds between looks at the interval that the nodes want, for each node
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
 
@@ -63,6 +64,7 @@ class Cluster:
         self.older = OlderRanks(around, self.roster, self._nodes, self._fences, around.timeout + FENCE)
         self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
         self._last_key, self._looked, self._ended = 0, -inf, False  # ended: all know that the job is over
+        self._looked_at_intervals = -inf
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
@@ -145,11 +147,15 @@ class Cluster:
             silent = now - node.heard
             if silent > self._around.timeout:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
-        if (group := self.reports.group) is not None:
+        if (group := self.reports.group) is not None and now >= self._intervals_due():
+            self._looked_at_intervals = now
             self._interval.look(lambda: front(group.views()))
             self._copy_interval.look(node for node in self._nodes.values() if node.member.place >= 0)
         self.copies.look()
         self.regrouping.look()
+
+    def _intervals_due(self) -> float:
+        return self._looked_at_intervals + _INTERVAL_TICK_A_NODE * len(self._nodes)
 
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""

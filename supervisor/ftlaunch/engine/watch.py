@@ -32,7 +32,7 @@ _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resu
 # of a core, what looking at the pages of many ranks may take: it is done less often then
 _SHARE, _FAST_SHARE = 0.008, 0.2
 _SLOW_TICK = 1.0  # up to which that holds; of very many ranks a look takes more than that
-_SLOW_SHARE = 0.025
+_SLOW_SHARE = 0.015
 _SLOWEST_TICK = 10.0
 _RESUMING_SHARE = 0.02  # of a core, what looking for the first rank that resumes may take
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
@@ -135,7 +135,7 @@ class Watch:
         views, pages = group.views(), group.pages()
         self._tell_progress(attempt, views, now)
         proof_ends = self._judge_proof(attempt, views, pages, now)
-        if proof_ends or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
+        if proof_ends or self._judge_numbers(attempt, pages) or self._judge_failures(attempt, now):
             return
         if self._saving.finding:
             self._awake_since = now  # ranks wait for the saver's answer: that is no hang of theirs
@@ -190,9 +190,9 @@ class Watch:
         self.newest_proof = describe_proof(proof, name)
         return event if isinstance(event, ResumeDiffers) else None
 
-    def _judge_numbers(self, attempt: Attempt) -> bool:
+    def _judge_numbers(self, attempt: Attempt, pages: Sequence[tuple[int, Page]]) -> bool:
         """Whether what the ranks report of their losses and replicas ends the attempt."""
-        for fault in self._numbers.look():
+        for fault in self._numbers.look(pages):
             self._context.tell(Unsound(fault))
             if fault.act != "warn":
                 self._incidents.numbers_wrong(attempt, fault)

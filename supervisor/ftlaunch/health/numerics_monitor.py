@@ -25,9 +25,9 @@ class AttemptNumbers:
         self._losses = Losses({LossFault.NAN: spec.numbers.on_nan, LossFault.SPIKE: spec.numbers.on_spike})
         self._replicas: Replicas | None = None
 
-    def look(self) -> list[NumericFault]:
-        """What is new since the last look."""
-        pages = self._pages()
+    def look(self, pages: Sequence[tuple[int, Page]] | None = None) -> list[NumericFault]:
+        """What is new since the last look. pages: those that speak of the attempt; None: they are found here."""
+        pages = self._pages() if pages is None else pages
         return [*self._losses.look((rank, told(page)) for rank, page in pages), *self._divergences(pages)]
 
     def _divergences(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
@@ -60,13 +60,13 @@ class NumericsMonitor:
         """Watch the ranks of a new attempt."""
         self._attempt, self._news = AttemptNumbers(self.spec, len(self._pages), pages, self._name), []
 
-    def look(self) -> list[NumericFault]:
-        """What is new since the last look."""
+    def look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
+        """What is new since the last look. pages: those that speak of the attempt, with their ranks."""
         news, self._news = self._news, []
-        return news + self._look()
+        return news + self._look(pages)
 
-    def _look(self) -> list[NumericFault]:
-        found = self._attempt.look() if self._attempt is not None else []
+    def _look(self, pages: Sequence[tuple[int, Page]] | None = None) -> list[NumericFault]:
+        found = self._attempt.look(pages) if self._attempt is not None else []
         for fault in found:
             if fault.kind == "divergence" and (self._suspect is None or fault.before < self._suspect.before):
                 self._suspect = fault

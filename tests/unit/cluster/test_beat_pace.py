@@ -15,15 +15,15 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.spec.resolve import resolve
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 16, 40])
+@pytest.mark.parametrize("nodes", [2, 3, 16, 20])
 def test_few_nodes_speak_ten_times_a_second(nodes: int) -> None:
     assert beat_seconds(nodes, 2.0) == SHORTEST_SECONDS
     assert delay_seconds(beat_seconds(nodes, 2.0)) == 0.0, "steps are announced as before"
 
 
-@pytest.mark.parametrize("nodes", [128, 256, 400])
+@pytest.mark.parametrize("nodes", [64, 128, 200])
 def test_the_beats_of_many_nodes_together_are_limited(nodes: int) -> None:
-    assert nodes / beat_seconds(nodes, 2.0) == pytest.approx(400)
+    assert nodes / beat_seconds(nodes, 2.0) == pytest.approx(200)
 
 
 @pytest.mark.parametrize("nodes", [2, 2048, 100_000])
@@ -74,7 +74,7 @@ class Node:
         return numbers
 
 
-@pytest.mark.parametrize(("nodes", "beats"), [(2, 100), (200, 20), (2048, 10)])
+@pytest.mark.parametrize(("nodes", "beats"), [(2, 100), (100, 20), (2048, 10)])
 def test_an_agent_keeps_the_pace(nodes: int, beats: int, tmp_path: Path) -> None:
     node = Node(tmp_path, nodes)
     numbers = node.live(10.0)
@@ -108,5 +108,5 @@ def test_ranks_that_leave_cause_no_more_beats_and_ranks_that_stop_do(
 
 @pytest.mark.parametrize("nodes", [128, 2048])
 def test_of_many_nodes_several_beats_are_handled_in_one_turn(nodes: int) -> None:
-    assert gather_seconds(nodes) * nodes / beat_seconds(nodes, 10.0) >= 4
+    assert gather_seconds(nodes) * nodes / beat_seconds(nodes, 10.0) >= 2
     assert gather_seconds(16) == 0.0, "of few nodes each message is handled at once"

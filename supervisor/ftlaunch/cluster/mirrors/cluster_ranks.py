@@ -126,13 +126,15 @@ class ClusterRanks:
     # --- looking ----------------------------------------------------------------------------------------------
 
     def notice(self, now: float) -> None:
-        """Look at what can only be seen by comparing two looks: phases."""
-        for rank in self.ranks.values():
-            rank.notice_phase()
+        """Nothing: the nodes look at what the ranks' processes do, and `views` at their phases."""
 
     def views(self) -> list[RankView]:
-        """What decisions are made from."""
-        return [rank.view(lambda one, _: self._busy.get(one.number, False)) for rank in self.ranks.values()]
+        """What decisions are made from. Phases are noticed in the same pass: each one touches all mirrors."""
+        found = []
+        for rank in self.ranks.values():
+            rank.notice_phase()
+            found.append(rank.view(lambda one, _: self._busy.get(one.number, False)))
+        return found
 
     def pages(self) -> list[tuple[int, Page]]:
         """The mirrors that speak of this attempt, with their ranks."""
