@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -97,14 +98,23 @@ def _ask_here(run: Run, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_of_supervisor(run: Run) -> int | None:
-    """What becomes readable when the supervisor ends; None where it does not live on this machine."""
+    """What becomes readable when the supervisor ends; None where it does not live on this machine.
+
+    Raises DamagedJournal.
+    """
     if run.elsewhere:
         return None
     try:
         pidfd = open_end(run.pid)
     except ProcessLookupError:
         return None
-    return pidfd if run.alive else None  # in this order: a living process cannot be replaced under its pidfd
+    lives = False
+    try:
+        lives = run.alive  # in this order: a living process cannot be replaced under its pidfd
+    finally:
+        if not lives:
+            os.close(pidfd)
+    return pidfd if lives else None
 
 
 def say_that_it_goes_on(run: Run, ways: str = "") -> int:

@@ -151,7 +151,11 @@ def _serve(
         pages.decide(Resume.FRESH, NONE, NONE)  # a killed head's: what memory holds, the nodes say
         return pages
 
-    life = SignOfLife(claims, elected.sign)
+    try:
+        life = SignOfLife(claims, elected.sign)
+    except (OSError, RuntimeError) as error:  # no descriptor, or no thread
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Unusable(f"cannot be the head: its sign of life cannot be kept: {why}") from error
     loop.register(life.fd, life.raise_deposed)
     before = elected.before
     elsewhere = before is not None and before.machine != elected.sign.machine

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal
 
 from ftlaunch.common.formatting import duration, size
@@ -140,6 +139,8 @@ def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str],
 
 
 def _compared(name: str, field: str, answers: Mapping[int, Mapping[str, Any]]) -> Check:
+    from statistics import median  # noqa: PLC0415 - slow to load, and each agent loads this module
+
     seconds = {rank: float(answer[field]) for rank, answer in answers.items()}
     found = f"{duration(median(seconds.values()))} on {_ranks(len(seconds))}"
     if len(seconds) > 1:
