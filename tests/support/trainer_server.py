@@ -19,6 +19,8 @@ class TrainerServer:
     def __init__(self, home: Path, token: str) -> None:
         """Listen on the loopback. home: where key and certificate go. Raises FileNotFoundError without openssl."""
         self.status = 200
+        self.location = ""
+        """where an answer that is a redirect leads"""
         self.taken: list[dict[str, Any]] = []
         self.refused = 0
         self.token = token
@@ -41,8 +43,8 @@ class TrainerServer:
                 else:
                     server.refused += 1
                 self.send_response(code)
-                if code == 307:
-                    self.send_header("Location", "https://elsewhere.example/")
+                if 300 <= code < 400:
+                    self.send_header("Location", server.location)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -53,6 +55,36 @@ class TrainerServer:
         tls.load_cert_chain(self.ca_cert, key)
         self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.url = f"https://localhost:{self._server.server_address[1]}{PATH}"
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class Elsewhere:
+    """Another server, without TLS, to which nobody should go."""
+
+    def __init__(self) -> None:
+        """Listen on the loopback."""
+        self.visitors: list[str] = []
+        visitors = self.visitors
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                visitors.append(str(self.headers["Authorization"]))
+                self.send_response(200)
+                self.end_headers()
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
