@@ -1,48 +1,35 @@
-"""Makes each system call of a process of ours fail in turn, and sees that the job ends well, or with a sentence.
+"""Makes each system call of processes of ours fail in turn, and sees that the job ends well, or with a sentence.
 
     python -m scripts.anomalies --process supervisor --calls openat getdents64 --every 1
 
 Of each call and each error, the first call fails in one job, the second one in the next, and so on, until a job passes
 in which the call was not made so often: SQLite's own tests do that with each of its calls. Calls that an undisturbed
-job does not make are left out. Exits with 1 where a job ends with exit code 70, hangs, ends without a word or with
-another result, or leaves a process or memory behind. Takes hours; `--every 7` tries every seventh call.
+job does not make are left out. Processes of one job (an agent and the head, say) have a failing call each in the same
+jobs; where such a job ends as it must not, each of the calls fails in a job of its own. Exits with 1 where a job ends
+with exit code 70, hangs, ends without a word or with another result, or leaves a process or memory behind. Takes hours:
+`--every 7` tries every seventh call, and a run with `--record FILE` goes on where an earlier one was broken off.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.anomalies.calls import ERRORS
 from scripts.anomalies.jobs import SCENES
 from scripts.anomalies.run import Anomaly, CannotBegin, Outcome, count_calls, run
+from scripts.anomalies.series import Left, Series
 
-_MOST = 5000
-"""calls of one kind in one job"""
 _TRIES = 3
 """times that a job may not begin"""
-
-
-@dataclass(frozen=True)
-class Series:
-    """The failures of one call of one thread with one error."""
-
-    process: str
-    thread: int
-    call: str
-    error: str
-
-    def __str__(self) -> str:
-        return f"{self.process}{f', thread {self.thread}' if self.thread else ''}: {self.call} {self.error}"
 
 
 def main() -> int:
@@ -51,41 +38,12 @@ def main() -> int:
     if shutil.which("strace") is None:
         print("cannot make calls fail: strace is not installed", file=sys.stderr)
         return 2
-    wrong = [line for process in options.process or SCENES for line in _fail_calls_of(process, options)]
+    wrong = []
+    for together in _jobs(options.process or tuple(SCENES)):
+        wrong += _fail_calls_of(together, options)
     for line in wrong:
         print(f"  {line}")
     return 1 if wrong else 0
-
-
-def _fail_calls_of(process: str, options: argparse.Namespace) -> list[str]:
-    """Fail the calls of one process; returns what ended wrongly."""
-    tried: Counter[str] = Counter()
-    wrong: list[str] = []
-    began = time.monotonic()
-    with ThreadPoolExecutor(options.workers) as pool:
-        series = _series(process, options.calls or tuple(ERRORS), one_error=options.one_error)
-        for one, (lines, count) in zip(series, pool.map(lambda one: _fail(one, options.every), series), strict=True):
-            tried[one.call] += count
-            wrong += lines
-    seconds = time.monotonic() - began
-    print(
-        f"{process}: {sum(tried.values())} failing calls in {seconds:.0f} s: {dict(tried)}; {len(wrong)} ended wrongly",
-        flush=True,
-    )
-    return wrong
-
-
-def _begun(anomaly: Anomaly, home: Path) -> Outcome:
-    """Run a job with a failing call; one that did not begin, on a machine that stood still, is tried again.
-
-    Raises CannotBegin.
-    """
-    for number in range(1, _TRIES):
-        with contextlib.suppress(CannotBegin):
-            place = home / str(number)
-            place.mkdir()
-            return run(anomaly, place)
-    return run(anomaly, home)
 
 
 def _parse() -> argparse.Namespace:
@@ -95,10 +53,39 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="of the calls of one kind, each n-th is made to fail")
     parser.add_argument("--one-error", action="store_true", help="the first error of each call alone")
     parser.add_argument("--workers", type=int, default=2, help="jobs at once")
+    parser.add_argument("--record", type=Path, help="a file of what was tried: that is not tried again")
     return parser.parse_args()
 
 
-def _series(process: str, calls: tuple[str, ...], *, one_error: bool) -> list[Series]:
+def _jobs(processes: Sequence[str]) -> list[list[str]]:
+    """Which processes are of one job."""
+    found: dict[object, list[str]] = {}
+    for process in processes:
+        found.setdefault(SCENES[process].job, []).append(process)
+    return list(found.values())
+
+
+def _fail_calls_of(processes: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Fail the calls of processes of one job; returns what ended wrongly."""
+    began = time.monotonic()
+    calls = options.calls or tuple(ERRORS)
+    left = [Left(_series(one, calls, one_error=options.one_error), options.record) for one in processes]
+    with ThreadPoolExecutor(options.workers) as pool:
+        for worker in [pool.submit(_fail_in_turn, left, options.every) for _ in range(options.workers)]:
+            worker.result()
+    seconds, wrong = time.monotonic() - began, []
+    for process, of_process in zip(processes, left, strict=True):
+        tried: Counter[str] = Counter()
+        for series in of_process.over:
+            tried[series.call] += series.tried
+            wrong += series.wrong
+        count = sum(len(series.wrong) for series in of_process.over)
+        print(f"{process}: {sum(tried.values())} failing calls: {dict(tried)}; {count} ended wrongly", flush=True)
+    print(f"{', '.join(processes)}: {seconds:.0f} s", flush=True)
+    return wrong
+
+
+def _series(process: str, calls: Sequence[str], *, one_error: bool) -> list[Series]:
     """What there is to be tried: each call that an undisturbed job makes, by thread."""
     home = Path(tempfile.mkdtemp(prefix="anomaly-"))
     counts = count_calls(process, home)
@@ -115,30 +102,64 @@ def _series(process: str, calls: tuple[str, ...], *, one_error: bool) -> list[Se
     ]
 
 
-def _fail(series: Series, every: int) -> tuple[list[str], int]:
-    """Fail one call after another; returns what ended wrongly, and how many were tried."""
-    wrong, tried = [], 0
-    for number in itertools.count(1, every):
-        anomaly = Anomaly(series.process, series.call, series.error, number, series.thread)
-        home = Path(tempfile.mkdtemp(prefix="anomaly-"))
-        try:
-            outcome = _begun(anomaly, home)
-        except CannotBegin as error:
-            wrong.append(f"{anomaly}: {error} ({home})")
-            break
-        if outcome.wrong and outcome.possible:
-            wrong.append(f"{anomaly}: {outcome.wrong} ({home})")
-            print(f"WRONG {wrong[-1]}", flush=True)
+# --- one worker -----------------------------------------------------------------------------------------------
+
+
+def _fail_in_turn(left: Sequence[Left], every: int) -> None:
+    """Fail one call after another, of each process one in each job, until nothing is left of any."""
+    under_way: dict[Left, Series] = {}
+    while True:
+        for of_process in left:
+            if of_process not in under_way and (series := of_process.take()) is not None:
+                under_way[of_process] = series
+        if not under_way:
+            return
+        for of_process in _fail(list(under_way.items()), every):
+            of_process.end(under_way.pop(of_process))
+
+
+def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
+    """Fail the next call of each series in one job; returns of whom the series are over."""
+    try:
+        outcome, home = _run([series.next for _, series in taken])
+    except CannotBegin as error:
+        for _, series in taken:
+            series.wrong.append(f"{series.next}: {error}")
+        return [of_process for of_process, _ in taken]
+    is_alone, is_wrong = len(taken) == 1, bool(outcome.wrong) and all(outcome.possible)
+    names, known = " with ".join(str(series.next) for _, series in taken), _wrongs(taken)
+    over: list[Left] = []
+    for (of_process, series), fired, possible in zip(taken, outcome.fired, outcome.possible, strict=True):
+        if not is_alone and (outcome.wrong or not fired):
+            # wrong because of which of them? not made, because the other one has ended the job before?
+            over += _fail([(of_process, series)], every)
+        elif fired:
+            series.advance(every, is_possible=possible)
         else:
-            shutil.rmtree(home)
-        if not outcome.fired:
-            break
-        tried += outcome.possible
-        if number > _MOST:
-            wrong.append(f"{series}: more than {_MOST} calls")
-            break
-    print(f"{series}: {tried} tried, {len(wrong)} wrong", flush=True)
-    return wrong, tried
+            over.append(of_process)
+    if is_wrong and _wrongs(taken) == known:  # none of them alone ends it so
+        taken[0][1].wrong.append(f"{names}: {outcome.wrong} ({home})")
+        print(f"WRONG {taken[0][1].wrong[-1]}", flush=True)
+    return over
+
+
+def _wrongs(taken: Sequence[tuple[Left, Series]]) -> int:
+    return sum(len(series.wrong) for _, series in taken)
+
+
+def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:
+    """Run a job with failing calls; a directory that shows what went wrong is kept. Raises CannotBegin.
+
+    A job that did not begin, on a machine that stood still, is tried again.
+    """
+    for number in range(_TRIES):
+        home = Path(tempfile.mkdtemp(prefix="anomaly-"))
+        with contextlib.suppress(CannotBegin) if number + 1 < _TRIES else contextlib.nullcontext():
+            outcome = run(anomalies, home)
+            if not outcome.wrong or not all(outcome.possible):
+                shutil.rmtree(home)
+            return outcome, home
+    raise AssertionError("the last try returns or raises")
 
 
 if __name__ == "__main__":

@@ -193,6 +193,11 @@ class Scene:
         return None
 
     @property
+    def job(self) -> tuple[object, ...]:
+        """What is the same of two processes of one job."""
+        return self.script, self.how, tuple(self.options), tuple(sorted(self.environment.items())), self.agents
+
+    @property
     def trains(self) -> bool:
         """Whether the state of the ranks is kept."""
         return self.script == _TRAINING

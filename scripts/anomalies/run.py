@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.anomalies.calls import ERRORS, failed_calls
-from scripts.anomalies.jobs import SCENES, START_SECONDS, Job, wait_for
+from scripts.anomalies.jobs import SCENES, START_SECONDS, Job, Scene, wait_for
 from scripts.anomalies.ranks import training
 
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
@@ -47,35 +47,47 @@ class Anomaly:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the job.
+    """What became of a job.
 
-    fired: whether the call was made, and failed. possible: whether Linux could have made it fail so. wrong: what must
-    not be; empty where all is as it should.
+    fired: of each call whether it was made, and failed. possible: whether Linux could have made it fail so. wrong: what
+    must not be; empty where all is as it should.
     """
 
-    fired: bool
-    possible: bool
+    fired: Sequence[bool]
+    possible: Sequence[bool]
     wrong: str
     said: str
 
 
-def run(anomaly: Anomaly, home: Path) -> Outcome:
-    """Run a job in which a rank or a node is killed once, while a call of one of our processes fails.
+def run(anomalies: Sequence[Anomaly], home: Path) -> Outcome:
+    """Run a job in which a rank or a node is killed once, while calls of our processes fail.
 
-    home: an empty directory. Raises CannotBegin.
+    Args:
+        anomalies: of one job, and each of another process of it.
+        home: an empty directory.
+
+    Raises CannotBegin.
     """
-    inject = f"inject={anomaly.call}:error={anomaly.error}:when={anomaly.number}"
-    log = home / "strace"
-    job = Job(SCENES[anomaly.process], home)
+    job = Job(SCENES[anomalies[0].process], home)
+    watched = [
+        _Watched(
+            SCENES[one.process],
+            one.thread,
+            home / f"strace_{number}",
+            ["-e", f"trace={one.call}", "-e", f"inject={one.call}:error={one.error}:when={one.number}"],
+        )
+        for number, one in enumerate(anomalies)
+    ]
     try:
-        codes, _ = _disturb(job, anomaly.thread, ["-o", str(log), "-e", f"trace={anomaly.call}", "-e", inject])
-        failed = failed_calls(log.read_text(errors="replace")) if log.exists() else []
+        codes = _disturb(job, watched)
+        failed = [failed_calls(one.log.read_text(errors="replace")) if one.log.exists() else [] for one in watched]
         wrong = _judge(job, codes)
         if not wrong and EXIT_DONE not in codes and job.scene.trains:
             wrong = _resume(job)
     finally:
         job.dispose()
-    return Outcome(bool(failed), all(possible for _, _, possible in failed), wrong, job.said)
+    possible = [all(possible for _, _, possible in calls) for calls in failed]
+    return Outcome([bool(calls) for calls in failed], possible, wrong, job.said)
 
 
 def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
@@ -83,46 +95,64 @@ def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
 
     Raises CannotBegin where the job does not end as it should.
     """
-    log = home / "strace"
+    calls = ",".join(f"?{call}" for call in ERRORS)
+    watched = _Watched(SCENES[process], None, home / "strace", ["-e", f"trace={calls}"])
     job = Job(SCENES[process], home)
     try:
-        codes, threads = _disturb(job, None, ["-o", str(log), "-e", f"trace={','.join(f'?{call}' for call in ERRORS)}"])
+        codes = _disturb(job, [watched])
         if wrong := _judge(job, codes):
             raise CannotBegin(f"a job with an undisturbed {process} ends wrongly: {wrong}\n{job.said}")
     finally:
         job.dispose()
     found: Counter[tuple[int, str]] = Counter()
-    for thread, call in re.findall(r"^(?:(\d+) +)?(\w+)\(", log.read_text(errors="replace"), re.MULTILINE):
-        number = threads.index(int(thread)) if thread and int(thread) in threads else 0
+    for thread, call in re.findall(r"^(?:(\d+) +)?(\w+)\(", watched.log.read_text(errors="replace"), re.MULTILINE):
+        is_known = thread and int(thread) in watched.threads
+        number = watched.threads.index(int(thread)) if is_known else 0
         found[number, call] += 1
     return found
 
 
-def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list[int | None], list[int]]:
-    """Attach strace once the ranks run, let them begin, and wait for the end.
+class _Watched:
+    """A process of a job to which strace is attached."""
 
-    Returns the exit codes, and the threads that the victim had when strace was attached, the main one first.
+    def __init__(self, scene: Scene, thread: int | None, log: Path, options: Sequence[str]) -> None:
+        """thread: None is all threads. options: of strace."""
+        self._scene, self._thread, self.log, self._options = scene, thread, log, options
+        self._strace: subprocess.Popen[bytes] | None = None
+        self.threads: list[int] = []
+        """that the process had when strace was attached, the main one first"""
 
-    thread: None is all threads. options: of strace.
-    """
-    job.start()
-    victim = wait_for(lambda: job.scene.victim(job) if job.is_running else None, START_SECONDS)
-    if victim is None:
-        raise CannotBegin(f"the job has not begun: {job.said}")
-    threads = _threads(victim)
-    traced = threads if thread is None else threads[thread : thread + 1]
-    attach = ["-f", "-p", str(victim)] if job.scene.new_threads else [f"--attach={tid}" for tid in traced]
-    strace = subprocess.Popen(
-        ["strace", "-qq", "-y", *options, *attach], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
+    def attach(self, job: Job) -> None:
+        """Attach strace once the process is there. Raises CannotBegin."""
+        victim = wait_for(lambda: self._scene.victim(job) if job.is_running else None, START_SECONDS)
+        if victim is None:
+            raise CannotBegin(f"the job has not begun: {job.said}")
+        threads = self.threads = _threads(victim)
+        traced = threads if self._thread is None else threads[self._thread : self._thread + 1]
+        attach = ["-f", "-p", str(victim)] if self._scene.new_threads else [f"--attach={tid}" for tid in traced]
+        command = ["strace", "-qq", "-y", "-o", str(self.log), *self._options, *attach]
+        strace = self._strace = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         if not wait_for(lambda: all(_tracer(victim, tid) == strace.pid for tid in traced), 10.0):
             raise CannotBegin("strace cannot attach")
+
+    def detach(self) -> None:
+        """End strace, where it runs."""
+        if self._strace is not None:
+            self._strace.kill()
+            self._strace.wait()
+
+
+def _disturb(job: Job, watched: Sequence[_Watched]) -> list[int | None]:
+    """Attach strace once the ranks run, let them begin, and wait for the end; returns the exit codes."""
+    job.start()
+    try:
+        for one in watched:
+            one.attach(job)
         job.begin()
-        return job.wait(_DEADLINE), threads
+        return job.wait(_DEADLINE)
     finally:
-        strace.kill()
-        strace.wait()
+        for one in watched:
+            one.detach()
 
 
 def _threads(pid: int) -> list[int]:

@@ -27,8 +27,8 @@ SLICE = [
 @pytest.mark.parametrize("anomaly", SLICE, ids=str)
 def test_a_failed_call_costs_one_line(anomaly: Anomaly, tmp_path: Path) -> None:
     """The job ends exact, or with a sentence and its state kept; never with 70, nothing is left behind."""
-    outcome = run(anomaly, tmp_path)
-    assert outcome.fired
+    outcome = run([anomaly], tmp_path)
+    assert outcome.fired == [True]
     assert not outcome.wrong, outcome.said
 
 

@@ -1,0 +1,82 @@
+"""What is left to be tried: series of failing calls, one for each call of each thread and each error."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.anomalies.run import Anomaly
+
+_MOST = 5000
+"""calls of one kind in one job"""
+
+
+@dataclass
+class Series:
+    """The failures of one call of one thread with one error: of the first such call, of the next, until none fails.
+
+    tried: how many have failed. wrong: what ended as it must not.
+    """
+
+    process: str
+    thread: int
+    call: str
+    error: str
+    tried: int = 0
+    wrong: list[str] = field(default_factory=list)
+    _number: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.process}{f', thread {self.thread}' if self.thread else ''}: {self.call} {self.error}"
+
+    @property
+    def next(self) -> Anomaly:
+        """The call that is to fail next."""
+        return Anomaly(self.process, self.call, self.error, self._number, self.thread)
+
+    def advance(self, every: int, *, is_possible: bool) -> None:
+        """The call has failed. is_possible: whether Linux could have made it fail so. every: how far to go on."""
+        self.tried += is_possible
+        self._number += every
+        if self._number > _MOST:
+            self.wrong.append(f"{self}: more than {_MOST} calls")
+
+
+class Left:
+    """The series of one process that nobody has taken yet, and a file that has those that are over."""
+
+    def __init__(self, all_of_them: Iterable[Series], record: Path | None) -> None:
+        """record: has a line for each series that is over, and gets more; None: there is no such file."""
+        self._record, self._lock = record, threading.Lock()
+        over = {line["series"] for line in self._lines()}
+        series = list(all_of_them)
+        self.over = [one for one in series if str(one) in over]
+        """that an earlier run has tried, with what it found"""
+        for one in self.over:
+            (line,) = (line for line in self._lines() if line["series"] == str(one))
+            one.tried, one.wrong = line["tried"], line["wrong"]
+        self._waiting = deque(one for one in series if str(one) not in over)
+
+    def _lines(self) -> list[dict[str, object]]:
+        if self._record is None or not self._record.exists():
+            return []
+        return [json.loads(line) for line in self._record.read_text().splitlines()]
+
+    def take(self) -> Series | None:
+        """The next series; None: there is none."""
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
+
+    def end(self, series: Series) -> None:
+        """A series is over."""
+        with self._lock:
+            self.over.append(series)
+            print(f"{series}: {series.tried} tried, {len(series.wrong)} wrong", flush=True)
+            if self._record is not None:
+                with self._record.open("a") as file:
+                    line = {"series": str(series), "tried": series.tried, "wrong": series.wrong}
+                    file.write(json.dumps(line) + "\n")
