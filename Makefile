@@ -100,7 +100,7 @@ bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain co
 bench-nodes: $(STAMP)  ## measure a job of three machines, made of namespaces, next to torchrun (as root; ten minutes)
 	$(BIN)/python scripts/bench_nodes
 
-bench-size: $(STAMP)  ## measure the head of a job of up to 2,048 nodes, whose agents are pretended (a limit of 19,000 descriptors; eight minutes)
+bench-size: $(STAMP)  ## measure the head of a job of up to 2,048 nodes, whose agents are pretended (a limit of 19,000 descriptors; ten minutes)
 	$(BIN)/python scripts/bench_size
 
 bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
@@ -191,8 +191,8 @@ newest:  ## the same with the newest of each framework, in .venv-newest, and say
 mutations: $(STAMP)  ## leave out or alter one thing of what the zoo's shapes have saved, a thousand times, and see who is silent (COUNT, SEED; an hour)
 	$(BIN)/python -m scripts.mutations --count $(COUNT) --seed $(SEED)
 
-anomalies: $(STAMP)  ## make each system call of our processes fail in turn, with each error that it can have (strace; PROCESS=saver: of one of them; EVERY=7: each seventh; many hours)
-	$(BIN)/python -m scripts.anomalies $(if $(PROCESS),--process $(PROCESS)) --every $(EVERY)
+anomalies: $(STAMP)  ## make each system call of our processes fail in turn, with each error that it can have (strace; PROCESS=saver: of one of them; EVERY=7: each seventh; RECORD=FILE: go on where an earlier run was broken off; many hours)
+	$(BIN)/python -m scripts.anomalies $(if $(PROCESS),--process $(PROCESS)) --every $(EVERY) $(if $(RECORD),--record $(RECORD))
 
 mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
 	@test -x $(MINDSPORE)/bin/pip || $(PYTHON) -m venv $(MINDSPORE)

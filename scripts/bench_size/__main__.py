@@ -33,7 +33,8 @@ from trial import Failed, Trial, cpu_seconds
 from views import Figures, measure_report, measure_views
 
 _SETTLES = 8.0  # seconds after a start, in which all ranks resume
-_WATCHED = 10.0  # seconds for which processor time is counted
+_RESTS = 12.0  # seconds more, in which the head hears of all of them, and looks at their pages often
+_WATCHED = 30.0  # seconds for which processor time is counted: two looks at the pages of very many ranks
 _SILENT = 30.0  # seconds for which a disk answers nothing
 _SIZES = (256, 1024, 2048)
 
@@ -110,7 +111,7 @@ def _cpu(trial: Trial, before: float) -> float:
 
 
 def _watch_rest(trial: Trial) -> Figures:
-    time.sleep(_SETTLES)
+    time.sleep(_SETTLES + _RESTS)
     before, began = cpu_seconds(trial.head.pid), time.monotonic()
     time.sleep(_WATCHED)
     share = _cpu(trial, before) / (time.monotonic() - began)

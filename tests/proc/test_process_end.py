@@ -29,3 +29,9 @@ def test_lines_that_cannot_be_written_are_not_lost_without_a_word() -> None:
         )
     assert done.returncode == 120, "Python's exit code for it"
     assert "No space left on device" in done.stderr
+
+
+def test_it_may_have_been_started_without_an_output() -> None:
+    script = "import sys; from ftlaunch.system.process_end import leave; leave(7)"
+    done = subprocess.run(["sh", "-c", f"exec {sys.executable} -c '{script}' >&-"], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (7, b"")

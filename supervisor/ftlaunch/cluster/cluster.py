@@ -38,7 +38,7 @@ _SLACK = 1.1  # clocks of two machines may run so differently
 _KILLED = -9
 _LONGEST_REASON = 400  # characters
 _TICK = 0.05  # seconds between looks at all nodes
-_TICK_A_NODE = 0.00025  # the same for each node: of very many a look takes long
+_TICK_A_NODE = 0.0005  # the same for each node: of very many a look takes long
 _INTERVAL_TICK_A_NODE = 0.002  # seconds between looks at the interval that the nodes want, for each node
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 

@@ -15,8 +15,9 @@ def leave(code: int) -> NoReturn:
     done would end with SIGABRT (`libgcc_s.so.1 must be installed for pthread_exit to work`).
     """
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # one that was closed as this process was started
+                stream.flush()
     except OSError:
         sys.exit(code)  # what was printed is lost: Python's own end says so
     os._exit(code)

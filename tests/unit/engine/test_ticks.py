@@ -18,7 +18,7 @@ from ftlaunch.spec.resolve import resolve
 
 @pytest.mark.parametrize(
     ("cost_seconds", "tick"),
-    [(0.0, 0.1), (0.0005, 0.1), (0.004, 0.5), (0.01, 1.0), (0.015, 1.0), (0.06, 4.0), (1.0, 10.0)],
+    [(0.0, 0.1), (0.0005, 0.1), (0.004, 0.5), (0.01, 1.0), (0.015, 1.0), (0.06, 4.0), (1.0, 15.0)],
 )
 def test_a_costly_look_is_taken_seldom(cost_seconds: float, tick: float) -> None:
     assert tick_seconds(cost_seconds, is_fast=False) == pytest.approx(tick)
