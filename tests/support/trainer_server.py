@@ -13,7 +13,24 @@ from typing import Any
 PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/space/trainjobs/gpt/status"
 
 
-class TrainerServer:
+class _Background:
+    """A server on the loopback, in a thread of its own."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class TrainerServer(_Background):
     """Keeps what it is sent with the right token; answers with `status`."""
 
     def __init__(self, home: Path, token: str) -> None:
@@ -50,21 +67,13 @@ class TrainerServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(self.ca_cert, key)
-        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://localhost:{self._server.server_address[1]}{PATH}"
-        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(Handler, tls)
+        self.url = f"https://localhost:{self.port}{PATH}"
 
 
-class Elsewhere:
+class Elsewhere(_Background):
     """Another server, without TLS, to which nobody should go."""
 
     def __init__(self) -> None:
@@ -83,12 +92,5 @@ class Elsewhere:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
-        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(Handler)
+        self.url = f"http://127.0.0.1:{self.port}/"

@@ -9,7 +9,6 @@ from typing import Any
 
 from ftlaunch.agent.head.meeting_address import is_own
 from ftlaunch.channel.connection import BROKEN_OFF, Connection, connect
-from ftlaunch.channel.stream import SILENCE_SECONDS
 from ftlaunch.cluster import messages
 from ftlaunch.system.loop import Clock, Loop
 from ftlaunch.system.name_lookup import NameLookup, is_numeric
@@ -37,7 +36,7 @@ class HeadLink:
         self._source = endpoint if isinstance(endpoint, str) else ""
         self._endpoint = ("", 0) if isinstance(endpoint, str) else endpoint
         self._heard, self._met, self._missed = heard, met, missed
-        self._silence_seconds = max(node_timeout, SILENCE_SECONDS)
+        self._node_timeout = node_timeout
         self._connection: Connection | None = None
         self._pause = _AGAIN
         self._lookup: NameLookup | None = None
@@ -135,7 +134,7 @@ class HeadLink:
             return
         told = address, port, self._token, self._clock() + _PATIENCE
         connection = connect(
-            self._loop, self._clock, *told, version=messages.VERSION, silence_seconds=self._silence_seconds
+            self._loop, self._clock, *told, version=messages.VERSION, silence_seconds=self._node_timeout
         )
         self._connection = connection
         connection.on_ready = self._ready

@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 from ftlaunch.system.loop import Clock, Loop
 
 SILENCE_SECONDS = 2.0
-"""without an answer of the other machine's kernel, after which a connection ends that nobody asks more patience for"""
+"""without an answer of the other machine's kernel, after which a connection ends if no longer time is given"""
 MOST_QUEUED = 16 << 20
 """bytes that may wait to be sent"""
 _CHUNK = 64 << 10  # bytes that are received in one turn; room for them is made at each call
@@ -46,13 +46,16 @@ def named(address: str, port: int) -> str:
 def watch_peer(connection: socket.socket, silence_seconds: float = SILENCE_SECONDS) -> None:
     """Have the kernel say when the other side's machine is gone. Raises OSError.
 
-    Keepalive asks for a sign of it while nothing is sent; the user timeout is how long there may be none.
+    Keepalive asks for a sign of it while nothing is sent; the user timeout is how long there may be none:
+    silence_seconds, and SILENCE_SECONDS at least.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * silence_seconds))
+    connection.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * max(silence_seconds, SILENCE_SECONDS))
+    )
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

@@ -245,7 +245,7 @@ class ResumeDecision:
         self.saving.go_back(step, self.numbers.skip)
 
     def went_back(self, answer: Answer, *, goes_on: bool) -> None:
-        """The saver has put later checkpoints aside, or could not. goes_on: the ranks wait for that, none has ended."""
+        """The saver has put later checkpoints aside, or could not. goes_on: the ranks wait for that."""
         if "error" in answer:
             if goes_on:
                 self._cannot(f"cannot put later checkpoints aside: {answer['error']}")

@@ -19,15 +19,14 @@ RankPages = Callable[[], Sequence[tuple[int, Page]]]
 class AttemptNumbers:
     """The numbers of one attempt."""
 
-    def __init__(self, spec: JobSpec, ranks: int, pages: RankPages, name: Callable[[int], str]) -> None:
+    def __init__(self, spec: JobSpec, ranks: int, name: Callable[[int], str]) -> None:
         """ranks: how many there are. name: what a part of the replicas is called."""
-        self._spec, self._ranks, self._pages, self._name = spec, ranks, pages, name
+        self._spec, self._ranks, self._name = spec, ranks, name
         self._losses = Losses({LossFault.NAN: spec.numbers.on_nan, LossFault.SPIKE: spec.numbers.on_spike})
         self._replicas: Replicas | None = None
 
-    def look(self, pages: Sequence[tuple[int, Page]] | None = None) -> list[NumericFault]:
-        """What is new since the last look. pages: those that speak of the attempt; None: they are found here."""
-        pages = self._pages() if pages is None else pages
+    def look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
+        """What is new since the last look. pages: those that speak of the attempt."""
         return [*self._losses.look((rank, told(page)) for rank, page in pages), *self._divergences(pages)]
 
     def _divergences(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
@@ -48,6 +47,7 @@ class NumericsMonitor:
     def __init__(self, spec: JobSpec, pages: Pages) -> None:
         self.spec, self._pages = spec, pages
         self._attempt: AttemptNumbers | None = None
+        self._of_attempt: RankPages = list
         self._news: list[NumericFault] = []  # found while a step was being saved: told at the next look
         # the earliest divergence: a resume takes one of the copies, whichever is right
         self._suspect: NumericFault | None = None
@@ -58,14 +58,15 @@ class NumericsMonitor:
 
     def begin_attempt(self, pages: RankPages) -> None:
         """Watch the ranks of a new attempt."""
-        self._attempt, self._news = AttemptNumbers(self.spec, len(self._pages), pages, self._name), []
+        self._attempt, self._news = AttemptNumbers(self.spec, len(self._pages), self._name), []
+        self._of_attempt = pages
 
     def look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
         """What is new since the last look. pages: those that speak of the attempt, with their ranks."""
         news, self._news = self._news, []
         return news + self._look(pages)
 
-    def _look(self, pages: Sequence[tuple[int, Page]] | None = None) -> list[NumericFault]:
+    def _look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
         found = self._attempt.look(pages) if self._attempt is not None else []
         for fault in found:
             if fault.kind == "divergence" and (self._suspect is None or fault.before < self._suspect.before):
@@ -82,7 +83,7 @@ class NumericsMonitor:
 
     def abnormal(self, step: int) -> str:
         """What is held against a step that is about to be saved, besides what its snapshots say; looks first."""
-        self._news += self._look()
+        self._news += self._look(self._of_attempt())
         suspect = self._suspect
         return suspect.sentence if suspect is not None and step >= suspect.before else ""
 

@@ -26,7 +26,6 @@ from ftlaunch.channel import arbiter
 from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
-from ftlaunch.channel.stream import SILENCE_SECONDS
 from ftlaunch.cluster import messages as cluster_messages
 from ftlaunch.cluster.beat_pace import beat_seconds, delay_seconds, gather_seconds
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
@@ -92,9 +91,16 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     door, claims = _Door(), arbiter.of(spec)
 
     def listen(address: str, port: int) -> Listener:
-        met, silence = (door.accept, door.tell), max(spec.nodes.timeout, SILENCE_SECONDS)
         return Listener(
-            loop, time.monotonic, address, port, token, *met, version=cluster_messages.VERSION, silence_seconds=silence
+            loop,
+            time.monotonic,
+            address,
+            port,
+            token,
+            door.accept,
+            door.tell,
+            version=cluster_messages.VERSION,
+            silence_seconds=spec.nodes.timeout,
         )
 
     try:
