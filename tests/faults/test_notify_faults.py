@@ -147,7 +147,7 @@ def test_a_secret_in_a_ranks_last_words_is_not_sent(job: FtJob) -> None:
     script.write_text("import os\nraise ValueError('refused: ' + os.environ['API_KEY'])\n")
     spec = job.home / "job.yaml"
     spec.write_text(yaml.safe_dump({"script": str(script), "notify": {"command": writer(job.home / "told")}}))
-    job.start("--max-restarts", "0", script=spec, args=(), env={"API_KEY": SECRET})
+    job.start("--max-restarts", "0", script=spec, args=(), env={"API_KEY": SECRET}, ranks=1)
     assert job.wait() == 1
     assert SECRET in job.log(0, 0), "the rank said it"
     sent = (job.home / "told").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,12 @@ def processes_like(machine: Machine, agent: int) -> set[int]:
     return {pid for pid in machine.processes().values() if pid != agent and command(pid) == command(agent)}
 
 
-def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: Any) -> None:
-    """Taken out: without `read_on` nobody there looks for the sign of the new head, and the node leaves after 30 s."""
+@pytest.mark.parametrize("has_descriptors", [True, False])
+def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: Any, has_descriptors: bool) -> None:
+    """Taken out: without `read_on` nobody there looks for the sign of the new head, and the node leaves after 30 s.
+
+    Where it has no descriptor left at that moment, it tries again. Taken out (`bulkheads`): the agent ends.
+    """
     with made(NODES) as machines:
         job = Cluster(machines, tmp_path / "job", NODES, TIMEOUT, *ARGS)
         job.start_all()
@@ -44,7 +49,15 @@ def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: A
         here = machines[0]
         head = here.processes()[job.events("job_started")[-1]["pid"]]
         [starter] = processes_like(here, job.agents[0].pid) - {head}  # type: ignore[attr-defined]
+        agent = job.agents[0].pid
+        limits = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+        if not has_descriptors:
+            resource.prlimit(agent, resource.RLIMIT_NOFILE, (3, limits[1]))
         os.kill(starter, signal.SIGKILL)
+        if not has_descriptors:
+            short = "cannot look for another head: OSError: [Errno 24] Too many open files"
+            wait_for(lambda: short in job.said(0), "what is said of the descriptors")
+            resource.prlimit(agent, resource.RLIMIT_NOFILE, limits)
         wait_for(lambda: "the process that starts heads on this node was killed" in job.said(0), "what is said of it")
         os.kill(head, signal.SIGKILL)
         job.wait_event("attempt_adopted")

@@ -29,6 +29,42 @@ for line in sys.stdin:
     print(starter.lines(), starter.gone, flush=True)
 """
 
+READS_ON = """\
+import errno, os, resource, select, sys
+from types import SimpleNamespace
+from pathlib import Path
+from ftlaunch.agent.head.starter import LOOK, HeadStarter
+spec = SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(etcd=None))
+starter = HeadStarter(spec, lambda *_: os._exit(0))
+starter.start()
+print("ready", flush=True)
+sys.stdin.readline()
+select.select([starter.fd], [], [])
+assert starter.lines() == []
+assert starter.gone
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for room in range(4):
+    try:
+        starter.read_on()
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+    else:
+        sys.exit(f"there was room for {room} descriptors only")
+    assert starter.gone
+    os.close(taken.pop())
+starter.read_on()
+assert not starter.gone
+starter.order(LOOK)
+select.select([starter.fd], [], [])
+print(starter.lines(), flush=True)
+"""
+
 
 LATER = """\
 import os, select, sys, time
@@ -96,6 +132,16 @@ def test_its_end_is_seen_once_and_answers_nothing(agent: subprocess.Popen[str]) 
     assert told(agent) == "ready"
     os.kill(starter_of(agent), signal.SIGKILL)
     assert told(agent, "look") == "[] True"
+
+
+def test_signs_are_read_on_as_soon_as_there_are_descriptors(tmp_path: Path) -> None:
+    """Each try that fails leaves as many descriptors as there were. Taken out (`made`): the fifth fails, too."""
+    command = [sys.executable, "-c", READS_ON, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+        assert told(agent) == "ready"
+        os.kill(starter_of(agent), signal.SIGKILL)
+        assert told(agent, "read on") == "[{'sign': {}}]"
+    assert agent.returncode == 0
 
 
 def test_a_head_that_waits_for_a_resolver_ends_with_its_agent(tmp_path: Path) -> None:

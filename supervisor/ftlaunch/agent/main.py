@@ -61,6 +61,7 @@ from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 
 TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
+_READ_ON_AGAIN = 1.0  # seconds after which it is tried again
 
 
 def run(spec: JobSpec, begun: Callable[[], None]) -> int:
@@ -216,7 +217,7 @@ class _Node:
             self._tell,
         )
         self._probe = probe_socket()
-        self.agent = self._make_agent(token, starter)
+        self.agent = self._make_agent(token, starter, bulkheads)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
         self._preemption = watch_for(spec, loop, helpers, self._leave, say)
         if limited := keeps_logs_short(spec):
@@ -224,7 +225,7 @@ class _Node:
         job_index.note(helpers, loop, spec.job_id, spec.run_dir)
         self._questions = Questions(loop, time.monotonic, self._control, self.agent, say)
 
-    def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:
+    def _make_agent(self, token: bytes, starter: HeadStarter, bulkheads: Bulkheads) -> Agent:
         spec = self._spec
         hello = {
             "job": job_of(spec),
@@ -255,10 +256,18 @@ class _Node:
                 search.on_answer(answer)
             if starter.gone:
                 self.loop.unregister(starter.fd)
-                starter.read_on()
-                search.forget_orders()
-                self.loop.register(starter.fd, on_answers)
                 say("the process that starts heads on this node was killed: another node starts one, if that is needed")
+                read_on()
+
+        def begin_to_read_on() -> bool:
+            starter.read_on()
+            self.loop.register(starter.fd, on_answers)
+            search.forget_orders()
+            return True
+
+        def read_on() -> None:
+            if not bulkheads.call("look for another head", begin_to_read_on, otherwise=False):
+                self.loop.call_at(time.monotonic() + _READ_ON_AGAIN, "read on", read_on)
 
         self.loop.register(starter.fd, on_answers)
         endpoint = f"etcd at {etcd}" if etcd is not None else (spec.nodes.address or "", spec.nodes.port)

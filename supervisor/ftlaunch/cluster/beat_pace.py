@@ -13,6 +13,7 @@ _LONGEST_SECONDS = 5.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
 _MANY_NODES = 128
 _GATHER_SECONDS = 0.01  # in which two beats or more come, where there are so many nodes
+_GATHER_SECONDS_A_NODE = 1.5e-5  # more of them: a turn of its own costs as much as two beats
 _TIMES_AS_OFTEN = 10  # while ranks are about to stop: the head waits for the step that all hold
 
 
@@ -42,4 +43,4 @@ def gather_seconds(nodes: int) -> float:
 
     A report of a rank's end waits so long at the most. nodes: how many the job may have.
     """
-    return _GATHER_SECONDS if nodes >= _MANY_NODES else 0.0
+    return max(_GATHER_SECONDS, nodes * _GATHER_SECONDS_A_NODE) if nodes >= _MANY_NODES else 0.0

@@ -55,11 +55,13 @@ class EventLoop(Generic[Posted]):
             clock: tells the time.
             selector: None is the system's best one.
             gather_seconds: that pass at least from one turn to the next. Where hundreds of messages come in a second,
-                and none of them is urgent, a turn for each costs more than the messages do.
+                and none of them is urgent, a turn for each costs more than the messages do. A turn in which something
+                was registered is followed at once by the next: while connections come, others wait for theirs.
             sleep: waits for so many seconds.
         """
         self._clock, self._gather_seconds, self._sleep = clock, gather_seconds, sleep
         self._woken = clock()  # when the newest turn had waited for what it handles
+        self._gathers = True  # whether the next turn does
         self._selector = selectors.DefaultSelector() if selector is None else selector
         self._events: deque[Posted] = deque()
         self._readers: dict[int, Callable[[], None]] = {}
@@ -76,6 +78,7 @@ class EventLoop(Generic[Posted]):
         """Call `handler` in every turn in which `fd` is readable."""
         self._selector.register(fd, selectors.EVENT_READ, handler)
         self._readers[fd] = handler
+        self._gathers = False
 
     def unregister(self, fd: int) -> None:
         """Wait for `fd` no longer; what is seen of it in the current turn is dropped."""
@@ -129,9 +132,10 @@ class EventLoop(Generic[Posted]):
         """Wait for something to happen; return which descriptors are ready."""
         patience = 0.0 if handler.over else self._patience(handler.next_look())
         pause = min(self._woken + self._gather_seconds - self._clock(), patience)
-        if pause > 0.0:
+        if pause > 0.0 and self._gathers:
             self._sleep(pause)
             patience -= pause
+        self._gathers = True
         ready = self._selector.select(patience)
         self._woken = self._clock()
         return ready

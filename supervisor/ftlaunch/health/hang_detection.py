@@ -67,7 +67,7 @@ class _Others:
     """The ranks alive in the order of their steps: the wait of each is found without looking at all for each."""
 
     def __init__(self, views: Sequence[RankView]) -> None:
-        self._steps: list[int] = []
+        self._steps: list[int] = []  # each once: in a large job thousands of ranks are at the same
         self._left: list[float] = []  # of those up to a step, when the last came back to training
         self._slow: list[Wait | None] = []  # and the last of those that do something else
         self._training = max((view.beat for view in views if view.phase == "train" and not view.exited), default=0.0)
@@ -76,9 +76,12 @@ class _Others:
             left, since = max(left, view.left), max(view.beat, view.started)
             if (kind := kind_of(view)) != "train" and (slow is None or since > slow.since):
                 slow = Wait(view, kind, since)
-            self._steps.append(view.step)
-            self._left.append(left)
-            self._slow.append(slow)
+            if self._steps and self._steps[-1] == view.step:
+                self._left[-1], self._slow[-1] = left, slow
+            else:
+                self._steps.append(view.step)
+                self._left.append(left)
+                self._slow.append(slow)
 
     def waited_for(self, wait: Wait) -> Wait:
         """The wait itself, or that of another rank which is not ahead and does what takes longer than a step.

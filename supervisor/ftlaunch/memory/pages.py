@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch.memory.directory import forget_snapshots, page_files
-from ftlaunch.memory.recovery_plan import NONE, newest_common
+from ftlaunch.memory.recovery_plan import NONE, newest_of_all
 from ftlaunch_contract.pages import fingerprint_ring
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Resume, sampled_names_path
@@ -45,7 +45,7 @@ class Pages:
 
     def newest_common(self) -> int:
         """The newest step all ranks have whole in memory, or NONE."""
-        return newest_common(self.slots(), len(self.pages))
+        return newest_of_all(page.slot_steps() for page in self.pages)
 
     def slot_of(self, rank: int, step: int) -> int:
         """The slot in which a rank holds a step. Raises ValueError."""

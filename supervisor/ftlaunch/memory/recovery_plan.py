@@ -143,8 +143,18 @@ def of_snapshots(
 
 def newest_common(slots: Mapping[int, Sequence[int]], ranks: int) -> int:
     """The newest step that every one of `ranks` ranks of one node holds whole in a slot, or NONE."""
-    held = [{step for step in slots.get(rank, ()) if step >= 0} for rank in range(ranks)]
-    return max(set.intersection(*held), default=NONE) if held else NONE
+    return newest_of_all(slots.get(rank, ()) for rank in range(ranks))
+
+
+def newest_of_all(held: Iterable[Sequence[int]]) -> int:
+    """The newest step that stands in each of these, or NONE. held: of each rank, the step in each slot, or NONE."""
+    each = iter(held)
+    common = {step for step in next(each, ()) if step >= 0}
+    for steps in each:
+        common.intersection_update(steps)
+        if not common:
+            break
+    return max(common, default=NONE)
 
 
 # --- sharing out ------------------------------------------------------------------------------------------

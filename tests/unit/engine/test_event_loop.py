@@ -145,3 +145,21 @@ def test_what_comes_within_the_time_of_gathering_is_handled_in_one_turn() -> Non
     loop.run(handler)
     assert handler.calls == [("five", 5.0), ("looked", 5.0), ("later", 5.5), ("looked", 5.5), ("looked", 15.5)]
     assert slept == [2.0, 0.5, 2.0], "a timer is called when it is due, whatever is gathered"
+
+
+def test_nothing_is_gathered_while_connections_come() -> None:
+    """Taken out (`_gathers`): two thousand agents that come at once wait for twice as long."""
+    clock = Clock()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.jump(clock() + seconds)
+
+    loop = EventLoop[str](clock, JumpingSelector(clock, 1000.0), gather_seconds=2.0, sleep=sleep)
+    handler = Handler(clock, 3)
+    loop.call_at(BEGIN + 5, "five", lambda: loop.register(7, handler.note("read")))
+    loop.call_at(BEGIN + 5.5, "later", handler.note("later"))
+    loop.run(handler)
+    assert handler.calls == [("looked", 5.0), ("later", 5.5), ("looked", 5.5), ("looked", 15.5)]
+    assert slept == [2.0, 2.0], "there is no pause before what comes half a second after the connection"

@@ -7,6 +7,7 @@ agent: its ranks are not the head's business.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -49,6 +50,10 @@ from ftlaunch.system.signals import Signals
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
 
+_OBJECTS = 100_000
+"""that are made before Python looks for unused ones that name each other, of which there are hardly any here. With
+16,384 ranks each look makes so many objects for a moment that Python would look through all there are, 70 ms long."""
+
 
 def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
     """Be the head, and never return. See starter.BeHead."""
@@ -87,6 +92,7 @@ class _Told:
 
 def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     """The head. told: whether it can be."""
+    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     loop = EventLoop[Event](time.monotonic, gather_seconds=gather_seconds(spec.nodes.most))
     door, claims = _Door(), arbiter.of(spec)
 

@@ -101,15 +101,18 @@ class HeadStarter:
     def read_on(self) -> None:
         """The process was killed: signs are read by a thread from here on, and this node starts no head any more.
 
-        Orders under way are not answered. `fd` is another one.
+        Orders under way are not answered. `fd` is another one. Raises OSError, or RuntimeError where no thread can be
+        started: nothing is changed then, and it can be tried again.
         """
+        with contextlib.ExitStack() as made:
+            (orders, own_orders), (fd, answers) = _pipe(made), _pipe(made)
+            os.set_blocking(fd, False)
+            told = arbiter.at(self._arbiter), lambda order, term: 0, orders, answers
+            threading.Thread(target=_obey, args=told, name="signs", daemon=True).start()
+            made.pop_all()
         self.close()
-        orders, self._orders = os.pipe()
-        self.fd, answers = os.pipe()
-        os.set_blocking(self.fd, False)
+        self._orders, self.fd = own_orders, fd
         self._told, self.gone = b"", False
-        told = arbiter.at(self._arbiter), lambda order, term: 0, orders, answers
-        threading.Thread(target=_obey, args=told, name="signs", daemon=True).start()
 
     def close(self) -> None:
         """Start no more."""
@@ -136,6 +139,13 @@ class HeadStarter:
         if self.has_started:
             os.close(self._head)
             self._head = -1
+
+
+def _pipe(made: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        made.callback(os.close, end)
+    return ends
 
 
 def _be_starter(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> None:
