@@ -49,8 +49,8 @@ class Attempt:
         self.examination = HangExamination(context, group)
         in_run_dir = context.files.of(context.spec.run_dir)
         self.grace_cut = GraceCut(context.collect, context.spec.run_dir, in_run_dir, group)
-        self.exited = False
-        """a rank's process has ended since the last look"""
+        self.must_look = False
+        """a rank's process has ended since the last look, or what it has left can be read by now"""
         self.broken_off = False
         """its ranks are ended though nothing has failed: their ends are no failures"""
 
@@ -107,9 +107,13 @@ class Attempt:
 
     # --- ends of ranks ----------------------------------------------------------------------------------------
 
+    def look_at_once(self) -> None:
+        """Have the ranks looked at in this turn, however long ago the last look was."""
+        self.must_look = True
+
     def on_exit(self, rank: Rank) -> None:
         """A rank's process has ended."""
-        self.exited = True
+        self.look_at_once()
         page, code = rank.page, rank.process.returncode
         assert code is not None
         step = page.step if page is not None else -1

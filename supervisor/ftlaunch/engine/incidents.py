@@ -40,7 +40,8 @@ _BEGINS_ANEW = (
     "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
     " its own"
 )
-_READINGS = 10  # looks, one every tenth of a second, at which a log may not be readable: then it is judged without
+_READING_SECONDS = 1.0  # in which what a failed rank has left may not be readable: then it is judged without that
+_READ_AGAIN = 0.1  # seconds after which it is tried again
 _CAUSE_TO_COME = 2.0  # seconds that a rank may close its connections before its process ends
 
 
@@ -70,7 +71,7 @@ class Incidents:
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
         self._told_waiting = self._told_anew = False
-        self._unread = 0  # looks in a row at which the logs of failed ranks could not be read
+        self._unread_since: float | None = None  # since when it cannot be read what failed ranks have left
         self._steps_unknown = False  # the script trains without torch.optim
         self.last: dict[str, Any] | None = None
         """what `ftctl status` is told of the newest incident"""
@@ -199,7 +200,9 @@ class Incidents:
         """
         failed = self.read_failed(attempt.group)
         if failed is None:
-            return True  # nothing is judged before it can be read: the next look reads again
+            # nothing is judged before it can be read; the looks of a large job are many seconds apart
+            self._context.loop.call_at(now + _READ_AGAIN, "read again", attempt.look_at_once)
+            return True
         if not failed:
             return False
         cause = self._first_cause(failed)
@@ -216,11 +219,15 @@ class Incidents:
 
     def read_failed(self, group: RankGroup) -> list[Evidence] | None:
         """Return what the failed ranks have left behind; None where it cannot be read at this moment."""
-        must_read = self._unread < _READINGS
+        now = self._context.clock()
+        must_read = self._unread_since is None or now < self._unread_since + _READING_SECONDS
         found = self._context.bulkheads.call(
             "read what failed ranks have left", lambda: group.failed(must_read=must_read), None
         )
-        self._unread = self._unread + 1 if found is None else 0
+        if found is not None:
+            self._unread_since = None
+        elif self._unread_since is None:
+            self._unread_since = now
         return found
 
     def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:

@@ -111,11 +111,11 @@ class Watch:
         if now - self._called > _HELD_UP:
             self._awake_since = now
         self._called = now
-        if now < self.next_look(state, attempt) and not (attempt is not None and attempt.exited):
+        if now < self.next_look(state, attempt) and not (attempt is not None and attempt.must_look):
             return
         began, look = self._processor_time(), self._looks.get(state)
         if attempt is not None:
-            attempt.exited = False
+            attempt.must_look = False
             self._reap(attempt.group)
             if look is not None:
                 look(self, attempt, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,38 @@ def test_what_a_failed_rank_has_left_is_read_again(tmp_path: Path) -> None:
     (incident,) = world.told("incident")
     assert "ValueError: no such thing" in incident["sentence"]
     assert world.supervisor.state is JobState.DONE
+
+
+def test_what_a_failed_rank_of_a_large_job_has_left_is_waited_for_no_longer(tmp_path: Path) -> None:
+    """Each look takes 0.3 s of a processor: the next one is many seconds away. Taken out (`look_at_once`): after 5.5 s.
+
+    Ten looks were allowed, which took 10 s with 128 nodes and 104 s with 2,048 while a disk was silent.
+    """
+    world = trains(tmp_path)
+    made, judged = world._make_group, list[float]()
+    used = itertools.count(0.0, 0.3)
+
+    def make(number: int, exited: Any) -> FakeGroup:
+        group = made(number, exited)
+        read = group.failed
+
+        def failed(*, must_read: bool) -> Any:
+            found = read(must_read=must_read)
+            if found and must_read:
+                raise OSError(errno.ETIMEDOUT, "its file system has not answered")
+            if found:
+                judged.append(world.clock() - BEGIN)
+            return found
+
+        group.failed = failed  # type: ignore[method-assign]
+        return group
+
+    object.__setattr__(world.supervisor._edges, "make_group", make)
+    world.supervisor._watch._processor_time = lambda: next(used)
+    world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "ValueError: no such thing"))
+    world.run()
+    assert len(world.told("incident")) == 1
+    assert judged[0] == pytest.approx(5.5, abs=0.25)
 
 
 @pytest.mark.parametrize("state", ["running", "clearing"])
