@@ -130,7 +130,8 @@ def test_what_a_handler_unregisters_is_not_called_in_the_same_turn() -> None:
     assert [what for what, _ in handler.calls] == ["replaced", "looked"]
 
 
-def test_what_comes_within_the_time_of_gathering_is_handled_in_one_turn() -> None:
+def gathering() -> tuple[EventLoop[str], Handler, list[float]]:
+    """A loop that gathers for two seconds, a handler of three looks, and the pauses that the loop has made."""
     clock = Clock()
     slept: list[float] = []
 
@@ -139,7 +140,11 @@ def test_what_comes_within_the_time_of_gathering_is_handled_in_one_turn() -> Non
         clock.jump(clock() + seconds)
 
     loop = EventLoop[str](clock, JumpingSelector(clock, 1000.0), gather_seconds=2.0, sleep=sleep)
-    handler = Handler(clock, 3)
+    return loop, Handler(clock, 3), slept
+
+
+def test_what_comes_within_the_time_of_gathering_is_handled_in_one_turn() -> None:
+    loop, handler, slept = gathering()
     loop.call_at(BEGIN + 5, "five", handler.note("five"))
     loop.call_at(BEGIN + 5.5, "later", handler.note("later"))
     loop.run(handler)
@@ -149,15 +154,7 @@ def test_what_comes_within_the_time_of_gathering_is_handled_in_one_turn() -> Non
 
 def test_nothing_is_gathered_while_connections_come() -> None:
     """Taken out (`_gathers`): two thousand agents that come at once wait for twice as long."""
-    clock = Clock()
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock.jump(clock() + seconds)
-
-    loop = EventLoop[str](clock, JumpingSelector(clock, 1000.0), gather_seconds=2.0, sleep=sleep)
-    handler = Handler(clock, 3)
+    loop, handler, slept = gathering()
     loop.call_at(BEGIN + 5, "five", lambda: loop.register(7, handler.note("read")))
     loop.call_at(BEGIN + 5.5, "later", handler.note("later"))
     loop.run(handler)
