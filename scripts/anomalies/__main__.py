@@ -5,7 +5,8 @@
 Of each call and each error, the first call fails in one job, the second one in the next, and so on, until a job passes
 in which the call was not made so often: SQLite's own tests do that with each of its calls. Calls that an undisturbed
 job does not make are left out. Processes of one job (an agent and the head, say) have a failing call each in the same
-jobs; where such a job ends as it must not, each of the calls fails in a job of its own. Exits with 1 where a job ends
+jobs; where such a job ends as it must not, each of the calls fails in a job of its own. So it is where `--in-one-job`
+lets several calls of one kind fail in each job. Exits with 1 where a job ends
 with exit code 70, hangs, ends without a word or with another result, or leaves a process or memory behind. Takes hours:
 `--every 7` tries every seventh call, and a run with `--record FILE` goes on where an earlier one was broken off.
 """
@@ -13,7 +14,6 @@ with exit code 70, hangs, ends without a word or with another result, or leaves 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import sys
 import tempfile
@@ -21,11 +21,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from scripts.anomalies.calls import ERRORS
 from scripts.anomalies.jobs import SCENES
-from scripts.anomalies.run import Anomaly, CannotBegin, Outcome, count_calls, run
+from scripts.anomalies.run import Anomaly, CannotBegin, Failed, Outcome, count_calls, run
 from scripts.anomalies.series import Left, Series
 
 _TRIES = 3
@@ -52,6 +53,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--calls", nargs="*", choices=tuple(ERRORS), help="all if not given")
     parser.add_argument("--every", type=int, default=1, help="of the calls of one kind, each n-th is made to fail")
     parser.add_argument("--one-error", action="store_true", help="the first error of each call alone")
+    parser.add_argument(
+        "--in-one-job", type=int, default=1, help="so many calls of one kind fail in a job, evenly apart"
+    )
     parser.add_argument("--workers", type=int, default=2, help="jobs at once")
     parser.add_argument("--record", type=Path, help="a file of what was tried: that is not tried again")
     return parser.parse_args()
@@ -69,7 +73,7 @@ def _fail_calls_of(processes: Sequence[str], options: argparse.Namespace) -> lis
     """Fail the calls of processes of one job; returns what ended wrongly."""
     began = time.monotonic()
     calls = options.calls or tuple(ERRORS)
-    left = [Left(_series(one, calls, one_error=options.one_error), options.record) for one in processes]
+    left = [Left(_series(one, calls, options), options.record) for one in processes]
     with ThreadPoolExecutor(options.workers) as pool:
         for worker in [pool.submit(_fail_in_turn, left, options.every) for _ in range(options.workers)]:
             worker.result()
@@ -85,7 +89,7 @@ def _fail_calls_of(processes: Sequence[str], options: argparse.Namespace) -> lis
     return wrong
 
 
-def _series(process: str, calls: Sequence[str], *, one_error: bool) -> list[Series]:
+def _series(process: str, calls: Sequence[str], options: argparse.Namespace) -> list[Series]:
     """What there is to be tried: each call that an undisturbed job makes, by thread."""
     home = Path(tempfile.mkdtemp(prefix="anomaly-"))
     counts = count_calls(process, home)
@@ -94,11 +98,14 @@ def _series(process: str, calls: Sequence[str], *, one_error: bool) -> list[Seri
     for thread, call in made:
         print(f"{process}, thread {thread}: {counts[thread, call]} calls of {call} in an undisturbed job", flush=True)
     if SCENES[process].new_threads:  # strace counts the calls of each thread apart, and makes all of them fail
-        made = sorted({(0, call) for _, call in made})
+        counts = Counter(
+            {(0, call): sum(counts[of_thread] for of_thread in made if of_thread[1] == call) for _, call in made}
+        )
+        made = sorted(counts)
     return [
-        Series(process, thread, call, error)
+        Series(process, thread, call, error, counts[thread, call], options.in_one_job)
         for thread, call in made
-        for error in (ERRORS[call][:1] if one_error else ERRORS[call])
+        for error in (ERRORS[call][:1] if options.one_error else ERRORS[call])
     ]
 
 
@@ -120,27 +127,34 @@ def _fail_in_turn(left: Sequence[Left], every: int) -> None:
 
 def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
     """Fail the next call of each series in one job; returns of whom the series are over."""
-    try:
-        outcome, home = _run([series.next for _, series in taken])
-    except CannotBegin as error:
-        for _, series in taken:
-            series.wrong.append(f"{series.next}: {error}")
-        return [of_process for of_process, _ in taken]
-    is_alone, is_wrong = len(taken) == 1, bool(outcome.wrong) and all(outcome.possible)
+    outcome, home = _run([series.next for _, series in taken])
+    is_alone, is_wrong = len(taken) == 1, bool(outcome.wrong) and all(failed.are_possible for failed in outcome.failed)
     names, known = " with ".join(str(series.next) for _, series in taken), _wrongs(taken)
     over: list[Left] = []
-    for (of_process, series), fired, possible in zip(taken, outcome.fired, outcome.possible, strict=True):
-        if not is_alone and (outcome.wrong or not fired):
+    for (of_process, series), failed in zip(taken, outcome.failed, strict=True):
+        if not is_alone and (outcome.wrong or not failed.calls):
             # wrong because of which of them? not made, because the other one has ended the job before?
             over += _fail([(of_process, series)], every)
-        elif fired:
-            series.advance(every, is_possible=possible)
-        else:
-            over.append(of_process)
+            continue
+        if outcome.wrong and failed.calls > 1:
+            _fail_each(series, failed.calls)
+        series.advance(every, failed, is_done=outcome.is_done)
+        over += [of_process] if series.is_over else []
     if is_wrong and _wrongs(taken) == known:  # none of them alone ends it so
         taken[0][1].wrong.append(f"{names}: {outcome.wrong} ({home})")
         print(f"WRONG {taken[0][1].wrong[-1]}", flush=True)
     return over
+
+
+def _fail_each(series: Series, count: int) -> None:
+    """Fail each of the calls alone that have failed in one job."""
+    together = series.next
+    for number in range(together.number, together.number + count * together.step, together.step):
+        one = replace(together, number=number, step=0)
+        outcome, home = _run([one])
+        if outcome.wrong and all(failed.are_possible for failed in outcome.failed):
+            series.wrong.append(f"{one}: {outcome.wrong} ({home})")
+            print(f"WRONG {series.wrong[-1]}", flush=True)
 
 
 def _wrongs(taken: Sequence[tuple[Left, Series]]) -> int:
@@ -148,18 +162,22 @@ def _wrongs(taken: Sequence[tuple[Left, Series]]) -> int:
 
 
 def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:
-    """Run a job with failing calls; a directory that shows what went wrong is kept. Raises CannotBegin.
+    """Run a job with failing calls; a directory that shows what went wrong is kept.
 
-    A job that did not begin, on a machine that stood still, is tried again.
+    A job that did not begin, on a machine that stood still, is tried again, and is wrong at last.
     """
-    for number in range(_TRIES):
+    for _ in range(_TRIES):
         home = Path(tempfile.mkdtemp(prefix="anomaly-"))
-        with contextlib.suppress(CannotBegin) if number + 1 < _TRIES else contextlib.nullcontext():
+        try:
             outcome = run(anomalies, home)
-            if not outcome.wrong or not all(outcome.possible):
-                shutil.rmtree(home)
-            return outcome, home
-    raise AssertionError("the last try returns or raises")
+            break
+        except CannotBegin as error:
+            outcome = Outcome(
+                [Failed(0, 0, are_possible=True)] * len(anomalies), is_done=False, wrong=str(error), said=""
+            )
+    if not outcome.wrong or not all(failed.are_possible for failed in outcome.failed):
+        shutil.rmtree(home)
+    return outcome, home
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 _DESCRIPTORS = ("EMFILE", "ENFILE", "ENOMEM")
 _DISK = ("EIO", "ESTALE")
@@ -71,21 +72,34 @@ ERRORS: Mapping[str, Sequence[str]] = {
 
 _BY_DESCRIPTOR = {"fstat", "lseek", "read", "write", "close", "ftruncate", "fallocate", "mmap"}
 _OF_FILES = {"EIO", "ESTALE", "ENOSPC"}
-_INJECTED = re.compile(r"^(?:\[pid +\d+\] |\d+ +)?(\w+)\((.*)\) += -1 (E\w+) .*\(INJECTED\)$", re.MULTILINE)
+_INJECTED = re.compile(r"^(?:\[pid +(\d+)\] |(\d+) +)?(\w+)\((.*)\) += -1 (E\w+) .*\(INJECTED\)$", re.MULTILINE)
 _DESCRIPTOR = re.compile(r"^-?\d+<([^>]*)>")
 
 
-def failed_calls(log: str) -> list[tuple[str, str, bool]]:
-    """Read which calls strace (with -y) has made fail: the call, the error, and whether Linux may give it there.
+@dataclass(frozen=True)
+class FailedCall:
+    """A call that strace has made fail.
+
+    thread: 0 where strace watched one thread alone. is_possible: whether Linux may give that error there.
+    """
+
+    thread: int
+    call: str
+    error: str
+    is_possible: bool
+
+
+def failed_calls(log: str) -> list[FailedCall]:
+    """Read which calls strace (with -y) has made fail.
 
     Linux gives no error of a disk for a pipe, a socket or an eventfd, and closes them without an error. Our eventfds
     never wait, and what does not wait is not interrupted.
     """
     found = []
-    for call, arguments, error in _INJECTED.findall(log):
+    for in_brackets, bare, call, arguments, error in _INJECTED.findall(log):
         descriptor = _DESCRIPTOR.match(arguments)
         is_no_file = descriptor is not None and not descriptor[1].startswith("/")
         impossible = is_no_file and (call == "close" or (call in _BY_DESCRIPTOR and error in _OF_FILES))
         impossible |= descriptor is not None and "[eventfd]" in descriptor[1] and error == "EINTR"
-        found.append((call, error, not impossible))
+        found.append(FailedCall(int(in_brackets or bare or 0), call, error, not impossible))
     return found

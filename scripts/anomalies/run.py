@@ -28,10 +28,10 @@ class CannotBegin(Exception):
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One failing call.
+    """One failing call, or several of one kind.
 
     process: one of SCENES. thread: 0 is the main thread. number: of the call, counted from when the ranks run; 1 is
-    the first.
+    the first. step: each step-th call after that one fails, too; 0: that one alone.
     """
 
     process: str
@@ -39,22 +39,43 @@ class Anomaly:
     error: str
     number: int
     thread: int = 0
+    step: int = 0
 
     def __str__(self) -> str:
         thread = f", thread {self.thread}" if self.thread else ""
-        return f"{self.process}{thread}: {self.call} {self.error} #{self.number}"
+        step = f" and each {self.step}th after it" if self.step else ""
+        return f"{self.process}{thread}: {self.call} {self.error} #{self.number}{step}"
+
+    @property
+    def options(self) -> list[str]:
+        """Of strace."""
+        when = f"{self.number}+{self.step}" if self.step else str(self.number)
+        return ["-e", f"trace={self.call}", "-e", f"inject={self.call}:error={self.error}:when={when}"]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """How many calls of one anomaly have failed.
+
+    calls: of the thread that made most of them. possible: of all threads, those that Linux could have made fail so.
+    are_possible: whether all of them are.
+    """
+
+    calls: int
+    possible: int
+    are_possible: bool
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a job.
 
-    fired: of each call whether it was made, and failed. possible: whether Linux could have made it fail so. wrong: what
-    must not be; empty where all is as it should.
+    failed: of each anomaly. is_done: no process gave the job up. wrong: what must not be; empty where all is as it
+    should.
     """
 
-    fired: Sequence[bool]
-    possible: Sequence[bool]
+    failed: Sequence[Failed]
+    is_done: bool
     wrong: str
     said: str
 
@@ -70,24 +91,25 @@ def run(anomalies: Sequence[Anomaly], home: Path) -> Outcome:
     """
     job = Job(SCENES[anomalies[0].process], home)
     watched = [
-        _Watched(
-            SCENES[one.process],
-            one.thread,
-            home / f"strace_{number}",
-            ["-e", f"trace={one.call}", "-e", f"inject={one.call}:error={one.error}:when={one.number}"],
-        )
+        _Watched(SCENES[one.process], one.thread, home / f"strace_{number}", one.options)
         for number, one in enumerate(anomalies)
     ]
     try:
         codes = _disturb(job, watched)
-        failed = [failed_calls(one.log.read_text(errors="replace")) if one.log.exists() else [] for one in watched]
+        failed = [_failed(one.log) for one in watched]
         wrong = _judge(job, codes)
         if not wrong and EXIT_DONE not in codes and job.scene.trains:
             wrong = _resume(job)
     finally:
         job.dispose()
-    possible = [all(possible for _, _, possible in calls) for calls in failed]
-    return Outcome([bool(calls) for calls in failed], possible, wrong, job.said)
+    return Outcome(failed, set(codes) - _of_lost_nodes(job) == {EXIT_DONE}, wrong, job.said)
+
+
+def _failed(log: Path) -> Failed:
+    calls = failed_calls(log.read_text(errors="replace")) if log.exists() else []
+    of_threads = Counter(one.thread for one in calls)
+    possible = sum(one.is_possible for one in calls)
+    return Failed(max(of_threads.values(), default=0), possible, possible == len(calls))
 
 
 def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
@@ -172,7 +194,7 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
     """What must not be: a hang, a bug of ours, an end without a word, another result, a process or memory left."""
     if None in codes:
         return f"the job has not ended within {_DEADLINE:g} s"
-    lost = {-9} if job.scene.how == "node" else set[int]()  # SIGKILL to an agent is what happens in that job
+    lost = _of_lost_nodes(job)
     ends = set(codes) - lost
     if EXIT_BUG in ends:
         return "exit code 70"
@@ -196,6 +218,11 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
     if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and "memory" not in said:
         return f"memory is left, and nothing is said of it: {job.memories()}"
     return ""
+
+
+def _of_lost_nodes(job: Job) -> set[int | None]:
+    """The exit codes of agents that the job itself kills."""
+    return {-9} if job.scene.how == "node" else set()
 
 
 def _judge_results(job: Job) -> str:

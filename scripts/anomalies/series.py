@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.anomalies.run import Anomaly
+from scripts.anomalies.run import Anomaly, Failed
 
 _MOST = 5000
 """calls of one kind in one job"""
+_LEAST_STEP = 20
+"""from one call that fails to the next one in the same job"""
 
 
 @dataclass
 class Series:
     """The failures of one call of one thread with one error: of the first such call, of the next, until none fails.
 
-    tried: how many have failed. wrong: what ended as it must not.
+    usual: how many such calls an undisturbed job makes. in_one_job: how many of them may fail in one job, evenly apart.
+    tried: how many have failed. wrong: what ended as it must not. is_over: nothing is left to be tried.
     """
 
     process: str
     thread: int
     call: str
     error: str
+    usual: int
+    in_one_job: int
     tried: int = 0
     wrong: list[str] = field(default_factory=list)
+    is_over: bool = False
+    _first: int = 1
     _number: int = 1
 
     def __str__(self) -> str:
@@ -36,14 +44,36 @@ class Series:
     @property
     def next(self) -> Anomaly:
         """The call that is to fail next."""
-        return Anomaly(self.process, self.call, self.error, self._number, self.thread)
+        return Anomaly(self.process, self.call, self.error, self._number, self.thread, self._step)
 
-    def advance(self, every: int, *, is_possible: bool) -> None:
-        """The call has failed. is_possible: whether Linux could have made it fail so. every: how far to go on."""
-        self.tried += is_possible
-        self._number += every
+    @property
+    def _step(self) -> int:
+        return max(math.ceil(self.usual / self.in_one_job), _LEAST_STEP) if self.in_one_job > 1 else 0
+
+    def advance(self, every: int, failed: Failed, *, is_done: bool) -> None:
+        """A job has ended in which the next call, and perhaps others after it, were to fail.
+
+        Where the job was given up, or was over before it had made as many calls as usual, a job begins with the call
+        after the last one that failed.
+
+        Args:
+            every: how far to go on.
+            failed: what did fail.
+            is_done: the job was not given up.
+        """
+        self.tried += failed.possible
+        number = self._number + failed.calls * self._step
+        if not failed.calls and self._number == self._first:
+            self.is_over = True
+        elif self._step and failed.calls and not (is_done and number > self.usual):
+            self._number = number
+        else:
+            self._first += every
+            self._number = self._first
+            self.is_over = 0 < self._step < self._first
         if self._number > _MOST:
             self.wrong.append(f"{self}: more than {_MOST} calls")
+            self.is_over = True
 
 
 class Left:

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from scripts.anomalies.calls import failed_calls
-from scripts.anomalies.run import Anomaly, run
+from scripts.anomalies.calls import FailedCall, failed_calls
+from scripts.anomalies.run import Anomaly, Failed, run
+from scripts.anomalies.series import Series
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
@@ -28,7 +29,7 @@ SLICE = [
 def test_a_failed_call_costs_one_line(anomaly: Anomaly, tmp_path: Path) -> None:
     """The job ends exact, or with a sentence and its state kept; never with 70, nothing is left behind."""
     outcome = run([anomaly], tmp_path)
-    assert outcome.fired == [True]
+    assert outcome.failed[0].calls
     assert not outcome.wrong, outcome.said
 
 
@@ -42,9 +43,30 @@ openat(AT_FDCWD</tmp>, "/proc/1/stat", O_RDONLY) = -1 EIO (Input/output error) (
 openat(AT_FDCWD</tmp>, "/nowhere", O_RDONLY) = -1 ENOENT (No such file or directory)
 """
     assert failed_calls(log) == [
-        ("write", "EIO", False),
-        ("write", "EIO", True),
-        ("read", "EINTR", True),
-        ("read", "EINTR", False),
-        ("openat", "EIO", True),
+        FailedCall(0, "write", "EIO", is_possible=False),
+        FailedCall(12, "write", "EIO", is_possible=True),
+        FailedCall(34, "read", "EINTR", is_possible=True),
+        FailedCall(0, "read", "EINTR", is_possible=False),
+        FailedCall(0, "openat", "EIO", is_possible=True),
     ]
+
+
+@pytest.mark.parametrize("in_one_job", [1, 3])
+def test_each_call_of_a_series_fails(in_one_job: int) -> None:
+    """A job makes 90 calls; it is given up where the 55th one fails, and is over after 70 where the 20th one does."""
+    series = Series("head", 0, "read", "EIO", usual=90, in_one_job=in_one_job)
+    tried = list[int]()
+    jobs = 0
+    while not series.is_over:
+        first, step = series.next.number, series.next.step
+        numbers = list(range(first, 91, step)) if step else [first] if first <= 90 else []
+        if 55 in numbers:
+            numbers = numbers[: numbers.index(55) + 1]
+        if 20 in numbers:
+            numbers = [number for number in numbers if number <= 70]
+        tried += numbers
+        jobs += 1
+        series.advance(1, Failed(len(numbers), len(numbers), are_possible=True), is_done=55 not in numbers)
+    assert sorted(tried) == list(range(1, 91))
+    assert series.tried == 90
+    assert jobs == (91 if in_one_job == 1 else 32)
