@@ -82,11 +82,18 @@ def train(home: Path, how: str) -> None:
         if (step, rank) == (FAULT, 1) and not (home / "killed").exists():
             _fail(home, how)
         time.sleep(0.03)
+        _meet(home, rank, step)
         state = advance(state, step)
         job.step_made()
         job.cross(step, step)
     (home / f"done_{rank}").write_text(digest(state))
     job.end()
+
+
+def _meet(home: Path, rank: int, step: int) -> None:
+    """Wait until the other rank has come to this step, too, as ranks that reduce their gradients do."""
+    (home / f"step_{step}_of_{rank}").touch()
+    assert _wait_until((home / f"step_{step}_of_{1 - rank}").exists, 60.0), "the other rank has not come to this step"
 
 
 def _fail(home: Path, how: str) -> None:

@@ -71,7 +71,8 @@ class Incidents:
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
         self._told_waiting = self._told_anew = False
-        self._unread_since: float | None = None  # since when it cannot be read what failed ranks have left
+        self._unread: tuple[RankGroup, float] | None = None
+        """since when what failed ranks of a group have left cannot be read"""
         self._steps_unknown = False  # the script trains without torch.optim
         self.last: dict[str, Any] | None = None
         """what `ftctl status` is told of the newest incident"""
@@ -220,14 +221,12 @@ class Incidents:
     def read_failed(self, group: RankGroup) -> list[Evidence] | None:
         """Return what the failed ranks have left behind; None where it cannot be read at this moment."""
         now = self._context.clock()
-        must_read = self._unread_since is None or now < self._unread_since + _READING_SECONDS
+        unread_since = self._unread[1] if self._unread and self._unread[0] is group else now
+        must_read = now < unread_since + _READING_SECONDS
         found = self._context.bulkheads.call(
             "read what failed ranks have left", lambda: group.failed(must_read=must_read), None
         )
-        if found is not None:
-            self._unread_since = None
-        elif self._unread_since is None:
-            self._unread_since = now
+        self._unread = (group, unread_since) if found is None else None
         return found
 
     def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:

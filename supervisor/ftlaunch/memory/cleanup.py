@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.common.formatting import size
-from ftlaunch.memory.directory import count_pages, first_page, read_places, remove_memory
+from ftlaunch.memory.directory import count_pages, first_page, forget_steps, read_places, remove_memory
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import held_dir
@@ -57,6 +57,7 @@ def clean_job(directory: Path, force: bool, advance: Advance = ignore) -> str:
                 " the same `ftlaunch` command goes on from there, --force throws it away"
             )
         freed = bytes_of(directory)
+        forget_steps(directory)
         for slot in directory.glob("slot_*"):
             taken = bytes_of(slot)
             layout.remove_slot(slot)

@@ -20,6 +20,8 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import memory_root
 
 _PLACES = "places.json"
+COPIES, COPY_NOTE = "peers", "copy.json"
+"""the folder of copies of other nodes' snapshots, and the file in each that says that it is whole"""
 APART = "@"
 """stands between job id and digest in the name of a directory apart; no job id has it"""
 _LONGEST = 47  # characters of the job id in the name of a directory apart: a socket's path is short
@@ -83,7 +85,8 @@ def read_places(directory: Path) -> Places | None:
 
 
 def remove_memory(directory: Path) -> None:
-    """Delete a job's memory directory, and the user's when it was the last."""
+    """Delete a job's memory directory, and the user's when it was the last. Raises OSError."""
+    forget_steps(directory)
     layout.remove_slots(directory)
     shutil.rmtree(directory)
     with contextlib.suppress(OSError):  # other jobs are in it
@@ -113,8 +116,19 @@ def first_page(directory: Path) -> int:
     return min((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
+def forget_steps(directory: Path) -> None:
+    """Delete what says which steps are whole: pages, and the notes of copies for other nodes. Raises OSError.
+
+    It comes before what it speaks of: a removal that is broken off (a call that fails, SIGKILL) would leave pages of
+    steps whose files are gone, and the next run would take those up, and be refused.
+    """
+    for path in [*page_files(directory), *directory.glob(f"{COPIES}/*/*/{COPY_NOTE}")]:
+        path.unlink()
+
+
 def forget_snapshots(directory: Path) -> None:
     """Delete pages, snapshot slots, and fingerprints of steps. Raises OSError."""
+    forget_steps(directory)
     layout.remove_slots(directory)
-    for path in [*page_files(directory), *directory.glob("fingerprints_*")]:
+    for path in directory.glob("fingerprints_*"):
         path.unlink()

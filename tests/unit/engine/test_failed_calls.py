@@ -116,6 +116,23 @@ def test_what_a_failed_rank_of_a_large_job_has_left_is_waited_for_no_longer(tmp_
     assert judged[0] == pytest.approx(5.5, abs=0.25)
 
 
+def test_what_a_failed_rank_has_left_is_waited_for_in_each_attempt(tmp_path: Path) -> None:
+    """Taken out: the second is judged at once, for the first one's second is over."""
+    world = trains(tmp_path)
+    asked = list[bool]()
+
+    def refuse(*, must_read: bool) -> Any:
+        asked.append(must_read)
+        raise OSError(errno.ETIMEDOUT, "its file system has not answered")
+
+    first, second = world._make_group(0, lambda rank, code: None), world._make_group(1, lambda rank, code: None)
+    first.failed = second.failed = refuse  # type: ignore[method-assign]
+    for group, now in [(first, 100.0), (first, 100.9), (first, 101.1), (second, 200.0), (second, 201.1)]:
+        world.clock.now = now
+        world.supervisor.incidents.read_failed(group)
+    assert asked == [True, True, False, True, False]
+
+
 @pytest.mark.parametrize("state", ["running", "clearing"])
 def test_an_error_of_its_own_ends_the_job_in_good_order(tmp_path: Path, state: str) -> None:
     """Taken out (the loop lets it through): no `job_failed`, ranks left, the newest step only in memory."""

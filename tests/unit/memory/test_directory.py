@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import pathlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ftlaunch.memory.directory import count_pages, first_page
+from ftlaunch.memory.cleanup import clean_job
+from ftlaunch.memory.directory import COPIES, COPY_NOTE, count_pages, first_page, forget_snapshots, remove_memory
 from ftlaunch.memory.pages import Pages
+from ftlaunch_contract.files.dirlock import LOCK
 from ftlaunch_contract.pages.page import page_path
 
 
@@ -71,3 +74,31 @@ def test_a_page_that_cannot_be_opened_is_not_made_anew(tmp_path: Path, monkeypat
     again = Pages(tmp_path, 2)
     assert again[1].slot_steps()[0] == 7
     again.close()
+
+
+@pytest.mark.parametrize(
+    "remove", [remove_memory, forget_snapshots, lambda directory: clean_job(directory, force=True)]
+)
+def test_a_removal_that_is_broken_off_leaves_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remove: Callable[[Path], object]
+) -> None:
+    """Taken out (slots first): the page of a slot without files stays, and the next run of the job is refused."""
+    Pages(tmp_path, 1).close()
+    (tmp_path / LOCK).touch(0o600)
+    copy = tmp_path / COPIES / "7" / "0"
+    for directory in (tmp_path / "slot_00000_0", copy):
+        directory.mkdir(parents=True)
+        (directory / "model.safetensors").touch()
+    (copy / COPY_NOTE).touch()
+    tried = []
+
+    def refuse(path: Path, **_: object) -> None:
+        tried.append(path)
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        remove(tmp_path)
+    assert tried, "nothing was broken off"
+    assert count_pages(tmp_path) == 0
+    assert not (copy / COPY_NOTE).exists()

@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.memory.directory import COPIES, COPY_NOTE
 from ftlaunch.peers.plan import checked
 from ftlaunch.peers.plan.chunk_places import Runs
 from ftlaunch_contract.files import atomic, untrusted_json
 
-_FOLDER = "peers"
-_NOTE = "copy.json"
 _PLACES = 2
 
 
@@ -56,7 +55,7 @@ class KeptCopies:
 
     def __init__(self, memory_dir: Path) -> None:
         """Find what an earlier copier of this node has left."""
-        self._folder = memory_dir / _FOLDER
+        self._folder = memory_dir / COPIES
         self._lock = threading.Lock()
         self._writing: set[int] = set()
         self._laid_out: dict[tuple[int, int], Reserved] = {}
@@ -88,7 +87,7 @@ class KeptCopies:
     def _delete_others(self) -> None:
         for directory in self._folder.glob("*/*"):
             if (int(directory.parent.name), int(directory.name)) not in self._copies:
-                shutil.rmtree(directory)
+                _remove(directory)
 
     def freeze(self, lineage: str) -> dict[int, list[int]]:
         """Take no copies until `begin`: rank -> the steps of this lineage that are held whole."""
@@ -130,7 +129,7 @@ class KeptCopies:
             held = {place: copy.step for place in range(_PLACES) if (copy := self._copies.get((rank, place)))}
             place = min(range(_PLACES), key=lambda number: held.get(number, -1))
             if self._copies.pop((rank, place), None):
-                (self.directory(rank, place) / _NOTE).unlink()
+                (self.directory(rank, place) / COPY_NOTE).unlink()
             self._writing.add(rank)
             return place, self._laid_out.pop((rank, place), None)
 
@@ -151,7 +150,7 @@ class KeptCopies:
 
     def _note(self, copy: KeptCopy) -> None:
         text = json.dumps(asdict(copy)).encode()
-        atomic.replace_durable(self.directory(copy.rank, copy.place) / _NOTE, text)
+        atomic.replace_durable(self.directory(copy.rank, copy.place) / COPY_NOTE, text)
 
 
 # --- what an earlier copier has left -----------------------------------------------------------------------
@@ -166,13 +165,18 @@ def _found(folder: Path) -> list[KeptCopy]:
             if copy is not None and place == folder / str(copy.rank) / str(copy.place):
                 copies.append(copy)
             else:
-                shutil.rmtree(place)
+                _remove(place)
     return copies
+
+
+def _remove(directory: Path) -> None:
+    (directory / COPY_NOTE).unlink(missing_ok=True)
+    shutil.rmtree(directory)
 
 
 def _read(directory: Path) -> KeptCopy | None:
     try:
-        note = untrusted_json.mapping(untrusted_json.parse((directory / _NOTE).read_bytes()), "it")
+        note = untrusted_json.mapping(untrusted_json.parse((directory / COPY_NOTE).read_bytes()), "it")
         return KeptCopy(
             checked.rank_of(note.get("rank")),
             untrusted_json.whole(note.get("place"), "`place`"),
