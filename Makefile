@@ -27,6 +27,7 @@ FOR ?= 3.12
 COUNT ?= 1000
 SEED ?= 1
 EVERY ?= 1
+IN_ONE_JOB ?= 1
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -191,8 +192,8 @@ newest:  ## the same with the newest of each framework, in .venv-newest, and say
 mutations: $(STAMP)  ## leave out or alter one thing of what the zoo's shapes have saved, a thousand times, and see who is silent (COUNT, SEED; an hour)
 	$(BIN)/python -m scripts.mutations --count $(COUNT) --seed $(SEED)
 
-anomalies: $(STAMP)  ## make each system call of our processes fail in turn, with each error that it can have (strace; PROCESS=saver: of one of them; EVERY=7: each seventh; RECORD=FILE: go on where an earlier run was broken off; many hours)
-	$(BIN)/python -m scripts.anomalies $(if $(PROCESS),--process $(PROCESS)) --every $(EVERY) $(if $(RECORD),--record $(RECORD))
+anomalies: $(STAMP)  ## make each system call of our processes fail in turn, with each error that it can have (strace; PROCESS=saver: of one of them; EVERY=7: each seventh; IN_ONE_JOB=3: three of a kind fail in each job; RECORD=FILE: go on where an earlier run was broken off; many hours)
+	$(BIN)/python -m scripts.anomalies $(if $(PROCESS),--process $(PROCESS)) --every $(EVERY) --in-one-job $(IN_ONE_JOB) $(if $(RECORD),--record $(RECORD))
 
 mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
 	@test -x $(MINDSPORE)/bin/pip || $(PYTHON) -m venv $(MINDSPORE)

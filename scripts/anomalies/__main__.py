@@ -150,7 +150,7 @@ def _fail_each(series: Series, count: int) -> None:
     """Fail each of the calls alone that have failed in one job."""
     together = series.next
     for number in range(together.number, together.number + count * together.step, together.step):
-        one = replace(together, number=number, step=0)
+        one = replace(together, number=number, step=0, last=0)
         outcome, home = _run([one])
         if outcome.wrong and all(failed.are_possible for failed in outcome.failed):
             series.wrong.append(f"{one}: {outcome.wrong} ({home})")

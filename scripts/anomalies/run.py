@@ -31,7 +31,7 @@ class Anomaly:
     """One failing call, or several of one kind.
 
     process: one of SCENES. thread: 0 is the main thread. number: of the call, counted from when the ranks run; 1 is
-    the first. step: each step-th call after that one fails, too; 0: that one alone.
+    the first. step: each step-th call after that one fails, too; 0: that one alone. last: no call after this one fails.
     """
 
     process: str
@@ -40,6 +40,7 @@ class Anomaly:
     number: int
     thread: int = 0
     step: int = 0
+    last: int = 0
 
     def __str__(self) -> str:
         thread = f", thread {self.thread}" if self.thread else ""
@@ -49,7 +50,7 @@ class Anomaly:
     @property
     def options(self) -> list[str]:
         """Of strace."""
-        when = f"{self.number}+{self.step}" if self.step else str(self.number)
+        when = f"{self.number}..{self.last}+{self.step}" if self.step else str(self.number)
         return ["-e", f"trace={self.call}", "-e", f"inject={self.call}:error={self.error}:when={when}"]
 
 
@@ -97,7 +98,7 @@ def run(anomalies: Sequence[Anomaly], home: Path) -> Outcome:
     try:
         codes = _disturb(job, watched)
         failed = [_failed(one.log) for one in watched]
-        wrong = _judge(job, codes)
+        wrong = _judge(job, codes, several=any(one.step for one in anomalies))
         if not wrong and EXIT_DONE not in codes and job.scene.trains:
             wrong = _resume(job)
     finally:
@@ -122,7 +123,7 @@ def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
     job = Job(SCENES[process], home)
     try:
         codes = _disturb(job, [watched])
-        if wrong := _judge(job, codes):
+        if wrong := _judge(job, codes, several=False):
             raise CannotBegin(f"a job with an undisturbed {process} ends wrongly: {wrong}\n{job.said}")
     finally:
         job.dispose()
@@ -190,8 +191,11 @@ def _tracer(pid: int, thread: int) -> int:
     return int(found[1]) if found else 0
 
 
-def _judge(job: Job, codes: Sequence[int | None]) -> str:
-    """What must not be: a hang, a bug of ours, an end without a word, another result, a process or memory left."""
+def _judge(job: Job, codes: Sequence[int | None], *, several: bool) -> str:
+    """What must not be: a hang, a bug of ours, an end without a word, another result, a process or memory left.
+
+    several: so many calls may fail that no restart is left before a rank is killed.
+    """
     if None in codes:
         return f"the job has not ended within {_DEADLINE:g} s"
     lost = _of_lost_nodes(job)
@@ -203,7 +207,7 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
     said = job.said
     if "Traceback" in said:
         return "a traceback on the terminal"
-    if not (job.home / "killed").exists():
+    if not (job.home / "killed").exists() and (EXIT_DONE in ends or not several):
         return "no rank was killed: nothing is shown"
     if EXIT_DONE in ends and (wrong := _judge_results(job)):
         return wrong

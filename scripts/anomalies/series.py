@@ -22,7 +22,8 @@ _LEAST_STEP = 20
 class Series:
     """The failures of one call of one thread with one error: of the first such call, of the next, until none fails.
 
-    usual: how many such calls an undisturbed job makes. in_one_job: how many of them may fail in one job, evenly apart.
+    usual: how many such calls an undisturbed job makes. in_one_job: how many of those fail in one job, evenly apart; a
+    job that makes more calls than usual may have one failure more.
     tried: how many have failed. wrong: what ended as it must not. is_over: nothing is left to be tried.
     """
 
@@ -44,7 +45,10 @@ class Series:
     @property
     def next(self) -> Anomaly:
         """The call that is to fail next."""
-        return Anomaly(self.process, self.call, self.error, self._number, self.thread, self._step)
+        step = self._step
+        return Anomaly(
+            self.process, self.call, self.error, self._number, self.thread, step, self._number + step * self.in_one_job
+        )
 
     @property
     def _step(self) -> int:
@@ -65,7 +69,7 @@ class Series:
         number = self._number + failed.calls * self._step
         if not failed.calls and self._number == self._first:
             self.is_over = True
-        elif self._step and failed.calls and not (is_done and number > self.usual):
+        elif self._step and failed.calls and (failed.calls > self.in_one_job or not is_done or number <= self.usual):
             self._number = number
         else:
             self._first += every

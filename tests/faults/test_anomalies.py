@@ -58,8 +58,8 @@ def test_each_call_of_a_series_fails(in_one_job: int) -> None:
     tried = list[int]()
     jobs = 0
     while not series.is_over:
-        first, step = series.next.number, series.next.step
-        numbers = list(range(first, 91, step)) if step else [first] if first <= 90 else []
+        first, step, last = series.next.number, series.next.step, series.next.last
+        numbers = list(range(first, min(last, 90) + 1, step)) if step else [first] if first <= 90 else []
         if 55 in numbers:
             numbers = numbers[: numbers.index(55) + 1]
         if 20 in numbers:

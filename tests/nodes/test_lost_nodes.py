@@ -94,6 +94,30 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
 
 
 @pytest.mark.long
+def test_nodes_that_have_come_back_keep_their_memory_where_the_job_is_given_up(nodes: NodesJob, alone: FtJob) -> None:
+    """Taken out (only nodes with a place are asked): the head says `keep` 0, and both delete the step they hold."""
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--max-restarts", "0", "--peer-interval", "0")
+    nodes.begin()
+    nodes.wait_held(AT)
+    agents = list(nodes.supervisors)
+    for agent in agents:
+        os.kill(agent.pid, signal.SIGSTOP)
+    nodes.wait_event("node_left", 2)
+    for agent in agents:
+        os.kill(agent.pid, signal.SIGCONT)
+    assert nodes.codes() == [1, 1], nodes.told
+    assert "giving up" in nodes.told
+    assert f"step {AT} could not be saved without the missing nodes" in nodes.told
+    del nodes.env["FAULT"]
+    nodes.begin()
+    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.resumed()[:2] == ("memory", AT)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
 def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 0 {AT}"
     nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0", "--node-timeout", "8s")

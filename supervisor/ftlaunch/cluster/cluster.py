@@ -261,6 +261,11 @@ class Cluster:
         for node in self._nodes.values():
             node.send("done", code=code, keep=int(keep))
 
+    def newest_unplaced(self) -> int:
+        """The newest step in the memory of nodes that have no place, or NONE."""
+        unplaced = [node.slots or {} for node in self._nodes.values() if node.member.place < 0]
+        return max((step for slots in unplaced for steps in slots.values() for step in steps), default=NONE)
+
     @property
     def left(self) -> int:
         """Nodes that are connected."""

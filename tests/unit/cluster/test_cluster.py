@@ -181,6 +181,16 @@ def test_the_memory_of_a_lost_node_is_lost(head: Head) -> None:
     assert head.pages.newest_common() == 9, "it has come back with it"
 
 
+def test_a_node_that_has_come_back_tells_what_it_holds_before_it_has_a_place(head: Head) -> None:
+    head.running()
+    assert head.cluster.newest_unplaced() == NONE
+    head.agents[1].on_end("closed")
+    head.agent(held=[2, 2], slots={"2": [8, NONE], "3": [8, 9]}, lineage="run:0/2")
+    assert head.cluster.newest_unplaced() == 9
+    assert head.cluster.settled()
+    assert head.cluster.newest_unplaced() == NONE, "it has its place"
+
+
 def test_memory_of_another_attempt_is_never_mixed_in(head: Head) -> None:
     """Taken out: without the lineage the steps 9 of two attempts count as one."""
     head.running()

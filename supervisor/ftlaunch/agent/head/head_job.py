@@ -233,8 +233,11 @@ class HeadJob:
         self._cut_off = cut_off
 
     def _newest_apart(self) -> int:
-        """The newest step that nodes hold and storage does not, where others are missing that may hold it, too."""
-        newest = max(max(page.slot_steps()) for page in self._pages.pages)
+        """The newest step that nodes hold and storage does not, where others are missing that may hold it, too.
+
+        Also of a node that has come back: it has no place before the next attempt.
+        """
+        newest = max(self.cluster.newest_unplaced(), *(max(page.slot_steps()) for page in self._pages.pages))
         apart = self.cluster.roster.vacant and newest > max(self.supervisor.saving.committed, 0)
         return newest if apart else NONE
 
