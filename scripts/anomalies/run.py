@@ -219,7 +219,8 @@ def _judge(job: Job, codes: Sequence[int | None], *, several: bool) -> str:
     can_journal = "going on without a journal" not in said
     if can_journal and events and events[-1]["event"] not in _LAST_EVENTS:
         return f"the journal ends with {events[-1]['event']}"
-    if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and "memory" not in said:
+    is_told = "memory" in said or "cannot remove" in said
+    if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and not is_told:
         return f"memory is left, and nothing is said of it: {job.memories()}"
     return ""
 

@@ -19,6 +19,7 @@ SLICE = [
     Anomaly("fork-server", "clone", "EAGAIN", 4),
     Anomaly("saver", "fsync", "EIO", 4),
     Anomaly("agent", "openat", "EMFILE", 40),  # no bulkhead around "gone": the node is lost, exit code 70
+    Anomaly("agent", "mkdir", "EACCES", 1, thread=1),  # a rank of another node is named: the job waits for ever
     Anomaly("head", "recvfrom", "ENOMEM", 10),
     Anomaly("copier", "clone3", "EAGAIN", 1),  # the thread that accepts dies: a traceback
 ]

@@ -96,11 +96,11 @@ class LocalRanks:
         try:
             self._call(lambda: folder.mkdir(parents=True, exist_ok=True))
         except OSError as error:
-            raise SpawnFailed(0, f"{folder}: {error.strerror}") from error
+            raise SpawnFailed(self._place.first, f"{folder}: {error.strerror}") from error
         try:
             self.port = self.port or processes.free_port(spec.launch.master_addr)
         except OSError as error:
-            raise SpawnFailed(0, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
+            raise SpawnFailed(self._place.first, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
         self._marks = LogMarks({number: self._log(number) for number in self._place.ranks}, spec.log_max_size)
         self._start(self._place.ranks, self.attempt, "attempt")
 
