@@ -64,7 +64,7 @@ def duration(seconds: float) -> str:
 def torch_requirement() -> str:
     """What pyproject.toml says of torch. Python 3.10 has no reader of TOML."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    found = re.search(r'^torch = \["(torch\b[^"]*)"\]$', text, re.MULTILINE)
+    found = re.search(r'^torch = \[.*"(torch\b[^"]*)"\]$', text, re.MULTILINE)
     assert found is not None
     return found[1]
 

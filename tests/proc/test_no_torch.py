@@ -57,9 +57,10 @@ def test_attach_can_be_imported_without_what_torch_imports_for_compiling() -> No
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "False\n"
 
 
-def test_the_hooks_say_which_python_lacks_torch() -> None:
+@pytest.mark.parametrize(("module", "how"), [("torch", "install the build"), ("numpy", "`pip install numpy`")])
+def test_the_hooks_say_which_python_lacks_what_they_need(module: str, how: str) -> None:
     """`make check-dist` asks an environment that has none. Tried: without the sentence it is a ModuleNotFoundError."""
-    code = "import sys; sys.modules['torch'] = None; import ftlaunch_hooks; ftlaunch_hooks.attach"
+    code = f"import sys; sys.modules[{module!r}] = None; import ftlaunch_hooks; ftlaunch_hooks.attach"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    lacks = f"ImportError: cannot use ftlaunch_hooks.attach: {sys.executable} has no torch; install the build"
+    lacks = f"ImportError: cannot use ftlaunch_hooks.attach: {sys.executable} has no {module}; {how}"
     assert done.stderr.splitlines()[-1].startswith(lacks)

@@ -57,10 +57,13 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"{__name__}.adapters.{name}")
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        how = "install the build that you train with, or `pip install 'ftlaunch[torch]'`"
-        raise ImportError(f"cannot use ftlaunch_hooks.{name}: {sys.executable} has no torch; {how}") from None
+        if error.name == "torch":
+            how = "install the build that you train with, or `pip install 'ftlaunch[torch]'`"
+            raise ImportError(f"cannot use ftlaunch_hooks.{name}: {sys.executable} has no torch; {how}") from None
+        if error.name == "numpy":
+            how = "`pip install numpy` (torch comes without it, and the hooks need it)"
+            raise ImportError(f"cannot use ftlaunch_hooks.{name}: {sys.executable} has no numpy; {how}") from None
+        raise
 
 
 if not bootstrap.torch_is_being_imported():

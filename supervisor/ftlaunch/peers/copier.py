@@ -65,7 +65,7 @@ class Copier:
             "buddy": lambda said: self._sender.send_to(_address(said["to"]) if said["to"] else None),
             "every": lambda said: self._sender.send_every(said["every"]),
             "copy": lambda said: self._sender.send_now(said["step"]),
-            "forget": lambda _: self._node.kept.forget(),
+            "forget": self._forget,
             "freeze": self._freeze,
             "fetch": self._begin_fetch,
         }
@@ -86,6 +86,17 @@ class Copier:
             return
         self._sender.look()
         self._tell({"did": "attempt"})
+
+    def _forget(self, _: dict[str, Any]) -> None:
+        """No copy counts any more. What cannot be deleted is tried once more: another copier would take it up."""
+        kept = self._node.kept
+        try:
+            with suppress(OSError):
+                kept.forget()
+            kept.forget()
+        except OSError as error:
+            sys.stderr.write(f"[ftlaunch] the copier cannot delete copies that do not count any more: {why(error)}\n")
+            sys.stderr.flush()
 
     def _freeze(self, said: dict[str, Any]) -> None:
         copies = self._node.freeze(said["lineage"])

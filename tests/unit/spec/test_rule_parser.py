@@ -70,6 +70,8 @@ EXAMPLES = [
     ("killed", Facts(signal="SIGKILL")),
     ("killed", failed("RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly")),
     ("no-torch", failed("ModuleNotFoundError: No module named 'torch'", before_first_step=True)),
+    ("no-torch", failed("ImportError: cannot use ftlaunch_hooks.attach: /usr/bin/python has no numpy; `pip install"
+                        " numpy` (torch comes without it, and the hooks need it)", before_first_step=True)),
     ("no-torch", failed("ImportError: cannot use ftlaunch_hooks.attach: /usr/bin/python has no torch; install the build"
                         " that you train with, or `pip install 'ftlaunch[torch]'`", before_first_step=True)),
     ("second-launcher",

@@ -34,21 +34,23 @@ class PortProbe:
 
     def is_dead(self) -> bool:
         """Whether a connection has been refused."""
-        if self._socket is None:
-            family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
-            try:
-                self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            except OSError:  # no descriptor is to be had: nothing is known, and the next look asks
-                return False
-            return self._judge(self._socket.connect_ex(self._target))
-        if not is_writable(self._socket, 0.0):
+        try:
+            error = self._asked()
+        except OSError:  # no descriptor or memory is to be had: nothing is known, and the next look asks
             return False
-        return self._judge(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-
-    def _judge(self, error: int) -> bool:
         if error != errno.EINPROGRESS:
             self.close()  # it is asked again at the next look
         return error == errno.ECONNREFUSED
+
+    def _asked(self) -> int:
+        """What has become of the connection by now: an errno, or 0. Raises OSError."""
+        if self._socket is None:
+            family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
+            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            return self._socket.connect_ex(self._target)
+        if not is_writable(self._socket, 0.0):
+            return errno.EINPROGRESS
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def close(self) -> None:
         """Ask no more."""

@@ -63,7 +63,7 @@ class KeptCopies:
         self._copies = {(copy.rank, copy.place): copy for copy in _found(self._folder)}
 
     def forget(self) -> None:
-        """Delete all copies."""
+        """Delete all copies. Raises OSError where one cannot be deleted: no copy counts any more all the same."""
         with self._lock:
             self._copies, self._laid_out = {}, {}
             self._delete_others()
@@ -85,9 +85,16 @@ class KeptCopies:
             self._delete_others()
 
     def _delete_others(self) -> None:
+        """Delete what is no copy; a directory that cannot be deleted keeps no other one."""
+        problem = None
         for directory in self._folder.glob("*/*"):
             if (int(directory.parent.name), int(directory.name)) not in self._copies:
-                _remove(directory)
+                try:
+                    _remove(directory)
+                except OSError as error:
+                    problem = error
+        if problem is not None:
+            raise problem
 
     def freeze(self, lineage: str) -> dict[int, list[int]]:
         """Take no copies until `begin`: rank -> the steps of this lineage that are held whole."""
@@ -119,7 +126,7 @@ class KeptCopies:
     def claim(self, rank: int) -> tuple[int, Reserved | None]:
         """A place for a new copy of this rank, which holds none from now on, and what is laid out there already.
 
-        `release` it. Raises CopyRefusedError.
+        `release` it. Raises CopyRefusedError, OSError.
         """
         with self._lock:
             if self._closed:
@@ -128,8 +135,8 @@ class KeptCopies:
                 raise CopyRefusedError(f"another copy of rank {rank} is on its way to it")
             held = {place: copy.step for place in range(_PLACES) if (copy := self._copies.get((rank, place)))}
             place = min(range(_PLACES), key=lambda number: held.get(number, -1))
-            if self._copies.pop((rank, place), None):
-                (self.directory(rank, place) / COPY_NOTE).unlink()
+            self._copies.pop((rank, place), None)
+            (self.directory(rank, place) / COPY_NOTE).unlink(missing_ok=True)  # also of one that could not be deleted
             self._writing.add(rank)
             return place, self._laid_out.pop((rank, place), None)
 
