@@ -128,16 +128,16 @@ def _fail_in_turn(left: Sequence[Left], every: int) -> None:
 def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
     """Fail the next call of each series in one job; returns of whom the series are over."""
     outcome, home = _run([series.next for _, series in taken])
-    is_alone, is_wrong = len(taken) == 1, bool(outcome.wrong) and all(failed.are_possible for failed in outcome.failed)
+    is_wrong = bool(outcome.wrong) and all(failed.are_possible for failed in outcome.failed)
+    is_one = sum(failed.calls for failed in outcome.failed) == 1
     names, known = " with ".join(str(series.next) for _, series in taken), _wrongs(taken)
     over: list[Left] = []
     for (of_process, series), failed in zip(taken, outcome.failed, strict=True):
-        if not is_alone and (outcome.wrong or not failed.calls):
-            # wrong because of which of them? not made, because the other one has ended the job before?
+        if len(taken) > 1 and not failed.calls:  # because another one has ended the job before?
             over += _fail([(of_process, series)], every)
             continue
-        if outcome.wrong and failed.calls > 1:
-            _fail_each(series, failed.calls)
+        if outcome.wrong and not is_one:  # because of which of them?
+            _fail_each(series, failed)
         series.advance(every, failed, is_done=outcome.is_done)
         over += [of_process] if series.is_over else []
     if is_wrong and _wrongs(taken) == known:  # none of them alone ends it so
@@ -146,11 +146,11 @@ def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
     return over
 
 
-def _fail_each(series: Series, count: int) -> None:
-    """Fail each of the calls alone that have failed in one job."""
+def _fail_each(series: Series, failed: Failed) -> None:
+    """Fail each of the calls alone that have failed in one job, and that Linux can make fail."""
     together = series.next
-    for number in range(together.number, together.number + count * together.step, together.step):
-        one = replace(together, number=number, step=0, last=0)
+    for before in sorted(set(failed.possible)):
+        one = replace(together, number=together.number + before * together.step, step=0, last=0)
         outcome, home = _run([one])
         if outcome.wrong and all(failed.are_possible for failed in outcome.failed):
             series.wrong.append(f"{one}: {outcome.wrong} ({home})")
@@ -173,7 +173,7 @@ def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:
             break
         except CannotBegin as error:
             outcome = Outcome(
-                [Failed(0, 0, are_possible=True)] * len(anomalies), is_done=False, wrong=str(error), said=""
+                [Failed(0, (), are_possible=True)] * len(anomalies), is_done=False, wrong=str(error), said=""
             )
     if not outcome.wrong or not all(failed.are_possible for failed in outcome.failed):
         shutil.rmtree(home)

@@ -58,12 +58,12 @@ class Anomaly:
 class Failed:
     """How many calls of one anomaly have failed.
 
-    calls: of the thread that made most of them. possible: of all threads, those that Linux could have made fail so.
-    are_possible: whether all of them are.
+    calls: of the thread that made most of them. possible: those of all threads that Linux could have made fail so, each
+    as how many of its thread had failed before. are_possible: whether all of them are.
     """
 
     calls: int
-    possible: int
+    possible: Sequence[int]
     are_possible: bool
 
 
@@ -108,9 +108,13 @@ def run(anomalies: Sequence[Anomaly], home: Path) -> Outcome:
 
 def _failed(log: Path) -> Failed:
     calls = failed_calls(log.read_text(errors="replace")) if log.exists() else []
-    of_threads = Counter(one.thread for one in calls)
-    possible = sum(one.is_possible for one in calls)
-    return Failed(max(of_threads.values(), default=0), possible, possible == len(calls))
+    of_threads = Counter[int]()
+    possible = []
+    for one in calls:
+        if one.is_possible:
+            possible.append(of_threads[one.thread])
+        of_threads[one.thread] += 1
+    return Failed(max(of_threads.values(), default=0), possible, len(possible) == len(calls))
 
 
 def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:

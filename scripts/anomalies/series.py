@@ -65,7 +65,7 @@ class Series:
             failed: what did fail.
             is_done: the job was not given up.
         """
-        self.tried += failed.possible
+        self.tried += len(failed.possible)
         number = self._number + failed.calls * self._step
         if not failed.calls and self._number == self._first:
             self.is_over = True

@@ -67,7 +67,7 @@ def test_each_call_of_a_series_fails(in_one_job: int) -> None:
             numbers = [number for number in numbers if number <= 70]
         tried += numbers
         jobs += 1
-        series.advance(1, Failed(len(numbers), len(numbers), are_possible=True), is_done=55 not in numbers)
+        series.advance(1, Failed(len(numbers), range(len(numbers)), are_possible=True), is_done=55 not in numbers)
     assert sorted(tried) == list(range(1, 91))
     assert series.tried == 90
     assert jobs == (91 if in_one_job == 1 else 32)
