@@ -128,7 +128,7 @@ def _fail_in_turn(left: Sequence[Left], every: int) -> None:
 def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
     """Fail the next call of each series in one job; returns of whom the series are over."""
     outcome, home = _run([series.next for _, series in taken])
-    is_wrong = bool(outcome.wrong) and all(failed.are_possible for failed in outcome.failed)
+    is_wrong = bool(outcome.wrong) and outcome.are_possible
     is_one = sum(failed.calls for failed in outcome.failed) == 1
     names, known = " with ".join(str(series.next) for _, series in taken), _wrongs(taken)
     over: list[Left] = []
@@ -152,7 +152,7 @@ def _fail_each(series: Series, failed: Failed) -> None:
     for before in sorted(set(failed.possible)):
         one = replace(together, number=together.number + before * together.step, step=0, last=0)
         outcome, home = _run([one])
-        if outcome.wrong and all(failed.are_possible for failed in outcome.failed):
+        if outcome.wrong and outcome.are_possible:
             series.wrong.append(f"{one}: {outcome.wrong} ({home})")
             print(f"WRONG {series.wrong[-1]}", flush=True)
 
@@ -175,7 +175,7 @@ def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:
             outcome = Outcome(
                 [Failed(0, (), are_possible=True)] * len(anomalies), is_done=False, wrong=str(error), said=""
             )
-    if not outcome.wrong or not all(failed.are_possible for failed in outcome.failed):
+    if not outcome.wrong or not outcome.are_possible:
         shutil.rmtree(home)
     return outcome, home
 

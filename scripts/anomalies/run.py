@@ -80,6 +80,11 @@ class Outcome:
     wrong: str
     said: str
 
+    @property
+    def are_possible(self) -> bool:
+        """Whether Linux could have made all those calls fail so."""
+        return all(failed.are_possible for failed in self.failed)
+
 
 def run(anomalies: Sequence[Anomaly], home: Path) -> Outcome:
     """Run a job in which a rank or a node is killed once, while calls of our processes fail.

@@ -26,6 +26,16 @@ def lose(nodes: NodesJob, number: int) -> None:
     nodes.wait_gone(pids)
 
 
+def assert_goes_on(nodes: NodesJob, alone: FtJob) -> None:
+    """The same commands go on from what is in memory, without the fault, to the undisturbed end."""
+    del nodes.env["FAULT"]
+    nodes.begin()
+    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.resumed()[:2] == ("memory", AT)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
 def assert_lost(nodes: NodesJob, node: int) -> None:
     """One incident, and it names the node."""
     (incident,) = nodes.events("incident")
@@ -85,12 +95,7 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
     assert "1 node is missing, and none has come in 20 s (--node-wait)" in nodes.said(speaker)
     assert f"step {AT} could not be saved without the missing nodes" in nodes.said(speaker)
     nodes.assert_clean(".node0", ".node1")
-    del nodes.env["FAULT"]
-    nodes.begin()
-    assert nodes.codes()[2:] == [0, 0], nodes.told
-    assert nodes.resumed()[:2] == ("memory", AT)
-    nodes.assert_same_end(alone)
-    nodes.assert_clean()
+    assert_goes_on(nodes, alone)
 
 
 @pytest.mark.long
@@ -109,12 +114,7 @@ def test_nodes_that_have_come_back_keep_their_memory_where_the_job_is_given_up(n
     assert nodes.codes() == [1, 1], nodes.told
     assert "giving up" in nodes.told
     assert f"step {AT} could not be saved without the missing nodes" in nodes.told
-    del nodes.env["FAULT"]
-    nodes.begin()
-    assert nodes.codes()[2:] == [0, 0], nodes.told
-    assert nodes.resumed()[:2] == ("memory", AT)
-    nodes.assert_same_end(alone)
-    nodes.assert_clean()
+    assert_goes_on(nodes, alone)
 
 
 @pytest.mark.long

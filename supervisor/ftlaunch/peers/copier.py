@@ -91,12 +91,14 @@ class Copier:
         """No copy counts any more. What cannot be deleted is tried once more: another copier would take it up."""
         kept = self._node.kept
         try:
-            with suppress(OSError):
-                kept.forget()
             kept.forget()
-        except OSError as error:
-            sys.stderr.write(f"[ftlaunch] the copier cannot delete copies that do not count any more: {why(error)}\n")
-            sys.stderr.flush()
+        except OSError:
+            try:
+                kept.forget()
+            except OSError as error:
+                cannot = "the copier cannot delete copies that do not count any more"
+                sys.stderr.write(f"[ftlaunch] {cannot}: {why(error)}\n")
+                sys.stderr.flush()
 
     def _freeze(self, said: dict[str, Any]) -> None:
         copies = self._node.freeze(said["lineage"])
