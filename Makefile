@@ -31,8 +31,7 @@ IN_ONE_JOB ?= 1
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-GPU_WHEELS := hatchling packaging pathspec pluggy trove-classifiers click psutil pyyaml safetensors xxhash nvidia-ml-py \
-    numpy pytest iniconfig pygments pytest-timeout pytest-xdist execnet hypothesis attrs sortedcontainers setuptools wheel pip
+GPU_WHEELS := hatchling click psutil pyyaml safetensors xxhash nvidia-ml-py numpy pytest pytest-timeout pytest-xdist hypothesis
 ASKED := $(VENV)/.asked
 GRAFANA_PAGE := build/grafana_page
 # Not the file named above: the user's own, from the command line or the environment.
@@ -117,7 +116,7 @@ gpu:  ## run on one GPU what needs one, and measure: with any Python that has to
 	$(PYTHON) scripts/gpu --device $(DEVICE)
 
 gpu-wheels:  ## fetch what a machine with a GPU and without a network may lack (FOR: its version of Python)
-	$(PYTHON) -m pip download --quiet --only-binary :all: --no-deps --python-version $(FOR) --dest build/gpu-wheels \
+	$(PYTHON) -m pip download --quiet --only-binary :all: --python-version $(FOR) --dest build/gpu-wheels \
 	    $(GPU_WHEELS)
 
 chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minutes)

@@ -1,6 +1,9 @@
 """A rank that notes when it has come how far, and kills itself once: what a restart with a GPU is made of.
 
 job.py DEVICE eager|compile FILE
+
+Each note is a line of FILE: the attempt, what is done, and the moment. Nothing of it is kept in this process, where a
+resume would put back what the attempt before had noted.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
-NOTES = [("first line", time.monotonic())]
+FIRST_LINE = time.monotonic()
 
 import torch  # noqa: E402 - its import is measured
+import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
 import ftlaunch_hooks as ft  # noqa: E402
@@ -21,20 +26,26 @@ import ftlaunch_hooks as ft  # noqa: E402
 DEATH, STEPS = 5, 10
 
 
-def note(what: str) -> None:
+def note(what: str, moment: float | None = None) -> None:
     """Note that something is done; the device's work, too."""
-    if NOTES[-1][0] != "torch imported" and sys.argv[1] == "cuda":
-        torch.cuda.synchronize()
-    NOTES.append((what, time.monotonic()))
+    if moment is None:
+        if sys.argv[1] == "cuda":
+            torch.cuda.synchronize()
+        moment = time.monotonic()
+    with Path(sys.argv[3]).open("a") as file:
+        file.write(json.dumps([int(os.environ["TORCHELASTIC_RESTART_COUNT"]), what, moment]) + "\n")
 
 
 def main() -> None:
     """Train, die, go on, and tell."""
-    device, way, file = sys.argv[1:4]
-    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    NOTES.append(("torch imported", time.monotonic()))
+    device, way, _ = sys.argv[1:]
+    note("first line", FIRST_LINE)
+    note("torch imported", time.monotonic())
     torch.zeros(1, device=device)
     note("device ready")
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    dist.all_reduce(torch.ones(1, device=device))
+    note("process group ready")
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(16))).to(device)  # 256 MiB, and twice that of Adam
     trained = torch.compile(model) if way == "compile" else model
@@ -46,14 +57,10 @@ def main() -> None:
         trained(torch.randn(64, 2048, device=device)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if len(NOTES) < 6:
-            note("first step")
-        if step == DEATH and attempt == 0:
-            with open(file, "a") as out:  # noqa: PTH123
-                out.write(json.dumps([*NOTES, ("death", time.monotonic())]) + "\n")
+        note("step")
+        if step == DEATH and job.attempt == 0:
+            note("death")
             os.kill(os.getpid(), signal.SIGKILL)
-    with open(file, "a") as out:  # noqa: PTH123
-        out.write(json.dumps(NOTES) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ measure.py DEVICE
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from torch import nn
 
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.snapshots.copies import Copies
+from ftlaunch_hooks.devices import device_port
+from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
@@ -40,7 +42,7 @@ def stalls(device: str, mebibytes: int, private: bool) -> Iterator[float]:
         page.raise_flag(Flag.ATTACHED)
         model = nn.ParameterList(nn.Parameter(torch.randn(1 << 20, device=device)) for _ in range(mebibytes // 4))
         snapshots = Snapshotter(RankState({"model": model}, (), 0, 1), page, [page], memory, 0, {})
-        with mock.patch.object(Copies, "_fits", lambda *_: private):
+        with mock.patch.object(PrivateRoom, "has_room", lambda *_: private):
             for step in range(ROUNDS + 3):
                 if device == "cuda":
                     torch.cuda.synchronize()
@@ -53,46 +55,74 @@ def stalls(device: str, mebibytes: int, private: bool) -> Iterator[float]:
         page.close()
 
 
-def restart(device: str, way: str, cache: Path) -> dict[str, float]:
+def first_slot(device: str, mebibytes: int) -> Iterator[tuple[str, float]]:
+    """Milliseconds a GiB of what the first snapshot in a slot needs besides its copy, and of copies: (what, value)."""
+    size = mebibytes << 20
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    for _ in range(3):
+        with tempfile.TemporaryFile(dir="/dev/shm") as file:
+            began = time.perf_counter()
+            os.posix_fallocate(file.fileno(), 0, size)
+            reserved = time.perf_counter()
+            mapped = mmap.mmap(file.fileno(), size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            populated = time.perf_counter()
+            yield "reserve memory", reserved - began
+            yield "map it", populated - reserved
+            target = torch.frombuffer(mapped, dtype=torch.uint8)
+            if device == "cuda":
+                began = time.perf_counter()
+                target.copy_(source)
+                yield "copy to memory that is not pinned", time.perf_counter() - began
+                began = time.perf_counter()
+                pinned = device_port.pin(mapped, size, source.device)
+                yield "pin it", time.perf_counter() - began
+            torch.accelerator.synchronize() if device == "cuda" else None
+            began = time.perf_counter()
+            target.copy_(source)
+            yield "copy", time.perf_counter() - began
+            if device == "cuda":
+                pinned.close()
+
+
+def restart(device: str, way: str, launcher: str, cache: Path) -> dict[str, float]:
     """Milliseconds of each part of one restart; cache: of the compiler."""
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
-        command = [sys.executable, "-m", "ftlaunch", "--nproc-per-node", "1", "--max-restarts", "1", "--run-dir", "run"]
-        subprocess.run(
-            [
-                *command,
-                "--memory-interval",
-                "1",
-                "--storage-interval",
-                "off",
-                str(JOB),
-                device,
-                way,
-                str(home / "notes"),
+        command = {
+            "ftlaunch": [
+                *("ftlaunch", "--nproc-per-node", "1", "--max-restarts", "1", "--run-dir", "run"),
+                *("--memory-interval", "1", "--storage-interval", "off"),
             ],
+            "torchrun": ["torch.distributed.run", "--nproc-per-node", "1", "--max-restarts", "1", "--standalone"],
+        }[launcher]
+        subprocess.run(
+            [sys.executable, "-m", *command, str(JOB), device, way, str(home / "notes")],
             cwd=home,
             env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)},
             check=True,
             capture_output=True,
         )
-        before, after = [json.loads(line) for line in (home / "notes").read_text().splitlines()]
-    begin, parts = before[-1][1], {}
-    whole = after[-1][1] - begin
-    for name, moment in after:
-        parts[name], begin = 1000 * (moment - begin), moment
-    return {**parts, "death to the end of the first step": 1000 * whole}
+        notes = [json.loads(line) for line in (home / "notes").read_text().splitlines()]
+    [death] = [moment for _, what, moment in notes if what == "death"]
+    parts: dict[str, float] = {}
+    before = death
+    for attempt, what, moment in notes:
+        if attempt == 1 and what not in parts:
+            parts[what] = 1000 * (moment - before)
+            before = moment
+    return {**parts, "death to the end of the first step after it": 1000 * (before - death)}
 
 
-def restarts(device: str, way: str, rounds: int, keep_cache: bool) -> Figures:
+def restarts(device: str, way: str, launcher: str, rounds: int, *, keep_cache: bool) -> Figures:
     """Each part of several restarts. keep_cache: the compiler finds what earlier runs have compiled."""
     found: Figures = {}
     with tempfile.TemporaryDirectory() as kept:
         if keep_cache:
-            restart(device, way, Path(kept))
+            restart(device, way, launcher, Path(kept))
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as fresh:
-                for name, value in restart(device, way, Path(kept if keep_cache else fresh)).items():
-                    label = f"{way}{', cache kept' if keep_cache else ''}: {name}"
+                for name, value in restart(device, way, launcher, Path(kept if keep_cache else fresh)).items():
+                    label = f"{launcher}, {way}{', cache kept' if keep_cache else ''}: {name}"
                     found.setdefault(label, ("ms", []))[1].append(value)
     return found
 
@@ -106,10 +136,13 @@ def main() -> None:
         for private in (True, False):
             name = f"stall of {size} MiB, {'copied on the device first' if private else 'straight to memory'}"
             figures[name] = ("ms", list(stalls(device, size, private)))
-    figures |= restarts(device, "eager", 3, keep_cache=False)
+    for what, seconds in first_slot(device, sizes[-1]):
+        figures.setdefault(what, ("ms a GiB", []))[1].append(1000 * seconds / (sizes[-1] / 1024))
+    for launcher in ("ftlaunch", "torchrun"):
+        figures |= restarts(device, "eager", launcher, 3, keep_cache=False)
     if device == "cuda":
-        figures |= restarts(device, "compile", 2, keep_cache=False)
-        figures |= restarts(device, "compile", 2, keep_cache=True)
+        for keep_cache in (False, True):
+            figures |= restarts(device, "compile", "ftlaunch", 2, keep_cache=keep_cache)
     print(json.dumps(figures))
 
 

@@ -1,4 +1,4 @@
-"""Whole jobs on a GPU: killed, hung and told to stop, they go on bit for bit, and the GPU's memory is free again."""
+"""Whole jobs on a GPU: they go on bit for bit after each fault, and the GPU's memory is free before they do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from tests.support.waiting import wait_for
 from tests.zoo.test_zoo import Shape, disturb, finals, losses, undisturbed
 
 TRAIN = Path(__file__).parent / "shapes" / "train.py"
-SLACK = 256 << 20  # bytes by which what is free on a GPU may differ: others use it, too
 
 
-def free(folder: Path) -> dict[int, int]:
-    """attempt -> bytes free on the device when it began."""
-    lines = (folder / "free").read_text().splitlines()
-    return {int(attempt): int(size) for attempt, size in map(str.split, lines)}
+def check_holders(folder: Path, device: str, attempts: int) -> None:
+    """No process of an earlier attempt holds memory of the GPU as an attempt begins."""
+    notes = [[int(word) for word in line.split()] for line in (folder / "holders").read_text().splitlines()]
+    assert {attempt for attempt, *_ in notes} == set(range(attempts))
+    for attempt, pid, *holders in notes:
+        earlier = {other for number, other, *_ in notes if number < attempt}
+        assert not earlier & set(holders), f"attempt {attempt} began before the GPU's memory was free"
+        assert device != "cuda" or pid in holders
 
 
 @pytest.mark.timeout(400)
@@ -39,9 +42,7 @@ def test_killed_twice_it_ends_as_if_undisturbed(
     assert len(list(broken.glob("killed_*"))) == 2
     assert finals(broken) == finals(calm)
     assert losses(broken) == losses(calm)
-    found = free(broken)
-    assert sorted(found) == [0, 1, 2]
-    assert min(found.values()) >= found[0] - SLACK, f"an attempt began before the GPU's memory was free: {found}"
+    check_holders(broken, device, attempts=3)
 
 
 def start(job: FtJob, out: Path, device: str, *options: str, **env: str) -> None:
@@ -62,8 +63,7 @@ def test_a_hang_is_named_and_the_memory_is_free_again(job: FtJob, device: str) -
     assert job.wait() == 0, job.stderr
     assert (out / "hangs").exists()
     assert [incident["kind"] for incident in job.events("incident")] == ["hang"]
-    found = free(out)
-    assert found[1] >= found[0] - SLACK, found
+    check_holders(out, device, attempts=2)
 
 
 @pytest.mark.timeout(400)

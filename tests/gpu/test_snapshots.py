@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from torch import nn
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
-from ftlaunch_hooks.snapshots.copies import Copies
+from ftlaunch_hooks.devices import device_port
+from ftlaunch_hooks.devices.device_port import PinError
+from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
@@ -31,8 +35,9 @@ class Large(nn.Module):
 
 
 class Training:
-    def __init__(self, memory: Path, device: str) -> None:
-        create_page(page_path(memory, 0))
+    def __init__(self, memory: Path, device: str, *, has_page: bool = False) -> None:
+        if not has_page:
+            create_page(page_path(memory, 0))
         [self.page] = open_pages(memory, 1)
         self.page.begin(0, os.getpid(), 0)
         self.memory, self.model = memory, Large(device)
@@ -40,6 +45,11 @@ class Training:
         self.model.weight.grad = torch.ones(LARGE, device=device)
         state = RankState({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
         self.snapshots = Snapshotter(state, self.page, [self.page], memory, 0, {})
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the newest snapshot is being brought to its slot beside the training."""
+        return self.snapshots._copying is not None
 
     def content(self, step: int) -> list[float]:
         """All values that the weight has in the snapshot of a step."""
@@ -60,8 +70,7 @@ def training(memory: Path, device: str) -> Iterator[Training]:
 @pytest.fixture(params=["with room", "without room"])
 def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the GPU has no room, the script waits until its bytes are in the slot."""
-    if request.param == "without room":
-        monkeypatch.setattr(Copies, "_fits", lambda *_: False)
+    monkeypatch.setattr(PrivateRoom, "has_room", lambda *_: request.param == "with room")
 
 
 def occupy(milliseconds: int) -> None:
@@ -105,13 +114,76 @@ def test_a_graph_replays_the_step(training: Training) -> None:
         assert training.content(step) == [step]
 
 
+class Mirror:
+    """State in pinned memory that the GPU writes to by itself, as an optimizer has that offloads its state."""
+
+    def __init__(self, on_gpu: torch.Tensor) -> None:
+        self.on_gpu, self.held = on_gpu, torch.zeros(LARGE, pin_memory=True)
+
+    def queue(self, value: int) -> None:
+        """The copy is made at some time after this has returned."""
+        occupy(50)
+        self.on_gpu.fill_(value)
+        self.held.copy_(self.on_gpu, non_blocking=True)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.held = state["held"]
+
+
+class Held(Mirror):
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self.held}
+
+
+class Cloned(Mirror):
+    """What is read inside state_dict() must have been written before."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self.held.clone()}
+
+
+class Fetched(Mirror):
+    """state_dict() itself queues the copy that it returns."""
+
+    def queue(self, value: int) -> None:
+        self.on_gpu.fill_(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        occupy(50)
+        self.on_gpu.add_(0)
+        return {"held": self.on_gpu.to("cpu", non_blocking=True)}
+
+
+@only_gpu
+@pytest.mark.parametrize("kind", [Held, Cloned, Fetched])
+def test_the_host_s_tensors_are_copied_once_the_gpu_has_written_them(memory: Path, kind: type[Mirror]) -> None:
+    """No attached tensor lies on the GPU."""
+    create_page(page_path(memory, 0))
+    [page] = open_pages(memory, 1)
+    page.begin(0, os.getpid(), 0)
+    mirror = kind(torch.zeros(LARGE, device="cuda"))
+    snapshots = Snapshotter(RankState({"mirror": mirror}, (), 0, 1), page, [page], memory, 0, {})
+    for step in range(1, 5):
+        mirror.queue(step)
+        snapshots.take(step)
+        snapshots.settle()
+        slot = layout.slot_dir(memory, 0, page.slot_steps().index(step))
+        assert load_file(slot / "opt.safetensors")["mirror.held"].unique().tolist() == [step]
+        torch.cuda.synchronize()
+    snapshots.close()
+    page.close()
+
+
+# --- pinned memory ----------------------------------------------------------------------------------------
+
+
 @only_gpu
 def test_slots_are_pinned_and_given_back(training: Training) -> None:
     training.snapshots.take(1)
     training.snapshots.settle()
     slot = training.snapshots._slots[training.page.slot_steps().index(1)]
-    assert slot.gpu.targets
-    assert all(target.is_pinned() for target in slot.gpu.targets)
+    assert slot.device.targets
+    assert all(target.is_pinned() for target in slot.device.targets)
     training.model.weight = nn.Parameter(torch.ones(3, device="cuda"))  # laid out anew
     for step in (2, 3, 4, 5):
         training.snapshots.take(step)
@@ -120,15 +192,27 @@ def test_slots_are_pinned_and_given_back(training: Training) -> None:
 
 
 @only_gpu
-def test_private_copies_are_given_back(training: Training) -> None:
-    for step in range(1, 5):
-        training.snapshots.take(step)
-        training.snapshots.settle()
-    before = torch.cuda.memory_allocated()
-    for step in range(5, 9):
-        training.snapshots.take(step)
-        training.snapshots.settle()
-    assert torch.cuda.memory_allocated() == before
+def test_memory_that_was_given_back_can_be_pinned_again(memory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A map that is gone and was not given back counts as pinned for what is mapped in its place."""
+    for attempt in range(4):
+        training = Training(memory, "cuda", has_page=attempt > 0)
+        for step in range(10 * attempt, 10 * attempt + 5):
+            training.snapshots.take(step)
+            training.optimizer.step()
+        training.snapshots.close()
+        training.page.close()
+    assert "cannot pin" not in capsys.readouterr().err
+
+
+@only_gpu
+def test_a_refused_pin_leaves_no_error_behind() -> None:
+    """The script's next kernel would be refused in its place."""
+    mapped = mmap.mmap(-1, 1 << 20)
+    pinned = device_port.pin(mapped, 1 << 20, torch.device("cuda", 0))
+    with pytest.raises(PinError, match="already mapped"):
+        device_port.pin(mapped, 1 << 20, torch.device("cuda", 0))
+    assert (torch.ones(3, device="cuda") + 1).tolist() == [2, 2, 2]
+    pinned.close()
 
 
 @only_gpu
@@ -141,6 +225,34 @@ def test_what_cannot_be_pinned_is_copied_all_the_same(
         training.optimizer.step()
     assert training.content(3) == [-2.0]
     assert capsys.readouterr().err.count("cannot pin the memory of snapshots") == 1
+
+
+# --- private copies ---------------------------------------------------------------------------------------
+
+
+@only_gpu
+def test_private_copies_are_given_back(training: Training) -> None:
+    before = torch.cuda.memory_allocated()
+    for step in range(1, 9):
+        training.snapshots.take(step)
+        assert training.is_copying == (step > 1), "before a step has shown the script's peak there is no private copy"
+        training.snapshots.settle()
+        assert torch.cuda.memory_allocated() == before
+
+
+@only_gpu
+def test_the_script_captures_a_graph_while_a_private_copy_is_under_way(training: Training) -> None:
+    """A call of another thread makes a capture invalid, unless that thread has been told that it may."""
+    training.snapshots.take(1)
+    for step in range(2, 6):
+        training.snapshots.take(step)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="global"):
+            assert training.is_copying
+            training.model.weight.add_(1)
+            wait([training.snapshots._copying])  # the copy ends inside the capture
+        assert training.content(step) == [step - 2]
+        graph.replay()
 
 
 def _compiled(model: nn.Module) -> nn.Module:

@@ -272,6 +272,6 @@ def test_what_is_not_there_is_not_tried_for(pair: Pair, monkeypatch: pytest.Monk
     free = os.statvfs(pair.directory).f_bavail * os.statvfs(pair.directory).f_frsize
     chunk = tensor_file.whole_chunk("x", "U8", (free,))
     with pytest.raises(OSError, match="No space left"):
-        SlotFile(pair.directory / "x", [chunk], pinned=False)
+        SlotFile(pair.directory / "x", [chunk])
     assert tried == []
     assert list(pair.directory.glob("x*")) == []

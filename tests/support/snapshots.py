@@ -93,8 +93,7 @@ def write_slot(state: RankState, directory: Path, step: int) -> Path:
     slot = Slot(directory, state.rank, 0)
     slot.lay_out(collected.items)
     slot.host.run()
-    slot.gpu.wait_for_gpus()
-    slot.gpu.run()
+    slot.device.run()
     common = {"step": step, "consumed_samples": 5, "versions": {}, "state": collected.state}
     common[layout.OUTSIDE] = list(collected.outside)
     slot.write_common(json.dumps(common).encode())

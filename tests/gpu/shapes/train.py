@@ -1,4 +1,5 @@
-"""A training on the device of FT_DEVICE, in the way of FT_WAY; what is free on the device goes to ZOO_OUT/free.
+"""A training on the device of FT_DEVICE, in the way of FT_WAY; which processes hold memory of the device as an attempt
+begins goes to ZOO_OUT/holders.
 
 Exact.
 """
@@ -23,10 +24,19 @@ DEVICE, WAY = os.environ.get("FT_DEVICE", "cuda"), os.environ.get("FT_WAY", "pla
 GROUPED = WAY in ("ddp", "fsdp2")
 
 
-def note_what_is_free() -> None:
-    free = torch.cuda.mem_get_info()[0] if DEVICE == "cuda" else 0
-    with (OUT / "free").open("a") as file:
-        file.write(f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} {free}\n")
+def note_holders() -> None:
+    """Note this attempt, this process, and the processes that hold memory of the device."""
+    holders = []
+    if DEVICE == "cuda":
+        import pynvml
+
+        pynvml.nvmlInit()
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        holders = [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device)]
+    with (OUT / "holders").open("a") as file:
+        file.write(
+            " ".join(map(str, [os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), os.getpid(), *holders])) + "\n"
+        )
 
 
 def compiled(step_model: nn.Module) -> nn.Module:
@@ -35,7 +45,8 @@ def compiled(step_model: nn.Module) -> nn.Module:
 
 if GROUPED:  # NCCL wants a GPU a rank; two ranks on one GPU have gloo
     dist.init_process_group("nccl" if DEVICE == "cuda" and WORLD == 1 else "gloo")
-note_what_is_free()
+torch.ones(1, device=DEVICE)
+note_holders()
 torch.manual_seed(7)
 model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Dropout(0.1), nn.Linear(1024, 256)).to(DEVICE)
 trained = model

@@ -3,8 +3,8 @@
 Between two boundaries anything may change a tensor, and nothing tells of it for certain: weights are swapped for their
 average, averages are updated in a forward, `.data` is written to, a CUDA graph is replayed. A copy beside the training
 would be torn by it, inside single tensors. So the bytes leave the script's tensors while the training loop waits at the
-boundary; docs/decisions/052 has the alternatives. Tensors on a GPU are copied on that GPU first, where it has room:
-then only the private copy is brought to the slot beside the training.
+boundary; docs/decisions/052 has the alternatives. Tensors on a device are copied on that device first, where it has
+room: then only the private copy is brought to the slot beside the training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-_SPARE = 0.05  # of a GPU's memory: what private copies leave free
+from ftlaunch_hooks.devices import device_port
 
 
 class Copies:
@@ -26,36 +26,37 @@ class Copies:
         chosen = list(pairs)
         self.sources = [source for source, _ in chosen]
         self.targets = [target for _, target in chosen]
-        self.gpus = {source.device for source in self.sources if source.device.type == "cuda"}
+        self._bytes: dict[torch.device, int] = {}
+        for source in self.sources:
+            if device_port.is_on_device(source):
+                self._bytes[source.device] = self._bytes.get(source.device, 0) + source.nbytes
+
+    @property
+    def bytes_on_devices(self) -> dict[torch.device, int]:
+        """Bytes of the sources on each device."""
+        return self._bytes
 
     def run(self) -> None:
         """Copy all; returns when all bytes are there.
 
-        What is queued on a GPU must have ended before, see `wait_for_gpus`.
+        What is queued on a device must have ended before, see `device_port.wait_for_devices`.
         """
         if not self.sources:
             return
-        streams = [torch.cuda.Stream(gpu) for gpu in self.gpus]  # type: ignore[no-untyped-call]
+        streams = [device_port.own_stream(device) for device in self._bytes]
         with contextlib.ExitStack() as stack:
             for stream in streams:
-                stack.enter_context(torch.cuda.stream(stream))
+                stack.enter_context(stream)
             torch._foreach_copy_(self.targets, self.sources, bool(streams))  # in one call: the GIL is released once
         for stream in streams:
             stream.synchronize()
 
-    def wait_for_gpus(self) -> None:
-        """Wait until the GPUs have done all that is queued, on whatever stream: also what the script forked off."""
-        for gpu in self.gpus:
-            torch.cuda.synchronize(gpu)
+    def copy_on_devices(self) -> Copies | None:
+        """Copy each source on its own device; returns copies from there to the same targets.
 
-    def privately(self) -> Copies | None:
-        """Copies to the same targets from sources that no other code knows: the script's tensors may change now.
-
-        The private sources lie on the same devices. None where a GPU has no room for them. As for `run`, what is
-        queued must have ended.
+        No other code knows those private sources: the script's tensors may change now. None where a device has no
+        memory for them. As for `run`, what is queued must have ended.
         """
-        if not all(map(self._fits, self.gpus)):
-            return None
         try:
             private = Copies((source, torch.empty_like(source)) for source in self.sources)
         except torch.OutOfMemoryError:
@@ -63,16 +64,13 @@ class Copies:
         private.run()
         return Copies(zip(private.targets, self.targets, strict=True))
 
-    def _fits(self, gpu: torch.device) -> bool:
-        """Whether a GPU had room for private copies even when the script needed most."""
-        free, total = torch.cuda.mem_get_info(gpu)
-        to_come = torch.cuda.max_memory_reserved(gpu) - torch.cuda.memory_reserved(gpu)
-        needed = sum(source.nbytes for source in self.sources if source.device == gpu)
-        return needed + to_come + _SPARE * total < free
+    def release(self) -> None:
+        """Forget all tensors, so that the memory of private ones is free."""
+        self.sources, self.targets, self._bytes = [], [], {}
 
 
 def divide(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Copies, Copies]:
-    """The copies from this process's memory, and those from GPUs."""
+    """The copies from this process's memory, and those from devices."""
     chosen = list(pairs)
-    on_gpus = [pair for pair in chosen if pair[0].device.type == "cuda"]
-    return Copies(pair for pair in chosen if pair[0].device.type != "cuda"), Copies(on_gpus)
+    on_devices = [pair for pair in chosen if device_port.is_on_device(pair[0])]
+    return Copies(pair for pair in chosen if not device_port.is_on_device(pair[0])), Copies(on_devices)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.files import atomic
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.snapshots.copies import Copies, divide
 from ftlaunch_hooks.snapshots.slot_file import NoRoomError, SlotFile, SnapshotError
 from ftlaunch_hooks.state.collector import TensorItem
@@ -38,7 +39,7 @@ class Slot:
         self.directory = layout.slot_dir(directory, rank, number)
         self._storage = storage
         self.exists = self.directory.exists()  # this attempt or an earlier one has made its files
-        self.host, self.gpu = Copies(), Copies()  # see copies.divide
+        self.host, self.device = Copies(), Copies()  # see copies.divide
         self._files: dict[str, SlotFile] = {}
         self._varying: dict[str, set[str]] = {group: set() for group in layout.GROUPS}  # chunks whose sizes change
         self._borrowed: dict[str, int] = {}
@@ -64,16 +65,16 @@ class Slot:
         items = [item for item in collected if item.owned]
         chunks = {group: {item.key: item.chunk for item in items if item.group == group} for group in layout.GROUPS}
         if chunks != self._chunks:
-            pinned = any(item.tensor.device.type == "cuda" for item in items)
+            writers = {item.group: item.tensor.device for item in items if device_port.is_on_device(item.tensor)}
             try:
                 for group in layout.GROUPS:
-                    self._lay_out_file(group, chunks[group], pinned=pinned)
+                    self._lay_out_file(group, chunks[group], writers.get(group))
             except OSError as error:
                 self.close()
                 raise self._shortage(chunks, error) from error
             self._chunks = chunks
         pairs = [(item, self._files[item.group].tensors[item.key]) for item in items]
-        self.host, self.gpu = divide((item.tensor, copy) for item, copy in pairs)
+        self.host, self.device = divide((item.tensor, copy) for item, copy in pairs)
         self._trained = [
             (item.key, copy)
             for item, copy in pairs
@@ -81,8 +82,11 @@ class Slot:
         ]
         self._collected = collected
 
-    def _lay_out_file(self, group: str, chunks: dict[str, Chunk], *, pinned: bool) -> None:
-        """Make the file of a group for these chunks, or change what of it must be another."""
+    def _lay_out_file(self, group: str, chunks: dict[str, Chunk], writer: torch.device | None) -> None:
+        """Make the file of a group for these chunks, or change what of it must be another.
+
+        writer: a device that will write to the file.
+        """
         before, file = self._chunks.get(group), self._files.get(group)
         if file is not None and before is not None:
             if chunks == before or file.lay_out_tail(chunks.values()):
@@ -95,7 +99,7 @@ class Slot:
             self._open_directory()
         self._varying[group] &= chunks.keys()
         path = layout.slot_file(self.directory, group)
-        self._files[group] = SlotFile(path, chunks.values(), pinned, self._varying[group])
+        self._files[group] = SlotFile(path, chunks.values(), writer, self._varying[group])
 
     def _open_directory(self) -> None:
         self.exists = True
@@ -163,7 +167,7 @@ class Slot:
 
     def close(self) -> None:
         """Unmap and close; the files stay."""
-        self.host, self.gpu = Copies(), Copies()
+        self.host, self.device = Copies(), Copies()
         self._chunks, self._collected, self._trained = {}, None, []
         for file in self._files.values():
             file.close()

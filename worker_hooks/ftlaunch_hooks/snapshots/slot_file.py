@@ -1,6 +1,6 @@
 """A tensor file of a snapshot slot, mapped for writing.
 
-Its memory is reserved before it is mapped, and registered with the CUDA driver where GPUs write to it by themselves.
+Its memory is reserved before it is mapped, and pinned where devices write to it by themselves.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import torch
 from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.files import atomic
+from ftlaunch_hooks.devices import device_port
+from ftlaunch_hooks.devices.device_port import PinError, PinnedMap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.mapped import tensor_over
 
 _HEADER_ROOM = 4096  # bytes of a header for more tensors whose sizes change, besides as many as it has
-_PORTABLE = 1  # cudaHostRegisterPortable: for all devices of this process
 
 
 class SnapshotError(OSError):
@@ -38,10 +39,17 @@ class SlotFile:
     the memory of all others stay: a file of 1 GiB that is made anew costs a second of page faults.
     """
 
-    def __init__(self, path: Path, chunks: Collection[Chunk], pinned: bool, varying: Collection[str] = ()) -> None:
+    def __init__(
+        self, path: Path, chunks: Collection[Chunk], writer: torch.device | None = None, varying: Collection[str] = ()
+    ) -> None:
         """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError.
 
-        pinned: GPUs will write to it. varying: the names of chunks whose sizes change.
+        Args:
+            path: of the file.
+            chunks: the tensors that it shall hold.
+            writer: a device that will write to it; None where there is none. The file is pinned for it as it is laid
+                out now: what `lay_out_tail` puts at its end is not.
+            varying: the names of chunks whose sizes change.
         """
         self._fixed, tail = tensor_file.split_off_tail(chunks, varying)
         ordered = self._fixed + tail
@@ -56,7 +64,7 @@ class SlotFile:
             self.fd = _create(path, header, size)
         # populate: page faults now, not at the first copy
         mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        self._pinned = pin(mapped, size) if pinned else None
+        self._pinned = None if writer is None else _pin(mapped, size, writer)
         self.tensors = {chunk.name: tensor_over(mapped, chunk, at) for chunk, at in zip(ordered, offsets, strict=True)}
 
     def lay_out_tail(self, chunks: Collection[Chunk]) -> bool:
@@ -89,9 +97,10 @@ class SlotFile:
         return True
 
     def close(self) -> None:
-        """Unmap: a map lives as long as a tensor over it."""
+        """Unmap: a map lives as long as a tensor over it, and a pinned one until it is closed here."""
         if self._pinned is not None:
             self._pinned.close()
+            self._pinned = None
         self.tensors = {}
         os.close(self.fd)
 
@@ -139,36 +148,19 @@ def _reserve(fd: int, size: int, begin: int = 0) -> None:
     os.posix_fallocate(fd, begin, size)
 
 
-# --- memory that GPUs write to by themselves ---------------------------------------------------------------
-
-
-class Pinned:
-    """Mapped memory, registered until `close`."""
-
-    def __init__(self, mapped: mmap.mmap, size: int) -> None:
-        """Raises torch.cuda.CudaError where the driver refuses (a limit on locked memory, for one)."""
-        self._address = torch.frombuffer(mapped, dtype=torch.uint8, count=1).data_ptr()
-        self._cuda = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        torch.cuda.check_error(int(self._cuda.cudaHostRegister(self._address, size, _PORTABLE)))
-
-    def close(self) -> None:
-        """Give the memory back, before it is unmapped."""
-        torch.cuda.check_error(int(self._cuda.cudaHostUnregister(self._address)))
-
-
 _refused = False
 
 
-def pin(mapped: mmap.mmap, size: int) -> Pinned | None:
-    """Register the memory. None where the driver refuses; then copies go through the driver's own memory.
+def _pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap | None:
+    """Pin a map. None where it is refused; then copies go through memory of the driver's own.
 
     A refusal is told once.
     """
     global _refused  # noqa: PLW0603 - one process is one rank
     try:
-        return Pinned(mapped, size)
-    except torch.cuda.CudaError as error:
+        return device_port.pin(mapped, size, device)
+    except PinError as error:
         if not _refused:
             _refused = True
-            say(f"cannot pin the memory of snapshots: {error}; copies from GPUs are slower, and hold up the step")
+            say(f"cannot pin the memory of snapshots: {error}; copies from devices are slower, and hold up the step")
         return None

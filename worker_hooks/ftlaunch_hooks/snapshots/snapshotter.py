@@ -1,7 +1,8 @@
 """A rank's snapshots: what is done about them at a step boundary.
 
-At a step boundary the state is copied into a slot (slots.py, copies.py); a private copy of what lies on GPUs is brought
-there beside the training. The slot's step is written to the page after its bytes: what the page says is whole.
+At a step boundary the state is copied into a slot (slots.py, copies.py). Where devices have room for a private copy of
+what lies on them (private_room.py), that copy is brought to the slot beside the training. The slot's step is written to
+the page after its bytes: what the page says is whole.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.protocol import PEER_SLOTS, STAGED, Why
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
+from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
 from ftlaunch_hooks.snapshots.slot_file import NoRoomError
 from ftlaunch_hooks.snapshots.slots import Slots
@@ -86,6 +89,7 @@ class Snapshotter:
         self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
+        self._private_room = PrivateRoom()
         self._measured: list[TensorItem] | None = None
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
@@ -142,6 +146,7 @@ class Snapshotter:
             return False
         self.settle()
         began = time.perf_counter()
+        device_port.wait_for_devices()  # state_dict() may read what a queued copy still writes to
         collected = self._state.collect(step)
         self._state.sample(collected)
         self._measure(collected)
@@ -198,13 +203,13 @@ class Snapshotter:
         """
         for tries_left in reversed(range(_TRIES)):
             began = time.perf_counter()
+            # Also before the host's tensors are copied: state_dict() may have queued copies into them, and offloading
+            # optimizers do, into pinned memory.
+            device_port.wait_for_devices()
             slot.host.run()
-            slot.gpu.wait_for_gpus()
-            # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
-            is_beside = bool(slot.gpu.sources) and new.hold is not Why.END
-            private = slot.gpu.privately() if is_beside else None
+            private = slot.device.copy_on_devices() if self._may_copy_privately(slot, new) else None
             if private is None:
-                slot.gpu.run()
+                slot.device.run()
             if self._knows_of_writes:
                 # An operation counts as a write when it ends. One that had begun before the copy has ended by the time
                 # that another such copy would take.
@@ -214,6 +219,9 @@ class Snapshotter:
                 break
             self._knows_of_writes = True
             if tries_left:
+                if private is not None:
+                    private.release()
+                device_port.wait_for_devices()
                 new = replace(new, collected=self._state.collect(new.step))
                 self._state.sample(new.collected)
                 slot.lay_out(new.collected.items)
@@ -222,9 +230,20 @@ class Snapshotter:
                 say(_WRITTEN.format(name=written[0], tries=_TRIES))
         return private, new
 
+    def _may_copy_privately(self, slot: Slot, new: Snapshot) -> bool:
+        """Whether what lies on devices may be brought to the slot beside the training."""
+        if not slot.device.sources:
+            return False
+        has_room = self._private_room.has_room(slot.device.bytes_on_devices)
+        # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
+        return has_room and new.hold is not Why.END
+
     def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
         """In the snapshot thread."""
+        device_port.prepare_thread(next(iter(private.bytes_on_devices)))
         private.run()
+        self._private_room.read_peaks(private.bytes_on_devices)
+        private.release()  # here: the pool keeps the arguments until after the result is known
         try:
             self._commit(number, new)
         except NoRoomError as error:

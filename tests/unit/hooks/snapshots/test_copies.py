@@ -106,7 +106,7 @@ def test_a_snapshot_is_of_its_boundary_whatever_changes_the_tensors_after_it(
 def test_private_copies_are_of_the_moment_they_were_made() -> None:
     """What is done on a GPU with room for it, here in this process's memory."""
     source, target = torch.arange(4.0), torch.zeros(4)
-    private = Copies([(source, target)]).privately()
+    private = Copies([(source, target)]).copy_on_devices()
     assert private is not None
     source.fill_(-1)
     assert target.eq(0).all()

@@ -1,0 +1,190 @@
+"""What snapshots ask of an accelerator: that it has done its work, streams, memory, pinned memory, graph capture.
+
+All of it goes through `torch.accelerator`, `torch.Stream` and the device's own module, so that a device that has
+registered with torch needs no line here. Only pinning and graph capture are CUDA's own: torch has no call for either
+that takes memory mapped by somebody else, or a thread beside a capture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_PORTABLE = 1  # cudaHostRegisterPortable: for all devices of this process
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_DRIVER = "libcuda.so.1"
+
+_streams: dict[torch.device, torch.Stream] = {}
+
+
+class PinError(Exception):
+    """Memory cannot be pinned."""
+
+
+# --- which tensors, which devices ---------------------------------------------------------------------------------
+
+
+def is_on_device(tensor: Tensor) -> bool:
+    """Whether a tensor's bytes lie on an accelerator, and not in this process's memory."""
+    return tensor.device.type not in ("cpu", "meta")
+
+
+def find_accelerator() -> torch.device | None:
+    """Return the accelerator's type, where this process has begun to use one. Asks no driver, and begins nothing."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return None
+    is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", torch.accelerator.is_available)
+    return accelerator if is_initialized() else None
+
+
+def devices_in_use() -> list[torch.device]:
+    """Return the devices that this process computes on: its current one, and each on which torch holds memory.
+
+    A device that the process merely sees is left alone: the first call for it would take half a gigabyte of it.
+    """
+    accelerator = find_accelerator()
+    if accelerator is None:
+        return []
+    current = torch.accelerator.current_device_index()
+    numbers = range(torch.accelerator.device_count())
+    others = [number for number in numbers if number != current and torch.accelerator.memory_reserved(number)]
+    return [torch.device(accelerator.type, number) for number in (current, *others)]
+
+
+# --- order --------------------------------------------------------------------------------------------------------
+
+
+def wait_for_devices() -> None:
+    """Wait until every device in use has done all that is queued on it, on whatever stream.
+
+    This covers streams that the script has forked off, and copies into pinned tensors of this process's memory.
+    """
+    for device in devices_in_use():
+        torch.accelerator.synchronize(device)
+
+
+def own_stream(device: torch.device) -> torch.Stream:
+    """Return this process's one stream of `device` for snapshots.
+
+    torch hands out 32 streams in turn, so that a new one for each snapshot would soon be one that the script uses.
+    The first call for a device is made in the main thread.
+    """
+    if device not in _streams:
+        _streams[device] = torch.Stream(device)
+    return _streams[device]
+
+
+def prepare_thread(device: torch.device) -> None:
+    """Let this thread work on `device` beside the script's. To be called in the thread, as often as one likes.
+
+    A new thread's current device is the first one: the first call would take memory of it, in every rank.
+    """
+    torch.accelerator.set_device_index(device.index or 0)
+    if device.type == "cuda":
+        _relax_capture()
+
+
+def can_work_beside_capture(device: torch.device) -> bool:
+    """Whether a thread may use `device` while the script may be capturing a graph on it."""
+    if device.type != "cuda":
+        return True
+    try:
+        return torch.version.hip is None and bool(ctypes.CDLL(_DRIVER).cuThreadExchangeStreamCaptureMode)
+    except (OSError, AttributeError):
+        return False
+
+
+def _relax_capture() -> None:
+    """Let this thread's calls not count against a capture in another one.
+
+    While any thread captures with capture_error_mode="global", torch's default, a wait for a stream or an allocation
+    in another thread makes the capture invalid, and itself fails: measured on an H100 (driver 580, torch 2.11).
+    """
+    mode = ctypes.c_int(_RELAXED)
+    ctypes.CDLL(_DRIVER).cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """A device's memory, in bytes, and what torch's allocator of this process has of it."""
+
+    free: int
+    """in the driver, for all processes"""
+    total: int
+    allocated: int
+    reserved: int
+    """allocated, or kept by the allocator for later"""
+    peak_allocated: int
+    peak_reserved: int
+    retries: int
+    """how often the allocator had to give back what it kept before an allocation succeeded"""
+
+
+def memory_of(device: torch.device) -> DeviceMemory | None:
+    """Return the memory of a device; None where the device does not tell."""
+    module: Any = torch.get_device_module(device)
+    stats = torch.accelerator.memory_stats(device)
+    if not stats or not hasattr(module, "mem_get_info"):
+        return None
+    free, total = module.mem_get_info(device)
+    return DeviceMemory(
+        free=free,
+        total=total,
+        allocated=stats["allocated_bytes.all.current"],
+        reserved=stats["reserved_bytes.all.current"],
+        peak_allocated=stats["allocated_bytes.all.peak"],
+        peak_reserved=stats["reserved_bytes.all.peak"],
+        retries=stats["num_alloc_retries"],
+    )
+
+
+# --- memory that devices write to by themselves -------------------------------------------------------------------
+
+
+class PinnedMap:
+    """A map that is pinned until `close`: a device copies to it without this process's help.
+
+    Keeps the map: memory that was unmapped while it was pinned counts as pinned for whatever is mapped there next.
+    """
+
+    def __init__(self, mapped: mmap.mmap, size: int) -> None:
+        """Pin `size` bytes from the beginning of `mapped`. Raises PinError (a limit on locked memory, for one)."""
+        self._mapped = mapped
+        self._address = torch.frombuffer(mapped, dtype=torch.uint8, count=1).data_ptr()
+        self._runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        code = int(self._runtime.cudaHostRegister(self._address, size, _PORTABLE))
+        if code:
+            _drop_last_error()
+            raise PinError(torch.cuda.CudaError(code).args[0])
+
+    def close(self) -> None:
+        """Give the memory back, before it is unmapped."""
+        torch.cuda.check_error(int(self._runtime.cudaHostUnregister(self._address)))
+        del self._mapped
+
+
+def pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap:
+    """Pin a map for the process's devices, of which `device` is one. Raises PinError."""
+    if device.type != "cuda":
+        raise PinError(f"torch cannot pin memory that it has not allocated for a device of type {device.type}")
+    return PinnedMap(mapped, size)
+
+
+def _drop_last_error() -> None:
+    """Take back the error that a refused call has left in the runtime, where the next kernel of the script finds it.
+
+    Any kernel's launch does that. What a device has really broken with is raised again by the next call.
+    """
+    try:
+        torch.ones(1, device="cuda")
+    except RuntimeError:
+        return
