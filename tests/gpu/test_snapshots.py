@@ -21,6 +21,7 @@ from ftlaunch_hooks.devices.device_port import PinError
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 ON_GPU = os.environ.get("FT_DEVICE", "cuda") == "cuda"
 only_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU has it")
@@ -299,3 +300,37 @@ def test_random_numbers_and_the_scaler_go_on(memory: Path, device: str, way: str
     again.restore_rng()
     assert equal(train(*resumed), wanted)
     assert equal(resumed[0].state_dict(), trained[0].state_dict())
+
+
+@only_gpu
+def test_samples_are_the_same_on_whatever_devices_their_tensors_lie() -> None:
+    tensors = [torch.arange(float(size)) for size in (3, 100, 1, 7)]
+    digests = {
+        ValueSample([tensor.to(device) for tensor, device in zip(tensors, devices, strict=True)]).digest()
+        for devices in (["cpu"] * 4, ["cuda"] * 4, ["cuda", "cpu", "cpu", "cuda"], ["cpu", "cuda", "cpu", "cuda"])
+    }
+    assert len(digests) == 1
+
+
+@only_gpu
+@pytest.mark.parametrize("ways", [{"capturable": True}, {"fused": True}, {}])
+def test_an_optimizer_s_tensors_come_back_to_their_devices(memory: Path, ways: dict[str, bool]) -> None:
+    """With a default device, torch makes the count of steps there, and keeps it wherever it is restored to."""
+    from tests.support.snapshots import equal, save
+
+    def make() -> tuple[torch.optim.Optimizer, RankState]:
+        model = nn.Linear(4, 4, device="cuda")
+        optimizer = torch.optim.AdamW(model.parameters(), **ways)
+        with torch.device("cuda"):
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+        return optimizer, RankState({"model": model, "optimizer": optimizer}, (), 0, 1)
+
+    optimizer, state = make()
+    saved = save(state, memory)
+    again, resumed = make()
+    resumed.restore(saved)
+    before, after = (next(iter(one.state.values())) for one in (optimizer, again))
+    assert before["step"].device.type == "cuda"
+    assert {slot: value.device for slot, value in after.items()} == {slot: one.device for slot, one in before.items()}
+    assert equal(after, before)

@@ -81,7 +81,8 @@ class SaveScheduler:
             return
         held = {page.save_step for page in pages}
         step = held.pop() if len(held) == 1 and len(pages) == len(self.pages) else NONE
-        if step > max(self.pages[0].saved, self.committed):
+        # a rank's page is the rank's word: one that names a step which no slot holds has nothing to be saved
+        if step > max(self.pages[0].saved, self.committed) and self.pages.all_hold(step):
             why = Why(self.pages[0].save_why)
             self.save(step, Why.REQUEST if self._requested and why is Why.INTERVAL else why)
             return

@@ -51,6 +51,10 @@ class Pages:
         """The slot in which a rank holds a step. Raises ValueError."""
         return self[rank].slot_steps().index(step)
 
+    def all_hold(self, step: int) -> bool:
+        """Whether each rank has a slot that holds a step."""
+        return all(step in page.slot_steps() for page in self.pages)
+
     def prepare(self, kind: Resume, step: int, persist_at: int) -> None:
         """Before an attempt, while no rank lives: forget old requests, say where to resume.
 

@@ -70,3 +70,19 @@ def test_a_request_outlives_the_attempt_that_was_to_serve_it(world: World) -> No
     world.run()
     assert len(world.told("incident")) == 1
     assert [why for _, why in saves(world)] == ["request"]
+
+
+def test_a_page_that_names_a_step_which_no_slot_holds_asks_for_nothing(world: World) -> None:
+    """It ended the job with exit code 70: the rank had withdrawn its snapshots, and then said which to save."""
+
+    def lose() -> None:
+        for page in world.pages.pages:
+            for slot in range(len(page.slot_steps())):
+                page.set_slot(slot, NONE)
+            page.hold_for_saver(10, Why.INTERVAL)
+
+    world.clock.at(10.2, lose)
+    world.clock.at(20.2, world.supervisor.saving.request)
+    world.run()
+    assert world.supervisor.state is JobState.DONE
+    assert saves(world) == [(22, "request")]

@@ -1,7 +1,8 @@
 """What every shape of the zoo calls: where it is killed, and what it was at its end.
 
-ZOO_OUT: the folder for what it leaves. ZOO_KILL: `rank:step:how ...`, each done once; how is `memory`, a SIGKILL, or
-`storage`, a SIGKILL after which the rank's memory is gone.
+FT_DEVICE: where tensors are made that are not told where. ZOO_OUT: the folder for what it leaves. ZOO_KILL:
+`rank:step:how ...`, each done once; how is `memory`, a SIGKILL, or `storage`, a SIGKILL after which the rank's memory
+is gone.
 """
 
 import hashlib
@@ -21,6 +22,9 @@ OUT = Path(os.environ["ZOO_OUT"])
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
+if (DEVICE := os.environ.get("FT_DEVICE", "cpu")) != "cpu":
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic
+    torch.set_default_device(DEVICE)
 random.seed(0)
 np.random.seed(0)
 
@@ -64,6 +68,9 @@ def report(**objects: Any) -> None:
     objects["torch rng"] = torch.get_rng_state()
     objects["numpy rng"] = repr(np.random.get_state())
     objects["python rng"] = repr(random.getstate())
+    if DEVICE == "cuda":
+        objects["cuda rng"] = torch.cuda.get_rng_state()
+        (OUT / f"allocated_{RANK}").write_text(str(torch.cuda.max_memory_allocated()))
     lines = [f"{name} {digest(value)}" for name, value in objects.items()]
     (OUT / f"final_{RANK}").write_text("\n".join(lines) + "\n")
     if WORLD > 1:

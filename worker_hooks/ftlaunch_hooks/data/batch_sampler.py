@@ -38,7 +38,7 @@ class SampleOrder:
     def __init__(self, length: int, seed: int, *, shuffle: bool, stream: int = 0) -> None:
         """length: samples in the data set. stream: tells data sets of one seed from each other."""
         self.length, self._seed, self._shuffle = length, seed + stream * _STREAM, shuffle
-        self._epoch, self._order = -1, torch.empty(0)
+        self._epoch, self._order = -1, torch.empty(0, device="cpu")
 
     def read(self, sample: int, count: int) -> list[int]:
         """`count` indices, beginning with that of the `sample`-th sample of all epochs."""
@@ -52,9 +52,9 @@ class SampleOrder:
 
     def _of(self, epoch: int) -> Tensor:
         if not self._shuffle:
-            return torch.arange(self.length)
-        generator = torch.Generator().manual_seed((self._seed + epoch * _MIX) % 2**64)
-        return torch.randperm(self.length, generator=generator)
+            return torch.arange(self.length, device="cpu")
+        generator = torch.Generator("cpu").manual_seed((self._seed + epoch * _MIX) % 2**64)
+        return torch.randperm(self.length, generator=generator, device="cpu")
 
 
 class PositionedSampler(Sampler[list[int]]):

@@ -77,7 +77,7 @@ def rank() -> dict[str, Any]:
     _say("waits for the other ranks")
     distributed.init_process_group("gloo")
     distributed.barrier()
-    values = torch.empty(_REDUCED)
+    values = torch.empty(_REDUCED, device="cpu")
     right = []
 
     def reduce() -> None:

@@ -72,5 +72,5 @@ class PrivateRoom:
         peak.read(memory, private=0)
         if memory.retries > peak.retries:
             return False
-        scattered = max(memory.peak_reserved - memory.peak_allocated, 0)
+        scattered = max(memory.peak_reserved - max(memory.peak_allocated, peak.script), 0)
         return needed + peak.script + scattered + _SPARE * memory.total < memory.free + memory.reserved

@@ -81,7 +81,9 @@ class NonPersistentBuffers:
         if buffer is not None and (buffer.dtype, tuple(buffer.shape)) == (dtype, shape):
             saved.fill({self._key(name): buffer})
         else:
-            device = next(iter([*owner.parameters(), *nn.Module.buffers(owner)]), torch.empty(0)).device.type
+            device = next(
+                iter([*owner.parameters(), *nn.Module.buffers(owner)]), torch.empty(0, device="cpu")
+            ).device.type
             owner.register_buffer(key, saved.get(self._key(name), device), persistent=False)
 
     def _key(self, name: str) -> str:

@@ -58,7 +58,7 @@ class Gradients:
             else:
                 dense.append(key)
                 if key not in self._absent and type(gradient) is Tensor:
-                    self._absent[key] = torch.zeros((), dtype=gradient.dtype).expand(gradient.shape)
+                    self._absent[key] = torch.zeros((), dtype=gradient.dtype, device="cpu").expand(gradient.shape)
                 _put(collector, key, gradient)
         if dense != self._dense:
             self._dense = dense

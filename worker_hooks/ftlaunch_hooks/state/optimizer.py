@@ -13,12 +13,27 @@ from ftlaunch_hooks.state.collector import Collector, Owner, Taken, owner_of_slo
 from ftlaunch_hooks.state.parts import Loader, Names, check_names, loose_key
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
-from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
+from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, tag_tensor
 from ftlaunch_hooks.tensors.replicated import updates_all_parameters
 from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 _Slots = dict[str, Json]
+_CPU = torch.device("cpu")
 _CONSTANTS = (type(None), bool, int, float, str)  # values of these types never change in place
+
+
+@dataclass(frozen=True)
+class _TensorSlot:
+    """A slot of a parameter's state that holds a tensor."""
+
+    name: str
+    key: str
+    owner: Owner | None
+    device: torch.device
+
+    def fits(self, value: object) -> bool:
+        """Whether a value can be saved as the one before it was."""
+        return isinstance(value, Tensor) and value.device == self.device
 
 
 @dataclass(frozen=True)
@@ -27,14 +42,14 @@ class _Described:
 
     parameter: Tensor
     names: tuple[str, ...]
-    tensors: list[tuple[str, str, Owner | None]]  # (slot, key, owner)
+    tensors: list[_TensorSlot]
     tree: _Slots  # of the tensors
 
     def fits(self, parameter: Tensor, slots: Mapping[str, Any]) -> bool:
         """Whether only values have changed."""
         if self.parameter is not parameter or self.names != tuple(slots):
             return False
-        return all(isinstance(slots[slot], Tensor) for slot, _, _ in self.tensors)
+        return all(slot.fits(slots[slot.name]) for slot in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -154,8 +169,9 @@ class OptimizerPart:
         known = self._known.get(label)
         if known is None or not known.fits(parameter, slots):
             known = self._known[label] = self._describe(label, parameter, slots)
-        for slot, key, owner in known.tensors:
-            collector.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
+        for each in known.tensors:
+            value = slots[each.name]
+            collector.put((self.name, label, each.name), value, owner=each.owner, settled=True, key=each.key)
         if len(known.tensors) == len(slots):
             return known.tree
         tree = dict(slots)
@@ -171,13 +187,17 @@ class OptimizerPart:
         return tree
 
     def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any]) -> _Described:
+        """A tensor of the parameter's shape lies on its device, and its tag does not say which."""
         start = f"{self.name}.state.{label}."
-        tensors = [
-            (slot, start + str(slot).replace("@", "@@"), self._slot_owner(label, parameter, slot))
-            for slot, value in slots.items()
-            if isinstance(value, Tensor)
-        ]
-        return _Described(parameter, tuple(slots), tensors, {slot: {"__tensor__": key} for slot, key, _ in tensors})
+        tensors: list[_TensorSlot] = []
+        tree: _Slots = {}
+        for slot, value in slots.items():
+            if isinstance(value, Tensor):
+                key = start + str(slot).replace("@", "@@")
+                tensors.append(_TensorSlot(slot, key, self._slot_owner(label, parameter, slot), value.device))
+                device = _CPU if value.shape == parameter.shape else value.device
+                tree[slot] = tag_tensor(key, device)
+        return _Described(parameter, tuple(slots), tensors, tree)
 
     def _slot_owner(self, label: str, parameter: Tensor, slot: str) -> Owner | None:
         if not self._replicable:
@@ -243,7 +263,7 @@ def tensor_keys(tree: Json) -> list[str]:
 
     def note(key: str, device: str) -> Tensor:
         found.append(key)
-        return torch.empty(0)
+        return torch.empty(0, device="cpu")
 
     decode(tree, note)
     return found

@@ -130,7 +130,7 @@ class OtherPart:
         def get(key: str, device: str) -> Tensor:
             saved.check(key, live.get(key))
             wanted.append(key)
-            return torch.empty(0)
+            return torch.empty(0, device="cpu")
 
         decode(tree["state"], get)
 

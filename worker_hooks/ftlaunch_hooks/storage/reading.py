@@ -146,7 +146,9 @@ class Lookup:
                 for key, tensor in found.items()
                 if not is_sharded(tensor) and overlaps_itself(tensor.shape, tensor.stride())
             }
-            spread = {key: torch.empty(tensor.shape, dtype=tensor.dtype) for key, tensor in folded.items()}
+            spread = {
+                key: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for key, tensor in folded.items()
+            }
             read(self._saved, {**found, **spread}, self._advance)
             for key, tensor in folded.items():
                 fill_overlapping(tensor, spread[key].to(tensor.device))

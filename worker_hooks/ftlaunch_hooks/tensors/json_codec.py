@@ -66,8 +66,7 @@ def encode(value: object, path: Path, put: Put) -> Json:
     if value is None or kind in (bool, int, str):
         return value
     if isinstance(value, Tensor):
-        tag: dict[str, Json] = {_TENSOR: put(path, value)}
-        return tag if value.device.type == "cpu" else {**tag, "device": _device_name(value.device)}
+        return tag_tensor(put(path, value), value.device)
     for kinds, encoder in _ENCODERS:
         if kind in kinds:
             return encoder(value, path, put)
@@ -77,6 +76,12 @@ def encode(value: object, path: Path, put: Put) -> Json:
         if isinstance(value, (numpy.bool_, numpy.integer, numpy.floating)):
             return _encode_scalar(value, path, put)
     raise _refusal(value, path)
+
+
+def tag_tensor(key: str, device: torch.device) -> dict[str, Json]:
+    """Return what stands for a tensor in an encoded value. key: of the tensor. device: on which it lies."""
+    tag: dict[str, Json] = {_TENSOR: key}
+    return tag if device.type == "cpu" else {**tag, "device": _device_name(device)}
 
 
 def _device_name(device: torch.device) -> str:

@@ -39,6 +39,6 @@ def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
     """A tensor whose memory is the mapped file's, from `offset` on."""
     dtype = TORCH_DTYPES[chunk.dtype]
     if not chunk.nbytes:  # torch.frombuffer refuses empty memory
-        return torch.empty(chunk.shape, dtype=dtype)
+        return torch.empty(chunk.shape, dtype=dtype, device="cpu")
     flat = torch.frombuffer(mapped, dtype=torch.uint8, count=chunk.nbytes, offset=offset)
     return flat.view(dtype).view(chunk.shape)

@@ -282,7 +282,7 @@ def _view(
     base: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:  # fmt: skip
     """A view of the memory of `base`, one-dimensional and of bytes, at an offset in bytes."""
-    size = torch.empty(0, dtype=dtype).element_size()
+    size = dtype.itemsize
     last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
     stretch = base[offset : offset + (last + 1) * size].view(dtype)
     return stretch.as_strided(shape, strides, stretch.storage_offset())
@@ -307,7 +307,7 @@ def _view_beside(
 
     None where the storage does not reach as far. anywhere: the tensor may lie beside the anchor, and not only within.
     """
-    size = torch.empty(0, dtype=dtype).element_size()
+    size = dtype.itemsize
     last = sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
     end = distance + (last + 1) * size
     if not anywhere and not 0 <= distance < end <= extent(anchor):

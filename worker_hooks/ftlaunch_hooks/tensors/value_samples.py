@@ -7,7 +7,7 @@ apart differs nearly everywhere. A single value that differs, as after a flipped
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -39,19 +39,44 @@ class ValueSample:
             tensors: local and strided, in an order that is the same wherever the samples are compared.
             values_each: how many of each tensor are sampled, about; of one that has less than twice as many, all.
         """
-        self._sampled: dict[tuple[torch.device, torch.dtype], list[_Sampled]] = {}
+        self._sampled: dict[torch.dtype, list[_Sampled]] = {}
         for tensor in tensors:
             if tensor.numel():
                 one = _sampled(tensor, values_each)
-                self._sampled.setdefault((tensor.device, one.words.dtype), []).append(one)
+                self._sampled.setdefault(one.words.dtype, []).append(one)
 
     def digest(self) -> int:
-        """Hash the sampled values, as they are now. Waits for what is queued on a device. Returns 64 bits, unsigned."""
+        """Hash the sampled values, as they are now, on whatever devices they lie.
+
+        Waits for what is queued on a device. Returns 64 bits, unsigned.
+        """
         found = xxhash.xxh3_64()
         for sampled in self._sampled.values():
-            values = torch.cat([one.read() for one in sampled]).cpu()
-            found.update(ctypes.string_at(values.data_ptr(), values.nbytes))
+            for values in _read_in_order(sampled):
+                found.update(values)
         return found.intdigest()
+
+
+def _read_in_order(sampled: list[_Sampled]) -> Iterator[memoryview]:
+    """Read the sampled values of some tensors, with one copy from each device."""
+    read = [one.read() for one in sampled]
+    of_device: dict[torch.device, list[Tensor]] = {}
+    for values in read:
+        of_device.setdefault(values.device, []).append(values)
+    here = {device: _to_memory(torch.cat(values)) for device, values in of_device.items()}
+    if len(here) == 1:
+        yield from here.values()
+        return
+    begin = dict.fromkeys(here, 0)
+    for values in read:
+        end = begin[values.device] + values.nbytes
+        yield here[values.device][begin[values.device] : end]
+        begin[values.device] = end
+
+
+def _to_memory(values: Tensor) -> memoryview:
+    here = values.cpu()
+    return memoryview(ctypes.string_at(here.data_ptr(), here.nbytes))
 
 
 def _sampled(tensor: Tensor, values_each: int) -> _Sampled:

@@ -16,7 +16,7 @@ class History:
     """The text, kept from step to step."""
 
     def __init__(self) -> None:
-        self._room = torch.zeros(_ROOM, dtype=torch.uint8)
+        self._room = torch.zeros(_ROOM, dtype=torch.uint8, device="cpu")
         self._used = self._count = 0
         self._last: object = None
 
@@ -37,7 +37,7 @@ class History:
             raise TypeError(f"cannot save the Trainer's log_history: {error}; an entry is {entry!r:.200}") from error
         end = self._used + len(line)
         if end > len(self._room):
-            larger = torch.zeros(max(end, 2 * len(self._room)), dtype=torch.uint8)
+            larger = torch.zeros(max(end, 2 * len(self._room)), dtype=torch.uint8, device="cpu")
             larger[: self._used] = self._room[: self._used]
             self._room = larger
         self._room[self._used : end] = torch.frombuffer(bytearray(line), dtype=torch.uint8)

@@ -82,6 +82,6 @@ class DeviceStaging:
 
 
 def _make_buffer(sample_bytes: int, *, is_pinned: bool) -> StagingBuffer:
-    samples = torch.zeros(sample_bytes, dtype=torch.uint8, pin_memory=is_pinned)
-    loss = torch.zeros(1, dtype=torch.float64, pin_memory=is_pinned)
+    samples = torch.zeros(sample_bytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
+    loss = torch.zeros(1, dtype=torch.float64, device="cpu", pin_memory=is_pinned)
     return StagingBuffer(samples, loss, samples.numpy().data)

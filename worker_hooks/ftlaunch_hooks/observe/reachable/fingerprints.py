@@ -202,7 +202,7 @@ def sample(tensor: Tensor) -> bytes:
     if local.is_contiguous():
         few = local.reshape(-1)[::distance]
     else:
-        few = local[torch.unravel_index(torch.arange(0, local.numel(), distance), local.shape)]
+        few = local[torch.unravel_index(torch.arange(0, local.numel(), distance, device=local.device), local.shape)]
     return bytes(few.cpu().resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes())
 
 

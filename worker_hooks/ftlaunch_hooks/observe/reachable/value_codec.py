@@ -173,7 +173,7 @@ class _Encoding:
         except OverflowError:
             return None
         room = max(_SPARE, 1 << len(value).bit_length())
-        packed = torch.zeros(room, dtype=_KINDS[kind][1])
+        packed = torch.zeros(room, dtype=_KINDS[kind][1], device="cpu")
         packed[: len(value)] = torch.frombuffer(numbers, dtype=packed.dtype)
         return {_PACKED: self._put(name, packed), "length": len(value), "kind": kind}
 

@@ -21,7 +21,7 @@ class PendingMaximum:
 
     def __init__(self, group: Any, numbers: Sequence[int]) -> None:
         """Begin, and wait for nothing. An error is told by `result`, which a script that ends does not ask."""
-        self._numbers = torch.tensor(numbers, dtype=torch.int64)
+        self._numbers = torch.tensor(numbers, dtype=torch.int64, device="cpu")
         self._error: AloneError | None = None
         try:
             self._work: Any = dist.all_reduce(self._numbers, dist.ReduceOp.MAX, group, async_op=True)
@@ -64,7 +64,7 @@ class LeaderGroup:
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
         """The numbers of each node, in the order of the nodes. Raises AloneError."""
-        own = torch.tensor(numbers, dtype=torch.int64)
+        own = torch.tensor(numbers, dtype=torch.int64, device="cpu")
         found = [torch.empty_like(own) for _ in self._leaders]
         try:
             dist.all_gather(found, own, self._group)
@@ -74,14 +74,14 @@ class LeaderGroup:
 
     def hear_first(self, numbers: Sequence[int], text: str = "") -> tuple[list[int], str]:
         """What the first node says; the other nodes give as many numbers, which do not count. Raises AloneError."""
-        words = torch.tensor([*numbers, len(text.encode())], dtype=torch.int64)
+        words = torch.tensor([*numbers, len(text.encode())], dtype=torch.int64, device="cpu")
         try:
             dist.broadcast(words, self._leaders[0], self._group)
             *found, length = words.tolist()
-            said = torch.zeros(length, dtype=torch.uint8)
+            said = torch.zeros(length, dtype=torch.uint8, device="cpu")
             if length:
                 if dist.get_rank() == self._leaders[0]:
-                    said = torch.tensor(list(text.encode()), dtype=torch.uint8)
+                    said = torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
                 dist.broadcast(said, self._leaders[0], self._group)
         except RuntimeError as error:
             raise _unheard(error) from None

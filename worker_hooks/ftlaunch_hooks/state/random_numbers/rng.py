@@ -22,7 +22,7 @@ class Generators:
         """own: those that the script has made itself."""
         self.own = own
         self._python: tuple[int, ...] = ()
-        self._words = torch.empty(0)
+        self._words = torch.empty(0, device="cpu")
 
     def state(self) -> dict[str, Any]:
         """The state of the generators: tensors, tuples and numbers that `encode` takes.

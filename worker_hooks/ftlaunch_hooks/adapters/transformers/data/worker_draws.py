@@ -21,7 +21,7 @@ class WorkerDraws:
         self.collate, self._begin = loader.collate_fn, loader.worker_init_fn
         self._numbers: Numbers | None = None
         self._first: Reading | None = None
-        self._seen = torch.zeros(1, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self._seen = torch.zeros(1, dtype=torch.uint8, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
         loader.collate_fn, loader.worker_init_fn = self._collate, self._worker_begins
 
     @property
