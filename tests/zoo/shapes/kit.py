@@ -38,7 +38,7 @@ def join() -> None:
 def moment(step: int, loss: Any = 0.0) -> None:
     """In the middle of a step, or at its end: note the loss, and die where the zoo wants it."""
     with (OUT / f"losses_{RANK}").open("a") as file:
-        file.write(f"{step} {float(torch.as_tensor(loss).detach()).hex()}\n")
+        file.write(f"{step} {float(loss.detach() if isinstance(loss, torch.Tensor) else loss).hex()}\n")
     for plan in os.environ.get("ZOO_KILL", "").split():
         rank, at, how = plan.split(":")
         mark = OUT / f"killed_{rank}_{at}_{how}"
