@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import select
+import time
 from typing import Protocol
+
+_PAUSE = 0.01
+"""seconds after which the kernel may have memory for a poll() again"""
 
 
 class HasFileno(Protocol):
@@ -24,6 +29,15 @@ def is_writable(descriptor: int | HasFileno, seconds: float | None) -> bool:
 
 
 def _is_ready(descriptor: int | HasFileno, events: int, seconds: float | None) -> bool:
+    """A poll() that the kernel has no memory for is made again, for as long as there is time."""
     poll = select.poll()
     poll.register(descriptor, events)
-    return bool(poll.poll(None if seconds is None else max(seconds, 0.0) * 1000))
+    until = None if seconds is None else time.monotonic() + max(seconds, 0.0)
+    while True:
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        try:
+            return bool(poll.poll(None if left is None else left * 1000))
+        except OSError as error:
+            if error.errno != errno.ENOMEM or left == 0.0:
+                raise
+        time.sleep(_PAUSE if left is None else min(_PAUSE, left))
