@@ -242,6 +242,20 @@ def test_private_copies_are_given_back(training: Training) -> None:
 
 
 @only_gpu
+def test_new_memory_that_is_filled_does_not_overwrite_a_private_copy(training: Training) -> None:
+    """torch.use_deterministic_algorithms() fills the memory of a private copy, on the script's stream."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        for step in range(1, 8):
+            training.snapshots.take(step)
+            assert training.is_copying == (step > 1)
+            training.optimizer.step()
+            assert training.content(step) == [1 - step]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@only_gpu
 def test_the_script_captures_a_graph_while_a_private_copy_is_under_way(training: Training) -> None:
     """A call of another thread makes a capture invalid, unless that thread has been told that it may."""
     training.snapshots.take(1)

@@ -80,6 +80,11 @@ def own_stream(device: torch.device) -> torch.Stream:
     return _streams[device]
 
 
+def order_after_script(device: torch.device) -> None:
+    """Let what is queued on this process's own stream from here on wait for what this thread has queued by now."""
+    own_stream(device).wait_stream(torch.accelerator.current_stream(device))
+
+
 def prepare_thread(device: torch.device) -> None:
     """Let this thread work on `device` beside the script's. To be called in the thread, as often as one likes.
 

@@ -61,6 +61,10 @@ class Copies:
             private = Copies((source, torch.empty_like(source)) for source in self.sources)
         except torch.OutOfMemoryError:
             return None
+        for device in self._bytes:
+            # With torch.use_deterministic_algorithms(), new memory is filled, by a kernel on the script's stream: it
+            # must not come after the copy.
+            device_port.order_after_script(device)
         private.run()
         return Copies(zip(private.targets, self.targets, strict=True))
 
