@@ -159,7 +159,10 @@ class _Watched:
         victim = wait_for(lambda: self._scene.victim(job) if job.is_running else None, START_SECONDS)
         if victim is None:
             raise CannotBegin(f"the job has not begun: {job.said}")
-        threads = self.threads = _threads(victim)
+        try:
+            threads = self.threads = _threads(victim)
+        except FileNotFoundError:
+            raise CannotBegin("the process has ended before strace was attached") from None
         traced = threads if self._thread is None else threads[self._thread : self._thread + 1]
         attach = ["-f", "-p", str(victim)] if self._scene.new_threads else [f"--attach={tid}" for tid in traced]
         command = ["strace", "-qq", "-y", "-o", str(self.log), *self._options, *attach]
