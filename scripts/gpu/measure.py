@@ -76,7 +76,7 @@ def first_slot(device: str, mebibytes: int) -> Iterator[tuple[str, float]]:
                 began = time.perf_counter()
                 pinned = device_port.pin(mapped, size, source.device)
                 yield "pin it", time.perf_counter() - began
-            torch.accelerator.synchronize() if device == "cuda" else None
+                torch.cuda.synchronize()
             began = time.perf_counter()
             target.copy_(source)
             yield "copy", time.perf_counter() - began

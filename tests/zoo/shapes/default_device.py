@@ -9,6 +9,7 @@ from torch import nn
 
 import ftlaunch_hooks as ft
 
+torch.manual_seed(91)
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 1)).to("cpu")
 empty = torch.empty(0, device="cpu")
 weights = torch.ones(4, 3, device="cpu").t()

@@ -28,11 +28,12 @@ class _ScriptPeak:
     """the allocator's peak when it was last read"""
 
     def read(self, memory: DeviceMemory, private: int) -> None:
-        """Count what the allocator's peak has grown by. private: bytes of private copies, throughout since then."""
-        if memory.peak_allocated > self.seen:
+        """Count a new peak of the allocator's, also one since the script has reset it.
+
+        private: bytes of private copies, throughout since the last reading.
+        """
+        if memory.peak_allocated != self.seen:
             self.script = max(self.script, memory.peak_allocated - private)
-        elif memory.peak_allocated < self.seen:  # the script has reset it
-            self.script = max(self.script, memory.allocated - private)
         self.seen = memory.peak_allocated
 
 

@@ -220,7 +220,7 @@ class Snapshotter:
             self._knows_of_writes = True
             if tries_left:
                 if private is not None:
-                    private.release()
+                    self._release(private)
                 device_port.wait_for_devices()
                 new = replace(new, collected=self._state.collect(new.step))
                 self._state.sample(new.collected)
@@ -238,12 +238,16 @@ class Snapshotter:
         # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
         return has_room and new.hold is not Why.END
 
+    def _release(self, private: Copies) -> None:
+        """Free the memory of private copies, which is not to count as the script's."""
+        self._private_room.read_peaks(private.bytes_on_devices)
+        private.release()
+
     def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
         """In the snapshot thread."""
         device_port.prepare_thread(next(iter(private.bytes_on_devices)))
         private.run()
-        self._private_room.read_peaks(private.bytes_on_devices)
-        private.release()  # here: the pool keeps the arguments until after the result is known
+        self._release(private)  # here: the pool keeps the arguments until after the result is known
         try:
             self._commit(number, new)
         except NoRoomError as error:

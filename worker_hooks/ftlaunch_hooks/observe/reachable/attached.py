@@ -33,9 +33,8 @@ def visit_attached(walk: LoopWalk, objects: Mapping[str, Any], frozen: Mapping[s
 @functools.cache
 def _of_optimizers() -> frozenset[str]:
     """Attributes that torch gives every optimizer. Not at import: the first optimizer of a process imports much."""
-    return frozenset(
-        {*vars(torch.optim.SGD([torch.zeros(1, device="cpu")])), "_opt_called"}
-    )  # the last is a scheduler's
+    plain = torch.optim.SGD([torch.zeros(1, device="cpu")])
+    return frozenset({*vars(plain), "_opt_called"})  # the last is a scheduler's
 
 
 def _leaves_to_torch(target: Optimizer) -> bool:
