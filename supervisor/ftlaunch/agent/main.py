@@ -30,6 +30,7 @@ from ftlaunch.cluster.beat_pace import beat_seconds
 from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.cluster.membership.lineage import is_of_fresh_run
 from ftlaunch.common.bulkheads import Bulkheads, FailedCall
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.event_loop import EventLoop
@@ -38,7 +39,14 @@ from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.workspace import Unusable
 from ftlaunch.history import job_index
 from ftlaunch.memory import memory_owner
-from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, read_places, remove_memory
+from ftlaunch.memory.directory import (
+    count_pages,
+    forget_snapshots,
+    places_of,
+    read_lineage,
+    read_places,
+    remove_memory,
+)
 from ftlaunch.memory.memory_owner import MemoryTaken
 from ftlaunch.peers.copier_client import CopierLink
 from ftlaunch.ranks import environment
@@ -56,6 +64,7 @@ from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
 from ftlaunch.tools.preflight import quick
 from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import fresh_start
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 
@@ -122,6 +131,12 @@ def say_failed(failed: FailedCall) -> None:
     """Tell of a call that the node goes on without."""
     if sentence := CallFailed(failed).sentence():
         say(sentence)
+
+
+def _is_of_unfinished_run(spec: JobSpec, memory_dir: Path) -> bool:
+    """Return whether memory is of the run that began anew with this command, and that therefore goes on."""
+    run = fresh_start.unfinished_run(spec.checkpoint_dir, spec.command)
+    return bool(run) and is_of_fresh_run(read_lineage(memory_dir), run)
 
 
 def _take_memory(spec: JobSpec) -> MemoryTaken:
@@ -193,7 +208,7 @@ class _Node:
         spec, memory = self._spec, self._memory
         marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
         processes.kill_marked(marker)
-        if spec.saving.fresh:
+        if spec.saving.fresh and not _is_of_unfinished_run(spec, memory.directory):
             forget_snapshots(memory.directory)
         self._helpers = helpers = HelperProcesses()
         self.loop = loop = EventLoop[Any](time.monotonic)

@@ -79,6 +79,7 @@ def _run(
     spec: JobSpec, terminal: Terminal, signals: Signals, manager: ServiceManager, begun: Callable[[], None]
 ) -> int:
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
+    spec = workspace.spec
     helpers = HelperProcesses()
     notifier = NotifierLink(helpers, spec, dict(os.environ))
     reporter = Reporter(spec, workspace.journal, workspace.files, notifier, terminal, [ServiceSink(manager)])
@@ -120,6 +121,7 @@ def _run(
     write_page(closing, reporter, lambda: page_at_end(helpers, spec, state, storage_answers=storage_answers))
     if not job.supervisor.final_save.error and job.supervisor.internal_error is None:
         closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
+        note_end(closing, workspace, state, storage_answers=storage_answers)
     leave(terminal, workspace, storage_answers=job.storage_answers, is_written=is_written)
     return code
 
@@ -131,6 +133,12 @@ def leave(terminal: Terminal, workspace: Workspace, *, storage_answers: bool, is
         "give back the locks of the job",
         lambda: workspace.leave(storage_answers=storage_answers, is_written=is_written),
     )
+
+
+def note_end(closing: Closing, workspace: Workspace, state: JobState, *, storage_answers: bool) -> None:
+    """Note that a job which is done or given up is over; one that was stopped goes on, also with --fresh."""
+    if state is not JobState.STOPPED and storage_answers:
+        closing("note that the job is over", workspace.note_end)
 
 
 def tell_last(closing: Closing, reporter: Reporter, unsaved: str) -> None:

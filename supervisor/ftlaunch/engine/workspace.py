@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch.checkpoints import job_seed, saver
@@ -22,7 +23,8 @@ from ftlaunch.reporting import messages
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThreads
-from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.checkpoint import fresh_start, initial, layout
+from ftlaunch_contract.checkpoint.fresh_start import FreshStart
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
 from ftlaunch_contract.files.dirlock import LOCK, DirLock, Holder, Locked
@@ -43,18 +45,24 @@ def limit_hint(error: OSError) -> str:
 
 
 class Workspace:
-    """Run dir, memory directory, their locks, the journal, and the pages."""
+    """Run dir, memory directory, their locks, the journal, and the pages.
+
+    Attributes:
+        spec: the job; `saving.fresh` is true where this start begins anew, not where it only was given --fresh.
+    """
 
     def __init__(
         self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None,
-        gone: Holder | None = None,
+        gone: Holder | None = None, *, takes_over: bool = False,
     ) -> None:  # fmt: skip
         """Take possession. Raises Unusable; nothing is left behind then but what was there before.
 
         make_pages: makes the pages in the memory directory, which has no snapshots; None: pages and snapshots of all
-        ranks are there. gone: a head in whose place this one works: its locks count for nothing.
+        ranks are there. gone: a head in whose place this one works: its locks count for nothing. takes_over: a head
+        works in the place of a dead one: it goes on with the job, also where that was begun with --fresh.
         """
         self._gone = gone
+        self._takes_over = takes_over
         self.spec, self.say, self._make_pages = spec, say, make_pages
         self._asked = (
             None
@@ -68,11 +76,13 @@ class Workspace:
                 self._clear_up()
                 self.pages = self._open_pages()
                 self.load = self._load_elsewhere()
-                self.seed = job_seed.settle(
-                    spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=spec.saving.fresh and self._own is None
-                )
+                starts_over = self._fresh.begins_anew and self._own is None
+                self.seed = job_seed.settle(spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=starts_over)
                 self.journal = Journal(spec.run_dir)
                 self.files = FileThreads(_places_of_files(spec))
+                if self._fresh.begins_anew:
+                    fresh_start.note_beginning(spec.checkpoint_dir, spec.command, self._fresh.run)
+                self.spec = replace(spec, saving=replace(spec.saving, fresh=self._fresh.begins_anew))
             except CannotLoad as error:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
@@ -115,9 +125,23 @@ class Workspace:
         leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
         if leftovers:
             self.say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
-        if self.spec.saving.fresh and self._own is None:
+        self._fresh = self._decide_fresh_start()
+        if self._fresh.begins_anew and self._own is None:
             self._start_over()
         self._go_back()
+
+    def _decide_fresh_start(self) -> FreshStart:
+        spec = self.spec
+        directory = spec.checkpoint_dir
+        if self._takes_over:
+            run = fresh_start.unfinished_run(directory, spec.command)
+            return FreshStart(is_asked=False, begins_anew=False, run=run)
+        return fresh_start.decide(directory, spec.command, is_asked=spec.saving.fresh, say=self.say)
+
+    @property
+    def fresh_run(self) -> str:
+        """The name of the run that began anew and that this start begins or goes on with; empty: there is none."""
+        return self._fresh.run
 
     def _wait_for(self, holder: int) -> None:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")
@@ -148,11 +172,11 @@ class Workspace:
 
         def forget_memory() -> None:
             inherited = count_pages(self.memory_dir)
-            if inherited and not self.spec.saving.fresh:
+            if inherited and not self._fresh.begins_anew:
                 self._keep_snapshots_of(inherited, _ALL, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 
-        initial.settle_own(self._own, self.spec.checkpoint_dir, self.spec.saving.fresh, forget_memory, self.say)
+        initial.settle_own(self._own, self.spec.checkpoint_dir, self._fresh, forget_memory, self.say)
 
     def _load_elsewhere(self) -> InitialCheckpoint | None:
         """What to begin with, for a job that has nothing of its own."""
@@ -164,7 +188,7 @@ class Workspace:
         if step == NONE:
             initial.check(load)
             return load
-        self.say(initial.not_first(load, step))
+        self.say(initial.not_first(load, step, self._fresh))
         return None
 
     def _open_pages(self) -> Pages:
@@ -218,6 +242,10 @@ class Workspace:
         if layout.list_iterations(self.spec.checkpoint_dir) or layout.refused_before(self.spec.checkpoint_dir):
             return ""
         return messages.begins_anew(str(end.get("t")), self.spec.checkpoint_dir)
+
+    def note_end(self) -> None:
+        """Note that the job is done or given up: the same command with --fresh begins anew. Raises OSError."""
+        fresh_start.note_end(self.spec.checkpoint_dir)
 
     def forget_memory(self) -> None:
         """Remove pages and snapshots: storage has what they hold. Raises OSError."""

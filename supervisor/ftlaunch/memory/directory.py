@@ -22,6 +22,8 @@ from ftlaunch_contract.protocol import memory_root
 _PLACES = "places.json"
 COPIES, COPY_NOTE = "peers", "copy.json"
 """the folder of copies of other nodes' snapshots, and the file in each that says that it is whole"""
+LINEAGE = "lineage"
+"""the file in an agent's memory directory that says of which attempt its steps are"""
 APART = "@"
 """stands between job id and digest in the name of a directory apart; no job id has it"""
 _LONGEST = 47  # characters of the job id in the name of a directory apart: a socket's path is short
@@ -82,6 +84,14 @@ def read_places(directory: Path) -> Places | None:
         return Places(str(told["run_dir"]), str(told["checkpoint_dir"]), int(told["device"]), int(told["inode"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def read_lineage(directory: Path) -> str:
+    """Return of which attempt the steps in an agent's memory directory are; empty where that is not known."""
+    try:
+        return (directory / LINEAGE).read_text()[:100]
+    except OSError:
+        return ""
 
 
 def remove_memory(directory: Path) -> None:

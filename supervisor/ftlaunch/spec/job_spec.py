@@ -20,6 +20,7 @@ from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.parsers import Endpoint, StorageInterval
 from ftlaunch.spec.parsing.notify_targets import NotifyTarget
 from ftlaunch.spec.parsing.outlets import MetricsSpec, TracesSpec
+from ftlaunch_contract.checkpoint.fresh_start import Command
 
 __all__ = ["JobSpec", "SpecError", "TargetKind", "resolved"]
 
@@ -175,6 +176,13 @@ class JobSpec:
     """auto or off"""
     log_max_size: int | None = default("log_max_size")
     """bytes; None is off"""
+
+    @property
+    def command(self) -> Command:
+        """Which training is meant, by its command line: what supervises it may change from start to start."""
+        load = self.saving.load_checkpoint
+        launch = self.launch
+        return Command(launch.kind, launch.target, launch.args, load="" if load is None else str(load))
 
 
 PARTS: Mapping[str, type] = {

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ftlaunch_contract import foreign_formats
 from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint.fresh_start import FreshStart
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.checkpoint.verify import Refusal
 from ftlaunch_contract.files import atomic
@@ -126,12 +127,10 @@ def none_usable(load: InitialCheckpoint) -> str:
     return f"cannot load {load.path}: it is not a usable checkpoint, nor does it hold one"
 
 
-def not_first(load: InitialCheckpoint, step: int) -> str:
+def not_first(load: InitialCheckpoint, step: int, fresh: FreshStart) -> str:
     """What is said when the job has checkpoints of its own."""
-    return (
-        f"{load.path} is for the job's first start, and it has its own step {step}: going on from that"
-        " (with --fresh it begins there again)"
-    )
+    hint = "" if fresh.is_asked else " (with --fresh it begins there again)"
+    return f"{load.path} is for the job's first start, and it has its own step {step}: going on from that{hint}"
 
 
 # --- of the job's own -------------------------------------------------------------------------------------
@@ -140,14 +139,14 @@ def not_first(load: InitialCheckpoint, step: int) -> str:
 def settle_own(
     load: InitialCheckpoint | None,
     checkpoint_dir: Path,
-    again: bool,
+    fresh: FreshStart,
     forget_memory: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
     """Go back to a checkpoint of the job's own where that is asked for, and was not done before.
 
-    again: also where it was done before. Newer checkpoints are put aside, none is deleted; `forget_memory` is called
-    before that.
+    fresh: a start that begins anew goes back also where that was done before. Newer checkpoints are put aside, none is
+    deleted; `forget_memory` is called before that.
     Raises CannotLoad, and OSError.
     """
     note = checkpoint_dir / NOTE
@@ -156,8 +155,9 @@ def settle_own(
     if step is None:
         note.unlink(missing_ok=True)  # the next request to go back is a new one
         return
-    if _went_back(note, step) and not again:
-        say(f"this job went back to step {step} before: it goes on from its newest (with --fresh it goes back again)")
+    if _went_back(note, step) and not fresh.begins_anew:
+        hint = "" if fresh.is_asked else " (with --fresh it goes back again)"
+        say(f"this job went back to step {step} before: it goes on from its newest{hint}")
         return
     _expect_usable(checkpoint_dir, step)
     forget_memory()

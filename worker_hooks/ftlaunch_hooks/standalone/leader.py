@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import retention, writer
+from ftlaunch_contract.checkpoint import fresh_start, retention, writer
 from ftlaunch_contract.checkpoint.initial import CannotLoad
 from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import Locked
@@ -68,9 +68,9 @@ class NodeLeader:
             say(f"cannot lock {directory}: {error.strerror}; going on without")
 
     def _choose_from_storage(self) -> tuple[Resume, int]:
-        directory = self._settings.checkpoint_dir
+        settings = self._settings
         try:
-            return resume_choice.choose(directory, self._settings.load, self._settings.fresh, say)
+            return resume_choice.choose(settings.checkpoint_dir, settings.load, settings.command, settings.fresh, say)
         except CannotLoad as error:
             raise AloneError(str(error)) from None
 
@@ -81,10 +81,23 @@ class NodeLeader:
     def settle(self) -> None:
         """The loop is over: nothing is waited for."""
 
-    def leave(self) -> None:
-        """Give the checkpoint directory back."""
+    def leave(self, *, is_finished: bool) -> None:
+        """Give the checkpoint directory back.
+
+        Args:
+            is_finished: the script has ended and its last step is saved: the same command may begin anew.
+        """
+        if is_finished:
+            self._note_end()
         if self._custody is not None:
             self._custody.leave()
+
+    def _note_end(self) -> None:
+        directory = self._settings.checkpoint_dir
+        try:
+            fresh_start.note_end(directory)
+        except OSError as error:
+            say(f"cannot note in {directory} that the job is over: {error.strerror}")
 
     # --- at step boundaries -----------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import initial, layout, verify
+from ftlaunch_contract.checkpoint import fresh_start, initial, layout, verify
+from ftlaunch_contract.checkpoint.fresh_start import Command
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.verify import Refusal
 from ftlaunch_contract.pages.page import NONE
@@ -15,16 +16,22 @@ from ftlaunch_contract.protocol import Resume
 Say = Callable[[str], None]
 
 
-def choose(checkpoint_dir: Path, load: InitialCheckpoint | None, fresh: bool, say: Say) -> tuple[Resume, int]:
-    """The answer for all ranks, and its step. Raises initial.CannotLoad, and OSError."""
+def choose(
+    checkpoint_dir: Path, load: InitialCheckpoint | None, command: Command, is_fresh_asked: bool, say: Say
+) -> tuple[Resume, int]:
+    """Choose for all ranks where they resume, and from which step.
+
+    Raises:
+        CannotLoad: what was asked for cannot be loaded; nothing was changed.
+        OSError: storage cannot be read, or earlier checkpoints cannot be put aside.
+    """
     own = load is not None and initial.is_own(load, checkpoint_dir)
-    if fresh and not own:
-        if load is not None:
-            initial.check(load)  # before anything is changed
-        moved = layout.supersede(checkpoint_dir)
-        if moved is not None:
-            say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved}")
+    fresh = fresh_start.decide(checkpoint_dir, command, is_asked=is_fresh_asked, say=say)
+    if fresh.begins_anew and not own:
+        _put_aside(checkpoint_dir, load, say)
     initial.settle_own(load, checkpoint_dir, fresh, lambda: None, say)
+    if fresh.begins_anew:
+        fresh_start.note_beginning(checkpoint_dir, command, fresh.run)
     step, refusals = verify.newest_verified(checkpoint_dir)
     _tell(refusals, say)
     if step == NONE and layout.refused_before(checkpoint_dir):
@@ -32,8 +39,16 @@ def choose(checkpoint_dir: Path, load: InitialCheckpoint | None, fresh: bool, sa
     if load is not None and not own:
         if step == NONE:
             return _elsewhere(load, say)
-        say(initial.not_first(load, step))
+        say(initial.not_first(load, step, fresh))
     return (Resume.STORAGE, step) if step != NONE else (Resume.FRESH, 0)
+
+
+def _put_aside(checkpoint_dir: Path, load: InitialCheckpoint | None, say: Say) -> None:
+    if load is not None:
+        initial.check(load)  # before anything is changed
+    moved = layout.supersede(checkpoint_dir)
+    if moved is not None:
+        say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved}")
 
 
 def choose_beside(memory_step: int, checkpoint_dir: Path, say: Say) -> tuple[Resume, int] | None:

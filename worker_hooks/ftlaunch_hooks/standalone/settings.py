@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import initial, layout, writer
+from ftlaunch_contract.checkpoint.fresh_start import Command
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.protocol import MemoryInterval, Why
 
@@ -32,6 +33,7 @@ class Settings:
     bandwidth: float  # bytes a second; 0 is off
     grace: float
     fresh: bool
+    command: Command
     load: InitialCheckpoint | None
 
     def target(self, step: int, why: Why, world_size: int) -> writer.SaveTarget:
@@ -72,6 +74,7 @@ def settings() -> Settings:
             bandwidth=float(environ.get(protocol.ENV_STORAGE_BANDWIDTH, "0")),
             grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
             fresh=environ.get(protocol.ENV_FRESH) == "1",
+            command=Command(kind, target, sys.argv[1:], environ.get(protocol.ENV_LOAD_CHECKPOINT, "")),
             load=_load(checkpoint_dir),
         )
     except ValueError as error:

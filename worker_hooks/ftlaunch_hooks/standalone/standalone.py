@@ -70,6 +70,7 @@ class Standalone:
         self.page, self.orders = self.peers[node.place(rank)], self.peers[0]
         self._saver = ShardSaver(self._peers, chosen, self._leader)
         self._rescue = Rescue(self._peers, chosen, self._memory, self.watched_lock)
+        self._is_finished = False
         self._exit_patience = None if node.whole_job else chosen.grace
         atexit.register(self._at_exit, os.getpid())  # runs before the memory directory is deleted
 
@@ -104,7 +105,7 @@ class Standalone:
         if os.getpid() == pid:
             self._saver.wait(self._exit_patience)
             if self._leader is not None:
-                self._leader.leave()
+                self._leader.leave(is_finished=self._is_finished)
 
     def resume(self) -> tuple[Resume, int]:
         """The first rank of the node decides, once, with those of other nodes, and tells the others.
@@ -118,6 +119,7 @@ class Standalone:
 
     def at_boundary(self, step: int) -> None:
         """Rank 0 announces what is asked of all ranks; the others only read it."""
+        self._is_finished = False  # another training follows in this process
         if self._leader is not None:
             self._leader.announce(step)
 
@@ -150,7 +152,7 @@ class Standalone:
     def finish(self) -> None:
         """The loop is over: its last step is on storage before the script goes on."""
         self._saver.hurry()
-        self._saved()
+        self._is_finished = self._saved()
         if self._leader is not None:
             self._leader.settle()
 

@@ -22,6 +22,7 @@ from ftlaunch.cluster.membership import facts, plan, shared_dirs
 from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
+from ftlaunch.cluster.membership.lineage import run_of
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
@@ -83,6 +84,7 @@ class HeadJob:
             spec.nodes.isolate_after, spec.run_dir, workspace.files.of(spec.run_dir), reporter.say
         )
         self._seed = workspace.seed
+        self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life, patience = life, 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience)
@@ -122,7 +124,7 @@ class HeadJob:
         return Around(
             self._pages, nodes.least, nodes.most, nodes.last_call, spec.launch.nproc, job_of(spec), nodes.timeout,
             nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
-            lambda: loop.post(Event.PAUSE), PortProbe, self._plan, secrets.token_hex(8), self._note_plan,
+            lambda: loop.post(Event.PAUSE), PortProbe, self._plan, self._run, self._note_plan,
             facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
             self._leads, nodes.peer_interval, self._reporter.tell, seed=self._seed,
         )  # fmt: skip

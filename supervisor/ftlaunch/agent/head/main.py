@@ -130,7 +130,8 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     try:
         with Signals(spec.launch.stop_signals) as signals:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            return _serve(spec, world, loop, door, terminal, signals, claims, elected, told)
+            takes_over = order.what == TAKE_OVER
+            return _serve(spec, world, loop, door, terminal, signals, claims, elected, told, takes_over=takes_over)
     finally:
         elected.listener.close()
         loop.close()
@@ -154,7 +155,7 @@ class _Door:
 
 def _serve(
     spec: JobSpec, world: JobSpec, loop: EventLoop[Event], door: _Door, terminal: Terminal, signals: Signals,
-    claims: Arbiter, elected: Elected, told: _Told,
+    claims: Arbiter, elected: Elected, told: _Told, *, takes_over: bool,
 ) -> int:  # fmt: skip
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)
@@ -172,7 +173,10 @@ def _serve(
     before = elected.before
     elsewhere = before is not None and before.machine != elected.sign.machine
     gone = (before.pid, before.started) if before is not None and elsewhere else None
-    workspace = Workspace(world, lambda line: terminal.say(messages.PREFIX + line), make_pages, gone)
+    workspace = Workspace(
+        world, lambda line: terminal.say(messages.PREFIX + line), make_pages, gone, takes_over=takes_over
+    )
+    world = workspace.spec
     helpers = HelperProcesses()
     notifier = NotifierLink(helpers, world, dict(os.environ))
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
@@ -201,5 +205,7 @@ def _serve(
     )
     closing("write down that the job has ended", lambda: life.close(code))
     closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
+    if not job.kept() and not job.supervisor.final_save.error and job.supervisor.internal_error is None:
+        engine_main.note_end(closing, workspace, state, storage_answers=storage_answers)
     engine_main.leave(terminal, workspace, storage_answers=job.storage_answers, is_written=is_written)
     return code

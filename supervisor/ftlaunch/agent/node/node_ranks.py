@@ -15,7 +15,7 @@ from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import EventLoop
-from ftlaunch.memory.directory import forget_snapshots, page_files
+from ftlaunch.memory.directory import LINEAGE, forget_snapshots, page_files, read_lineage
 from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
@@ -76,7 +76,6 @@ class AgentRanks:
         # The ranks were told to stop: the head saves their step as soon as all hold it. What they do where they were
         # told to leave, their ends say.
         self._is_stopping = False
-        self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._known_lineage = self.lineage()
         self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
 
@@ -127,10 +126,7 @@ class AgentRanks:
 
     def lineage(self) -> str:
         """Of which attempt the steps in memory are; empty where that is not known."""
-        try:
-            return self._lineage.read_text()[:100]
-        except OSError:
-            return ""
+        return read_lineage(self._node.memory_dir)
 
     def free_port(self) -> int:
         """A port at which the ranks of the next attempt may meet. Raises OSError."""
@@ -151,7 +147,7 @@ class AgentRanks:
             pages = self._take_pages(place)
             pages.reading(reading)  # a head that is gone may have left another one: its slot would be kept for ever
             pages.prepare(Resume(kind), step, persist_at)
-            self._lineage.write_text(message["lineage"])
+            (self._node.memory_dir / LINEAGE).write_text(message["lineage"])
             self._known_lineage = message["lineage"]
             if every:
                 pages.announce_interval(every, max(step, 0))

@@ -135,7 +135,7 @@ OURS = (
         "attach to a framework (Hugging Face's Trainer, Lightning) in a script that does not do so by itself",
         switch=True),
     Key("fresh", p.switch, _YES_NO, "false",
-        "start from the beginning, whatever earlier runs left", switch=True),
+        "begin anew, whatever earlier runs left; repeated after a stop or a crash, the command goes on", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,
         "what to begin with: a checkpoint (or a folder of them) of another job, or weights that another library wrote,"
         " used at the first start only; or one of this job's own, by its step: to go back to", show=shown.path),

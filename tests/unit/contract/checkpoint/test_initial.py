@@ -9,6 +9,7 @@ import pytest
 from tests.support.checkpoints import checkpoint, flip_a_bit, steps
 
 from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.checkpoint.fresh_start import Command
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.standalone import resume_choice
@@ -25,7 +26,8 @@ class Start:
     ) -> tuple[Resume, int]:
         self.said.clear()
         load = None if path is None else InitialCheckpoint(path, weights_only)
-        return resume_choice.choose(self.own, load, fresh, self.said.append)
+        command = Command("script", "train.py", (), load=str(path or ""))
+        return resume_choice.choose(self.own, load, command, fresh, self.said.append)
 
 
 @pytest.fixture
