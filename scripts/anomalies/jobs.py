@@ -216,7 +216,10 @@ SCENES: Mapping[str, Scene] = {
     "supervisor-saving": Scene(lambda job: job.started[0].pid),
     "supervisor-hang": Scene(
         lambda job: job.started[0].pid, how="hang",
-        options=("--nproc-per-node", "2", "--no-warm", "--memory-interval", "1", "--hang-timeout", "1s"),
+        options=(
+            "--nproc-per-node", "2", "--no-warm", "--memory-interval", "1",
+            "--hang-timeout", "1s", "--startup-timeout", "10m",
+        ),
     ),
     "fork-server": Scene(
         lambda job: _child_of(job.started[0].pid, "fork_server.py"), _PLAIN,

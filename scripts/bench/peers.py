@@ -63,7 +63,7 @@ def launchers(ranks: int) -> list[Launcher]:
     torchrun = (str(PEERS / "bin" / "torchrun"), *size)
     nvidia = (str(PEERS / "bin" / "ft_launcher"), *size, "--ignore-missing-fault-tol-cfg")
     limits = ("--ft-initial-rank-heartbeat-timeout", "60", "--ft-rank-heartbeat-timeout", "3")
-    hang = ("--hang-timeout", "3s")
+    hang = ("--hang-timeout", "3s", "--startup-timeout", "60s")
     return [
         Launcher("ftlaunch", ours, sees_hangs=True, hang_argv=hang, kept_by="hooks"),
         Launcher("torchrun", torchrun),

@@ -17,13 +17,13 @@ HEALTHY = JOBS / "healthy.py"
 @pytest.mark.parametrize(
     ("shape", "limits"),
     [
-        ("evaluates", ("--hang-timeout", "2s")),
-        ("rank_0_saves", ("--hang-timeout", "2s")),
+        ("evaluates", ("--hang-timeout", "2s", "--eval-timeout", "20s")),
+        ("rank_0_saves", ("--hang-timeout", "2s", "--checkpoint-timeout", "20s")),
         ("rank_0_saves", ("--hang-timeout", "2s", "--checkpoint-timeout", "off")),
         ("is_stopped", ("--hang-timeout", "4s")),
         ("one_says_all", ("--hang-timeout", "2s", "--log-timeout", "2s")),
         ("says_nothing", ("--hang-timeout", "2s", "--idle-timeout", "2s")),
-        ("tears_down", ("--hang-timeout", "2s")),
+        ("tears_down", ("--hang-timeout", "2s", "--teardown-timeout", "20s")),
         pytest.param(
             *("child_works", ("--hang-timeout", "1s", "--startup-timeout", "2s", "--exit-timeout", "2s")),
             marks=pytest.mark.long,

@@ -51,6 +51,40 @@ def test_rank_that_never_begins_to_beat(job: FtJob, calm: FtJob) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("spin 1 0", "rank 1 is hung"), ("never 1 -1", "rank 1 has not reached attach()")],
+    ids=["in the first step", "before attach"],
+)
+def test_a_duration_holds_in_each_phase(job: FtJob, calm: FtJob, fault: str, words: str) -> None:
+    """As in AIMaster's sentence: "when the hang exceeds 1 hour"."""
+    job.start("--hang-timeout", "12s", "--startup-timeout", "auto", "--grace", "1s", env={"FAULT": fault})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == [f"{fault.rpartition(' ')[0]} 0"]
+    (incident,) = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1)
+    assert words in incident["sentence"]
+    assert "(limit 12 s)" in incident["sentence"]
+    assert job.final() == calm.final()
+    job.assert_clean()
+
+
+@pytest.mark.long
+def test_kills_and_hangs_together_are_restarted_three_times_at_most(job: FtJob) -> None:
+    """As in AIMaster's sentence: restarted when it hangs or fails, three times at most."""
+    faults = ("sigkill 1 5", "sigstop 1 8", "sigkill 1 11", "sigstop 1 14")
+    job.start(*LIMITS, "--max-restarts", "3", "--backoff-first", "10ms", env={"FAULT": "; ".join(faults)})
+    assert job.wait() == 1, job.stderr
+    kinds = [fault.partition(" ")[0] for fault in faults]
+    assert job.fired() == [f"{kind} 1 {attempt}" for attempt, kind in enumerate(kinds)]
+    incidents = job.events("incident")
+    assert [event["kind"] for event in incidents] == ["killed", "hang", "killed", "hang"]
+    assert [event["restarts_left"] for event in incidents] == [2, 1, 0, 0]
+    assert "giving up: 3 of 3 restarts are used up" in job.stderr
+    job.assert_clean()
+
+
+@pytest.mark.long
 def test_off_means_off(job: FtJob) -> None:
     job.start("--hang-timeout", "off", env={"FAULT": "sigstop 1 5"})
     job.wait_step(5)

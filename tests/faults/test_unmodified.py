@@ -58,8 +58,8 @@ def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str, step: int, se
 
 @pytest.mark.slow
 def test_a_rank_that_is_busy_without_a_step_has_longer(job: FtJob) -> None:
-    """It may be evaluating: ten times the limit."""
-    start(job, "--hang-timeout", "3s", fault="evaluate 1 50")
+    """It may be evaluating, and that has a limit of its own."""
+    start(job, "--hang-timeout", "3s", "--eval-timeout", "30s", fault="evaluate 1 50")
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["evaluate"]
     assert job.events("incident") == []

@@ -66,7 +66,7 @@ class FtJob:
         """
         words = ("--out", str(self.out)) if args is None else args
         defaults = ("--memory-interval", "1", "--no-report-page", "--verify-resume", "off")
-        options = (*_how(script, options, ranks), *defaults, *options)
+        options = (*_how(script, options, ranks), *_patience(options), *defaults, *options)
         command = [
             self.python or sys.executable, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,
@@ -200,6 +200,15 @@ class FtJob:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.memory, ignore_errors=True)
+
+
+def _patience(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Longer limits for a rank's start and end where a test wants hangs of its steps to be seen soon.
+
+    A busy machine takes longer for both than such a test gives to a step.
+    """
+    is_soon = "--hang-timeout" in options and "--no-python" not in options
+    return ("--startup-timeout", "10m", "--teardown-timeout", "1m") if is_soon else ()
 
 
 def _how(script: Path | str, options: tuple[str, ...], ranks: int) -> tuple[str, ...]:

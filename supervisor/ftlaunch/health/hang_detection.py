@@ -131,7 +131,11 @@ def limit_for(wait: Wait, limits: TimeLimits) -> float | None:
     if wait.idle and not view.beating and limits.asked.get(wait.kind, "auto") == "auto":
         known = isinstance(limits.hang, float) and wait.kind == "startup"
         return max(limits.of("train", busy=True) or 0.0, MUTE_FLOOR) if known else None
-    return limits.of(wait.kind, busy=view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto"))
+    kind = wait.kind
+    is_ending = kind == "exit" and view.phase == "teardown"
+    if is_ending and limits.asked.get("exit", "auto") == "auto" and limits.asked.get("teardown", "auto") != "auto":
+        kind = "teardown"  # its end has a limit, which the end of another rank does not shorten
+    return limits.of(kind, busy=view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto"))
 
 
 def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:

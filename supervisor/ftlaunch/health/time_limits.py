@@ -28,10 +28,6 @@ BOUNDS = {
     "teardown": (AUTO_CEILING, AUTO_CEILING),
     "exit": (AUTO_CEILING, AUTO_CEILING),  # of a rank, once another has ended
 }
-# All but a step and the way to the first one take this many times a `hang_timeout` that was given as a duration. So
-# does a rank of an observed script that is busy without a step: it may evaluate, or save. A collective on a GPU that
-# waits in vain looks busy too: it is seen at the longer limit.
-SLOW_FACTOR = 10.0
 
 
 @dataclass(frozen=True)
@@ -49,16 +45,24 @@ class TimeLimits:
         return self.asked.get("train", "auto")
 
     def of(self, kind: str, busy: bool = False) -> float | None:
-        """The limit of a kind of wait; None: no limit. busy: the rank is seen to do something meanwhile."""
-        asked = self.asked.get(kind, "auto")
+        """Return the limit of a kind of wait, in seconds; None: it has no limit.
+
+        A `hang_timeout` that was given, as a duration or as off, holds for each kind that has no option of its own. The
+        first step of an attempt has the option of the start.
+
+        Args:
+            busy: the rank makes no step, but is seen to do something. In a script that is only observed it may be
+                evaluating, which has an option of its own. A collective on a GPU that waits in vain looks busy as well.
+        """
+        if busy and kind == "train" and self.hang != "auto":
+            kind = "eval"
+        asked = self.asked.get("startup" if kind == "first step" else kind, "auto")
         if asked != "auto":
-            return asked * SLOW_FACTOR if asked is not None and busy and kind == "train" else asked
-        if self.hang is None:  # --hang-timeout off turns off what nobody asked for
-            return None
+            return asked
+        if self.hang != "auto":
+            return self.hang
         floor, ceiling = BOUNDS[kind]
-        if self.hang != "auto" and kind != "startup":
-            floor = ceiling = self.hang * SLOW_FACTOR
-        elif busy:
+        if busy:
             floor = ceiling
         return learned(self.longest.get(kind, 0.0), floor, ceiling)
 

@@ -1,8 +1,8 @@
 """Judges an incident: restart after a delay, or give up; with a sentence. Pure.
 
-Failures and hangs have budgets of their own. The first failure after progress is retried at once; failures
-without progress between them wait longer each time, with jitter so that jobs of one cluster do not come back
-in step. A failure that would only repeat ends the job early, whatever is left of the budget.
+Failures and hangs share one budget, unless hangs are given one of their own. The first failure after progress is
+retried at once; failures without progress between them wait longer each time, with jitter so that jobs of one cluster
+do not come back in step. A failure that would only repeat ends the job early, whatever is left of the budget.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _JITTER = 0.25
 class RestartLimits:
     """What may be spent."""
 
-    restarts: int  # after failures
-    hang_restarts: int  # after hangs
+    restarts: int
+    hang_restarts: int | None = None  # after hangs, which then do not count as `restarts`; None: they do
     window: float | None = None  # seconds; restarts longer ago do not count; None: all count
     refill_after: int = 0  # steps of progress after which nothing counts as spent; 0: never
     same_error: int = 10  # times in a row; 0: no limit
@@ -37,7 +37,7 @@ class Budget:
 
     limits: RestartLimits
     failures: tuple[float, ...] = ()  # times of the restarts that count
-    hangs: tuple[float, ...] = ()  # likewise, after hangs
+    hangs: tuple[float, ...] = ()  # the same of those after hangs, where they are counted apart
     restarts: int = 0  # all, whether they count or not
     step: int = -1  # the newest step at the last restart that counts
     front: int = -1  # the newest step ever reached, as far as incidents have shown
@@ -48,13 +48,14 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """Restarts left after failures."""
+        """Restarts left, but for those after hangs where these are counted apart."""
         return max(self.limits.restarts - len(self.failures), 0)
 
     @property
     def hangs_left(self) -> int:
         """Restarts left after hangs."""
-        return max(self.limits.hang_restarts - len(self.hangs), 0)
+        apart = self.limits.hang_restarts
+        return self.left if apart is None else max(apart - len(self.hangs), 0)
 
     def noting(self, cause: Cause, *, progressed: bool, now: float, step: int) -> Budget:
         """This budget with the incident noted, and without the restarts that no longer count."""
@@ -77,7 +78,7 @@ class Budget:
         spent = replace(self, restarts=self.restarts + 1, port_tries=0)
         if cause.kind == "preempted":
             return spent
-        if cause.kind == "hang":
+        if cause.kind == "hang" and self.limits.hang_restarts is not None:
             return replace(spent, hangs=(*self.hangs, now), step=step)
         return replace(spent, failures=(*self.failures, now), step=step)
 
@@ -176,13 +177,14 @@ def _used_up(cause: Cause, budget: Budget) -> str:
     limits = budget.limits
     if cause.kind == "preempted":
         return ""
-    most, left, what = limits.restarts, budget.left, "restarts"
-    if cause.kind == "hang":
-        most, left, what = limits.hang_restarts, budget.hangs_left, "restarts after hangs"
+    most, what, option = limits.restarts, "restarts", "--max-restarts"
+    left = budget.left
+    if cause.kind == "hang" and limits.hang_restarts is not None:
+        most, what, option = limits.hang_restarts, "restarts after hangs", "--max-hang-restarts"
+        left = budget.hangs_left
     if left > 0:
         return ""
     if most == 0:
-        option = "--max-restarts" if cause.kind != "hang" or limits.restarts == 0 else "--max-hang-restarts"
         return f"giving up: no {what} are allowed ({option} 0)"
     within = f" within {format_duration(limits.window)}" if limits.window else ""
     return f"giving up: {most} of {most} {what}{within} are used up"
@@ -194,7 +196,7 @@ def _rest(cause: Cause, budget: Budget) -> str:
     within = f" within {format_duration(limits.window)}" if limits.window else ""
     if cause.kind == "preempted":
         return f"which does not count: {budget.left} of {limits.restarts} restarts left"
-    if cause.kind == "hang":
+    if cause.kind == "hang" and limits.hang_restarts is not None:
         return f"{budget.hangs_left} of {limits.hang_restarts} restarts after hangs{within} left"
     return f"{budget.left} of {limits.restarts} restarts{within} left"
 

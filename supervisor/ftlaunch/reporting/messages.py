@@ -117,7 +117,7 @@ def spent(budget: Budget) -> str:
     """How much of the budget is used up, and what was free."""
     used, hangs = len(budget.failures), len(budget.hangs)
     told = f"{used} of {budget.limits.restarts} restarts used"
-    if hangs:
+    if budget.limits.hang_restarts is not None and hangs:
         told += f", and {hangs} of {budget.limits.hang_restarts} after hangs"
     free = budget.restarts - used - hangs
     return f"{told}; {free} more did not count" if free else told

@@ -69,7 +69,8 @@ class RestartSpec:
     """When a failed job is started again, and when no more."""
 
     max_restarts: int = default("max_restarts")
-    max_hang_restarts: int = default("max_restarts")
+    max_hang_restarts: int | None = None
+    """None: hangs count as `max_restarts`"""
     max_same_error: int = default("max_same_error")
     """times in a row; 0 is off"""
     max_without_progress: int = default("max_without_progress")

@@ -203,7 +203,6 @@ def _build(
         "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
         "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,
         "master_port": _master_port(value, nodes),
-        "max_hang_restarts": _or(value["max_hang_restarts"], value["max_restarts"]),
         "fault_rules": value["fault_rules"] or (),
         "backoff_first": min(value["backoff_first"], value["backoff_max"]),
         "omp_threads": _omp_threads(value["omp_threads"], nproc, {**environ, **env}),
@@ -223,10 +222,6 @@ def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:
     """MASTER_PORT of the ranks: never the port at which several nodes meet, which is taken."""
     meets = nodes.several and (nodes.backend == "static" or value["master_port"] == nodes.port)
     return None if value["standalone"] or meets else value["master_port"]
-
-
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
 
 
 def _load_checkpoint(asked: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:

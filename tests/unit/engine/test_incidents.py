@@ -50,8 +50,8 @@ def test_a_rank_that_has_timed_out_has_the_others_examined(tmp_path: Path) -> No
     assert (seen["rule"], seen["rank"]) == ("timeout", 0)
     assert (incident["kind"], incident["rank"], incident["step"]) == ("hang", 1, 3)
     assert "rank 0 has ended over a time-out of its own" in incident["sentence"]
-    assert "restarts after hangs left" in incident["sentence"]
-    assert incident["restarts_left"] == 3
+    assert "2 of 3 restarts left" in incident["sentence"]
+    assert (incident["restarts_left"], incident["hang_restarts_left"]) == (2, 2)
     assert "ask to leave" not in world.groups[0].calls
     assert world.supervisor.state is JobState.DONE
 

@@ -43,13 +43,16 @@ OBSERVED = view(attached=False, observed=True)
         (view(), "auto", "auto", AUTO_FLOOR),
         (view(busy=True), "auto", "auto", AUTO_CEILING),  # a data loader's worker works
         (view(busy=True), 5.0, "auto", 5.0),
-        (OBSERVED._replace(busy=True), 5.0, "auto", 50.0),
-        (view(first_step_done=False), 5.0, "auto", 50.0),  # it compiles
+        (OBSERVED._replace(busy=True), 5.0, "auto", 5.0),
+        (view(first_step_done=False), 5.0, "auto", 5.0),
+        (view(first_step_done=False), 5.0, 30.0, 30.0),  # it compiles
+        (view(first_step_done=False), None, "auto", None),
         (view(first_step_done=False), "auto", "auto", AUTO_CEILING),
-        (view(phase="eval"), 5.0, "auto", 50.0),
+        (view(phase="eval"), 5.0, "auto", 5.0),
         (view(phase="checkpoint"), "auto", "auto", AUTO_CEILING),
         (view(phase="teardown"), None, 3.0, None),
-        (BEGUN, 5.0, "auto", AUTO_STARTUP),
+        (BEGUN, 5.0, "auto", 5.0),
+        (BEGUN, "auto", "auto", AUTO_STARTUP),
         (BEGUN, 5.0, 30.0, 30.0),
         (BEGUN, 5.0, None, None),
         (BARE, None, 30.0, 30.0),
@@ -69,10 +72,10 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
         ([view()], START + 900, START + 897, 5.0, "auto", []),  # the machine was frozen meanwhile
         ([view()], START + 1e6, 0.0, None, "auto", []),
         ([BARE], START + 1e6, 0.0, "auto", "auto", []),  # an ordinary program: nothing is known of it
-        ([BARE], START + 49, 0.0, 5.0, "auto", []),
-        ([BARE], START + 51, 0.0, 5.0, "auto", [0]),  # but a limit somebody asked for holds, of its activity
-        ([BARE._replace(active=START + 40)], START + 89, 0.0, 5.0, "auto", []),
-        ([BARE._replace(active=START + 40)], START + 91, 0.0, 5.0, "auto", [0]),
+        ([BARE], START + 19, 0.0, 20.0, "auto", []),
+        ([BARE], START + 21, 0.0, 20.0, "auto", [0]),  # but a limit somebody asked for holds, of its activity
+        ([BARE._replace(active=START + 40)], START + 59, 0.0, 20.0, "auto", []),
+        ([BARE._replace(active=START + 40)], START + 61, 0.0, 20.0, "auto", [0]),
         ([BARE], START + MUTE_FLOOR - 1, 0.0, 0.1, "auto", []),
         ([BARE._replace(active=START + 40)], START + 69, 0.0, 5.0, 30.0, []),
         ([BARE._replace(active=START + 40), view(rank=1, beat=START + 69)], START + 69, 0.0, 5.0, 30.0, [0]),
@@ -81,10 +84,10 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
         ([BEGUN._replace(active=LONG)], LONG + 2, 0.0, "auto", "auto", []),
         ([OBSERVED], START + 54.9, 0.0, 5.0, "auto", []),
         ([OBSERVED], START + 55.1, 0.0, 5.0, "auto", [0]),
-        ([OBSERVED._replace(busy=True)], START + 99, 0.0, 5.0, "auto", []),  # it evaluates?
-        ([OBSERVED._replace(busy=True)], START + 101, 0.0, 5.0, "auto", [0]),  # too long even so
+        ([OBSERVED._replace(busy=True)], START + 54.9, 0.0, 5.0, "auto", []),
+        ([OBSERVED._replace(busy=True)], START + 55.1, 0.0, 5.0, "auto", [0]),
         ([view(busy=True)], START + 55.1, 0.0, 5.0, "auto", [0]),  # who attaches says what it does
-        ([OBSERVED._replace(first_step_done=False)], START + 99, 0.0, 5.0, "auto", []),
+        ([OBSERVED._replace(first_step_done=False)], START + 59, 0.0, 5.0, 10.0, []),
         ([OBSERVED], START + 50 + AUTO_FLOOR - 1, 0.0, "auto", "auto", []),
         ([OBSERVED], START + 50 + AUTO_FLOOR + 1, 0.0, "auto", "auto", [0]),
         ([BARE], START + 31, 0.0, 5.0, 30.0, [0]),  # but a limit somebody asked for holds
@@ -157,8 +160,8 @@ def test_who_does_nothing_is_said_to_do_nothing() -> None:
     [
         (view(), 2.4, 5.0, "auto", False),
         (view(), 2.6, 5.0, "auto", True),
-        (view(phase="eval"), 24.0, 5.0, "auto", False),
-        (view(phase="eval"), 26.0, 5.0, "auto", True),
+        (view(phase="eval"), 2.4, 5.0, "auto", False),
+        (view(phase="eval"), 2.6, 5.0, "auto", True),
         (view(), AUTO_FLOOR / 2 - 1, "auto", "auto", False),
         (view(), AUTO_FLOOR / 2 + 1, "auto", "auto", True),
         (view(exited=True), 1e6, 5.0, "auto", False),
@@ -198,6 +201,8 @@ DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
         ([BEGUN, BEGUN._replace(rank=1, exited=True, ended=START + 60)], AUTO_CEILING + 9, asked("auto", None),
          [(0, "exit")]),
         ([view(phase="teardown"), DONE], 1e6, asked("auto", exit=None, teardown=None), []),
+        ([view(phase="teardown"), DONE], 11.0, asked(5.0, teardown=30.0), []),
+        ([view(phase="teardown"), DONE], 11.0, asked(5.0, teardown=30.0, exit=10.0), [(0, "exit")]),
         ([view(logged=START + 60)], 29.0, asked(None, log=30.0), []),
         ([view(logged=START + 60, beat=START + 90)], 31.0, asked(None, log=30.0), [(0, "log")]),
         ([view(logged=START + 60), view(rank=1, logged=START + 65)], 31.0, asked(None, log=30.0), []),
@@ -252,7 +257,7 @@ EVAL = view(rank=1, phase="eval", beat=START + 52)
 @pytest.mark.parametrize(
     ("other", "age", "late"),
     [
-        (EVAL, 40.0, []),  # ten times five seconds, from START + 52
+        (EVAL, 40.0, []),  # fifty seconds, from START + 52
         (EVAL, 53.0, [0, 1]),
         (EVAL._replace(step=9), 40.0, []),
         (EVAL._replace(step=11), 40.0, [0]),  # it is not what this rank waits for
@@ -264,7 +269,7 @@ EVAL = view(rank=1, phase="eval", beat=START + 52)
 )
 def test_who_waits_for_a_rank_that_evaluates(other: RankView, age: float, late: list[int]) -> None:
     """Ages are of rank 0's last beat, START + 50."""
-    found = late_ranks(waits([view(), other]), START + 50 + age, 0.0, asked(5.0))
+    found = late_ranks(waits([view(), other]), START + 50 + age, 0.0, asked(5.0, eval=50.0, exit=50.0))
     assert sorted(entry.rank for entry in found) == late
 
 

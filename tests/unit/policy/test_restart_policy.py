@@ -114,7 +114,23 @@ def test_budget_is_never_negative(used: int, cause: Cause) -> None:
 # --- what counts ----------------------------------------------------------------------------------------------
 
 
-def test_failures_and_hangs_are_counted_apart() -> None:
+def test_failures_and_hangs_share_one_budget() -> None:
+    """AIMaster's words: a hang or an error, restarted three times at most."""
+    spent = budget(3, hang_restarts=None)
+    for cause in (CRASH, HANG, CRASH):
+        verdict = ruling(cause, spent)
+        assert verdict.restart
+        spent = verdict.budget
+        assert spent.left == spent.hangs_left
+    assert verdict.sentence.endswith("0 of 3 restarts left")
+    for cause, name in ((HANG, "rank 1 is hung"), (CRASH, CRASH.sentence)):
+        verdict = ruling(cause, spent)
+        assert not verdict.restart
+        assert verdict.sentence == f"{name}; giving up: 3 of 3 restarts are used up"
+    assert ruling(HANG, budget(0, hang_restarts=None)).sentence.endswith("no restarts are allowed (--max-restarts 0)")
+
+
+def test_failures_and_hangs_are_counted_apart_where_hangs_have_a_budget_of_their_own() -> None:
     crashed = ruling(CRASH, budget(2, hang_restarts=1)).budget
     assert (crashed.left, crashed.hangs_left) == (1, 1)
     verdict = ruling(HANG, crashed)
@@ -126,10 +142,10 @@ def test_failures_and_hangs_are_counted_apart() -> None:
     assert ruling(CRASH, verdict.budget).restart
 
 
-@pytest.mark.parametrize(("most", "option"), [(0, "--max-restarts"), (3, "--max-hang-restarts")])
-def test_no_hang_is_allowed(most: int, option: str) -> None:
+@pytest.mark.parametrize("most", [0, 3])
+def test_no_hang_is_allowed(most: int) -> None:
     verdict = ruling(HANG, budget(most, hang_restarts=0))
-    assert verdict.sentence.endswith(f"giving up: no restarts after hangs are allowed ({option} 0)")
+    assert verdict.sentence.endswith("giving up: no restarts after hangs are allowed (--max-hang-restarts 0)")
 
 
 def test_preemption_never_costs() -> None:

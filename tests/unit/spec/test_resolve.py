@@ -266,7 +266,11 @@ def test_rules_and_budgets_of_a_spec_read_back_as_they_are() -> None:
         "  - {exception: ValueError, before_first_step: true, class: data, action: give-up}\n"
     )
     job = ask(spec=text)
-    assert (job.restarts.max_hang_restarts, job.restarts.restart_window, job.restarts.max_same_error) == (5, 86400.0, 0)
+    assert (job.restarts.max_hang_restarts, job.restarts.restart_window, job.restarts.max_same_error) == (
+        None,
+        86400.0,
+        0,
+    )
     assert [rule.kind for rule in job.restarts.fault_rules] == ["network", "data"]
     assert ask(spec=yaml.safe_dump(resolved(job))) == job
     assert ask({"max_hang_restarts": "0"}, spec=text).restarts.max_hang_restarts == 0

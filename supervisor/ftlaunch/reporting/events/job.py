@@ -41,6 +41,8 @@ class JobStarted(JobEvent):
     def fields(self) -> dict[str, Any]:
         """The job as it was asked for, secrets masked."""
         spec, killed = self.spec, self.killed_at
+        restarts = spec.restarts.max_restarts
+        apart = spec.restarts.max_hang_restarts
         return {
             "job_id": spec.job_id,
             "pid": self.pid,
@@ -52,8 +54,8 @@ class JobStarted(JobEvent):
             "log_dir": str(spec.log_dir),
             "memory_dir": str(self.memory_dir),
             "checkpoint_dir": str(spec.checkpoint_dir),
-            "max_restarts": spec.restarts.max_restarts,
-            "max_hang_restarts": spec.restarts.max_hang_restarts,
+            "max_restarts": restarts,
+            "max_hang_restarts": restarts if apart is None else apart,
             "stop_command": self.stop_command,
             "jobset_restart": self.jobset_restart,
             "killed_at": None if killed is None else {"step": killed[0], "ago": round(killed[1], 3)},
