@@ -56,11 +56,42 @@ def test_without_a_supervisor_and_from_storage(tmp_path: Path) -> None:
     assert (tmp_path / "peeked_0").read_text() == "0 None -\n0 3 3 [3.0, 3.0, 0.0]\n"
 
 
-def test_a_name_that_was_not_saved_is_refused(tmp_path: Path) -> None:
-    env = {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
-    subprocess.run([sys.executable, str(PEEKS), str(tmp_path), "2"], check=True, env=env, timeout=90, cwd=tmp_path)
-    script = "import ftlaunch_hooks as ft\nft.peek('model')\n"
+NOT_TO_BE_HAD = {
+    "model": "cannot peek: `model` is a module, an optimizer or a generator, whose state attach() restores into the"
+    " object itself; ft.resuming() tells whether this start resumes, and peek() the step and the state of other"
+    " objects",
+    "optimizer": "cannot peek: `optimizer` is a module, an optimizer or a generator",
+    "other": "cannot peek: step 2 was saved without an object `other`; it has `position`",
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job of two steps that has ended."""
+    home = tmp_path_factory.mktemp("stopped")
+    subprocess.run([sys.executable, str(PEEKS), str(home), "2"], check=True, env=_env(home), timeout=90, cwd=home)
+    return home
+
+
+def _env(home: Path) -> dict[str, str]:
+    return {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(home / "checkpoints")}
+
+
+@pytest.mark.parametrize("name", NOT_TO_BE_HAD)
+def test_what_cannot_be_looked_at_is_refused_in_words_that_lose_nothing(name: str, stopped: Path) -> None:
+    script = f"import ftlaunch_hooks as ft\nft.peek({name!r})\n"
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, check=False, env=env, timeout=90, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, env=_env(stopped), timeout=90, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "cannot peek: step 2 was saved without an object `model` that is no module and no optimizer" in done.stderr
+    assert NOT_TO_BE_HAD[name] in done.stderr
+    assert "--fresh" not in done.stderr
+
+
+def test_resuming_after_attach_is_refused(tmp_path: Path) -> None:
+    script = "import ftlaunch_hooks as ft\nassert not ft.resuming()\njob = ft.attach()\nft.resuming()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, env=_env(tmp_path), timeout=90, capture_output=True, text=True,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot tell whether this start resumes: attach() was called before in this process" in done.stderr

@@ -98,6 +98,9 @@ def test_killed_in_mid_episode_then_stopped_and_started_again(
 
     start(job)
     assert job.wait() == 0, job.stderr
+    assert "DataLoader" not in job.stderr, "its progress saves the sampler"
+    common = json.loads((layout.iteration_dir(job.home / "data", stopped) / layout.COMMON).read_text())
+    assert common["consumed_samples"] == made_of(stopped)["consumed_samples"]
     assert (job.events("resumed")[-1]["source"], job.events("resumed")[-1]["step"]) == ("storage", stopped)
     assert result(job) == undisturbed
     job.assert_clean()

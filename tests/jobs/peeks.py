@@ -45,6 +45,7 @@ def main() -> None:
     optimizer = Own(model.parameters(), lr=0.1)
     point = ft.peek("position")
     assert ft.peek("position") is None if point is None else True
+    assert ft.resuming() is (point is not None)
     if point is not None and "RANK" in os.environ:  # a job of two ranks
         other = ft.peek("position", rank=1 - RANK)
         assert other is not None
@@ -54,6 +55,7 @@ def main() -> None:
         file.write(f"{ATTEMPT} {None if point is None else point[0]} {seen}\n")
     options = {"replicated": ["model", "optimizer"]} if REPLICATED else {}
     job = ft.attach(model=model, optimizer=optimizer, position=position, **options)
+    assert job.resumed is (point is not None)
     assert job.step == (0 if point is None else point[0])
     assert position.place == job.step
     for step in job.steps(STEPS):

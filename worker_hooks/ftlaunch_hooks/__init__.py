@@ -21,7 +21,7 @@ from ftlaunch_hooks.process import bootstrap
 if TYPE_CHECKING:
     from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
     from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
-    from ftlaunch_hooks.job.attaching import attach, peek
+    from ftlaunch_hooks.job.attaching import attach, peek, resuming
     from ftlaunch_hooks.job.job import Job
     from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
     from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
@@ -34,12 +34,14 @@ __all__ = [
     "ResumableMixSampler",
     "attach",
     "peek",
+    "resuming",
 ]
 
 _HOMES = {
     "Job": "job.job",
     "attach": "job.attaching",
     "peek": "job.attaching",
+    "resuming": "job.attaching",
     "ResumableBatchSampler": "data.batch_sampler",
     "ResumableMixSampler": "data.mix_sampler",
     "CheckpointStorageReader": "storage.dcp_reader",

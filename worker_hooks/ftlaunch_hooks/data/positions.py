@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from ftlaunch_contract.checkpoint.skipped_samples import Spans
 from ftlaunch_hooks.data.batch_sampler import PositionedSampler
+from ftlaunch_hooks.data.held_samplers import samplers_saved_by
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _LOADERS_OWN = 2  # references to an iterator that only its loader holds: that one, and the one that counts them
@@ -38,7 +39,9 @@ class Positions:
         self._counted_before = counted_before
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
-        self.any = bool(self._moved)
+        others = [target for target in kept.values() if not _is_position(target)]
+        self._moved_by_script = [one for one in samplers_saved_by(others) if not self.moves(one)]
+        self.any = bool(self._moved or self._moved_by_script)
         self._skips_ahead = False  # samples that follow are passed over
         self._loaders = {name: target for name, target in kept.items() if isinstance(target, DataLoader)}
         for name, loader in self._loaders.items():
@@ -64,10 +67,13 @@ class Positions:
             )
 
     def advance(self) -> int:
-        """A step is complete: move every sampler on; returns the samples consumed, of all of them."""
+        """Move every attached sampler on, as a step is complete. Return the samples consumed, of all samplers.
+
+        A sampler that another attached object saves is moved on by the script.
+        """
         for position in self._moved:
             position.advance()
-        return sum(position.consumed for position in self._moved)
+        return sum(position.consumed for position in [*self._moved, *self._moved_by_script])
 
     def moves(self, sampler: object) -> bool:
         """Whether a sampler is attached, and moved on with each step."""
@@ -76,7 +82,8 @@ class Positions:
     @property
     def skippable(self) -> bool:
         """Whether a count of consumed samples names a sample: there is one sampler, and it is a PositionedSampler."""
-        return not self._counted_before and len(self._moved) == 1 and isinstance(self._moved[0], PositionedSampler)
+        is_only_one = len(self._moved) == 1 and not self._moved_by_script
+        return not self._counted_before and is_only_one and isinstance(self._moved[0], PositionedSampler)
 
     def ahead(self) -> int:
         """Samples consumed once the step being made is complete, where they are skippable."""

@@ -1,4 +1,4 @@
-"""The public face of the hooks: attach(), and peek() before it."""
+"""The public face of the hooks: attach(), and resuming() and peek() before it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def attach(
     variables that need not be: they are neither kept nor spoken of (`history`, `self.meter`).
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
-    coordinator = _join("attach")
+    coordinator = _join("attach", "attach")
     _check_named(objects, frozen=frozen, replicated=replicated)
     optimizer_steps.stop()
     if isinstance(ignore, str):
@@ -142,13 +142,35 @@ def peek(name: str, *, training: str = "", rank: int | None = None, values: bool
     the device `meta`, and are not read; NumPy's arrays cannot be. Raises StateError where nothing was saved under that
     name, or of that rank, and AttachError.
     """
-    coordinator = _join("peek")
+    coordinator = _join("peek", "peek")
+    step, saved = _look_once(training, coordinator)
+    return None if saved is None else (step, saved_object(name, saved, coordinator, rank, values=values))
+
+
+def resuming(*, training: str = "") -> bool:
+    """Tell, before attach(), whether this start resumes from what an earlier one has saved.
+
+    After attach() `job.resumed` tells the same. It is ChatLearn's `resume_training`. Call it on every rank that
+    attaches.
+
+    Args:
+        training: see attach().
+
+    Raises:
+        AttachError: this process cannot take part in the job, or attach() was called before.
+        Damaged: what the ranks have agreed on cannot be read.
+    """
+    coordinator = _join("tell whether this start resumes", "resuming")
+    return _look_once(training, coordinator)[1] is not None
+
+
+def _look_once(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
+    """Return the step at which a training goes on, and what was saved there; None: it begins anew."""
     if _job is not None:
-        return None  # another training of this process begins
+        return 0, None  # another training of this process begins
     if training not in _looked_at:
         _looked_at[training] = _look(training, coordinator)
-    step, saved = _looked_at[training]
-    return None if saved is None else (step, saved_object(name, saved, coordinator, rank, values=values))
+    return _looked_at[training]
 
 
 def _look(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
@@ -163,8 +185,16 @@ def _look(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | 
     return step, saved
 
 
-def _join(action: str) -> Coordinator:
-    """Whom this rank answers to; met once. Raises AttachError."""
+def _join(action: str, function: str) -> Coordinator:
+    """Return whom this rank answers to, which it meets once.
+
+    Args:
+        action: what is wanted; it completes a sentence that begins with "cannot".
+        function: the one that the script has called.
+
+    Raises:
+        AttachError: this process, or this thread, cannot take part in the job.
+    """
     global _coordinator  # noqa: PLW0603 - one process is one rank
     error_file.count_as_final(AttachError, StateError)
     if bootstrap.is_forked():
@@ -173,8 +203,9 @@ def _join(action: str) -> Coordinator:
         )
     if (thread := threading.current_thread()) is not threading.main_thread():
         raise AttachError(
-            f"cannot {action}: {action}() was called in the thread {thread.name!r}, and a rank hears in its main thread"
-            " alone that it is to stop; attach and train in the main thread, and run what goes on beside it in others"
+            f"cannot {action}: {function}() was called in the thread {thread.name!r}, and a rank hears in its main"
+            " thread alone that it is to stop; attach and train in the main thread, and run what goes on beside it in"
+            " others"
         )
     if _job is not None and not _job.is_over:
         raise AttachError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,18 @@ def saved_object(
         by = f"{_ranks(saved.world_size)}{', some of them on other nodes' if saved.partial else ''}"
         raise StateError(f"cannot peek: of step {saved.step} nothing of rank {rank} is here; it was saved by {by}")
     own, ranks = (coordinator.rank, coordinator.world_size) if rank is None else (rank, saved.world_size)
-    tree = saved.state(own).get(name)
-    if tree is None or "state" not in tree or tree["kind"] != OtherPart.kind:
+    state = saved.state(own)
+    tree = state.get(name)
+    if tree is None:
+        known = ", ".join(f"`{other}`" for other, part in state.items() if _can_be_peeked(part))
         raise StateError(
-            f"cannot peek: step {saved.step} was saved without an object `{name}` that is no module and no optimizer;"
-            " give --fresh to start over"
+            f"cannot peek: step {saved.step} was saved without an object `{name}`; it has {known or 'none'}"
+        )
+    if not _can_be_peeked(tree):
+        raise StateError(
+            f"cannot peek: `{name}` is a module, an optimizer or a generator, whose state attach() restores into the"
+            " object itself; ft.resuming() tells whether this start resumes, and peek() the step and the state of other"
+            " objects"
         )
     lookup = Lookup(saved, own, ranks)
 
@@ -156,6 +164,10 @@ def saved_object(
         return torch.empty(shape, dtype=dtype, device="meta")
 
     return decode(tree["state"], lookup.get if values else without_values)
+
+
+def _can_be_peeked(tree: Mapping[str, Any]) -> bool:
+    return "state" in tree and tree["kind"] == OtherPart.kind
 
 
 def _ranks(number: int) -> str:

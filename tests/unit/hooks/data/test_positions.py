@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.support.snapshots import save
 from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.data.held_samplers import samplers_saved_by
 from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.state.state import RankState
@@ -29,6 +31,34 @@ def test_all_samplers_advance_but_frozen_ones() -> None:
     assert positions.advance() == 8 + 4
     assert [objects["first"].consumed, mix.consumed, objects["still"].consumed] == [8, 4, 0]  # type: ignore[attr-defined]
     assert not Positions({"model": object()}, []).any
+
+
+class Progress:
+    """Holds two samplers, and saves one of them."""
+
+    def __init__(self) -> None:
+        self.saved, self.other = sampler(), sampler()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.saved.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.saved.load_state_dict(state["position"])
+
+
+def test_a_sampler_that_another_object_saves_is_counted_and_moved_on_by_the_script() -> None:
+    progress, frozen = Progress(), Progress()
+    assert samplers_saved_by([progress, object(), sampler()]) == [progress.saved], "not that of an equal state"
+    positions = Positions({"progress": progress, "frozen": frozen}, ["frozen"])
+    assert positions.any
+    assert not positions.skippable
+    assert positions.advance() == 0
+    progress.saved.advance()
+    frozen.saved.advance()
+    assert positions.advance() == 4
+    both = Positions({"progress": progress, "sampler": progress.saved}, [])
+    assert both.advance() == 8, "attached by itself as well: moved on here, and counted once"
+    assert "state_dict" not in vars(progress.saved)
 
 
 @pytest.mark.parametrize("name", ["batch_sampler", "sampler"])

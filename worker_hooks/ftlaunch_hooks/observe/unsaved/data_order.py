@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Phase
+from ftlaunch_hooks.data.held_samplers import samplers_saved_by
 from ftlaunch_hooks.passes.kept_loader import is_kept
 from ftlaunch_hooks.process.say import say
 
@@ -27,9 +28,10 @@ class DataOrder:
         """objects: as attach() takes them, the frozen ones included. page: of this rank.
 
         An attached object that brings others back to their position (loaders, samplers, data sets) names them in
-        `keeps_position_of`.
+        `keeps_position_of`; a sampler of ftlaunch's that it saves with its own state is found without that.
         """
         self._objects, self._page = objects, page
+        self._saved_by_others = samplers_saved_by(objects.values())
         self._pid, self._told = os.getpid(), False
         self.is_made_again: Callable[[], bool] = bool
         """whether an iterator that is made now is made again, and gone through from its beginning, after a resume"""
@@ -80,7 +82,7 @@ class DataOrder:
     def _known(self) -> set[int]:
         """Ids of what is attached, and of what attached objects bring back to its position."""
         objects = self._objects.values()
-        return {id(one) for one in (*objects, *_brought_back(objects))}
+        return {id(one) for one in (*objects, *_brought_back(objects), *self._saved_by_others)}
 
     def _moves_in_workers(self, loader: Any) -> bool:
         """Whether an attached data set has its position in copies, those of workers, which nobody asks for it."""
