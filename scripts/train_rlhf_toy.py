@@ -74,37 +74,6 @@ class Rollouts:
         self.chunks = state["chunks"]
 
 
-class DataProgress:
-    """Where the run stands in its data, in ChatLearn's words: episode, train iteration, consumed samples.
-
-    It is saved in the same commit as the models: they never go on from one checkpoint and the data from another.
-    The sampler is in here, and not attached by itself, as it moves on with a rollout and not with every step.
-    """
-
-    def __init__(self, prompts: ft.ResumableBatchSampler) -> None:
-        self.prompts = prompts
-        self.episode = self.train_iteration = 0
-
-    @property
-    def consumed_samples(self) -> int:
-        """Prompts consumed, over all ranks and episodes."""
-        return self.prompts.consumed
-
-    def state_dict(self) -> dict[str, Any]:
-        """The progress; consumed_samples is there for people, the sampler's state has it too."""
-        return {
-            "episode": self.episode,
-            "train_iteration": self.train_iteration,
-            "consumed_samples": self.consumed_samples,
-            "prompts": self.prompts.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        self.episode, self.train_iteration = state["episode"], state["train_iteration"]
-        self.prompts.load_state_dict(state["prompts"])
-
-
 class Models:
     """The four models, and what trains two of them."""
 
@@ -184,7 +153,8 @@ def main() -> None:
     sampler = ft.ResumableBatchSampler(
         PROMPTS, args.batch_size, rank=rank, world_size=world_size, seed=args.seed, endless=True
     )
-    rollouts, progress = Rollouts(), DataProgress(sampler)
+    sample_per_episode = args.rollouts * args.batch_size * world_size
+    rollouts, progress = Rollouts(), ft.chatlearn.DataProgress(sampler, sample_per_episode=sample_per_episode)
     torch.manual_seed(args.seed + rank)  # each rank writes its own
     job = ft.attach(
         policy=models.trained_policy,

@@ -48,7 +48,7 @@ _HOMES = {
     "CheckpointStorageWriter": "storage.dcp_writer",
 }
 
-_ADAPTERS = ("accelerate", "deepspeed", "lightning", "torchtitan", "transformers")  # modules of adapters/
+_ADAPTERS = ("accelerate", "chatlearn", "deepspeed", "lightning", "torchtitan", "transformers")  # modules of adapters/
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     """
     layers = [_flag_layer(flags), _environment_layer(environ)]
     if is_spec_file(target) and _wanted_kind(layers) == "script":
-        in_file = _file_layer(target)
+        in_file = _file_layer(target, environ)
         kind, target = _target_of_file(target, in_file)
         args = args or (in_file["args"].value if "args" in in_file else ())
         layers.insert(1, in_file)
@@ -78,11 +78,14 @@ def _parsed(key: Key, raw: object, origin: Origin) -> Given:
 
 
 def _flag_layer(flags: Mapping[str, str]) -> _Layer:
-    return _with_grace({name: _parsed(OPTIONS[name], raw, Origin("flag")) for name, raw in flags.items()})
+    layer = {name: _parsed(OPTIONS[name], raw, Origin("flag")) for name, raw in flags.items()}
+    if "enable_resume_training" in layer and layer["enable_resume_training"].value:
+        layer.setdefault("fresh", layer["enable_resume_training"]._replace(value=False))  # whatever the job spec says
+    return _with_grace(_in_our_words(layer))
 
 
-def _file_layer(path: str) -> _Layer:
-    raws = read_spec_file(path)
+def _file_layer(path: str, environ: Mapping[str, str]) -> _Layer:
+    raws = read_spec_file(path, environ)
     return _in_our_words({name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()})
 
 

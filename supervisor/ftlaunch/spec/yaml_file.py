@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ftlaunch.spec import chatlearn
 from ftlaunch.spec.errors import SpecError, did_you_mean, shown
 from ftlaunch.spec.keys import YAML_KEYS
 
@@ -54,10 +55,16 @@ def spec_text(raws: Mapping[str, object]) -> str:
     return yaml.dump(dict(raws), Dumper=_Dumper, sort_keys=False, default_flow_style=False)
 
 
-def read_spec_file(path: str) -> dict[str, Any]:
-    """The keys that the spec at `path` gives, each with what YAML held: text, list or mapping.
+def read_spec_file(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read the keys that the spec at `path` gives, each with what YAML held: text, list or mapping.
 
-    Keys that are null count as not given where null is their default. Raises SpecError.
+    Keys that are null count as not given where null is their default.
+
+    Args:
+        environ: the variables to which ChatLearn's settings may refer.
+
+    Raises:
+        SpecError: the file cannot be read, or holds what no job spec may hold.
     """
     content = _load(path)
     if content is None:
@@ -65,6 +72,7 @@ def read_spec_file(path: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         kind = "a list" if isinstance(content, list) else "plain text"
         raise SpecError(f"cannot read {path}: it is {kind}, not a mapping of keys such as `script: train.py`")
+    content = chatlearn.in_one_level(path, content, environ)
     for name in content:
         if name not in YAML_KEYS:
             raise _unknown_key(path, name)

@@ -68,7 +68,7 @@ def test_the_hooks_alone_have_the_same_defaults() -> None:
 
 @pytest.mark.parametrize("name", [path.name for path in CONFIGS.glob("*.yaml") if path.name not in _NO_JOBS])
 def test_the_example_specs_resolve(name: str, place: Path) -> None:
-    content = read_spec_file(str(CONFIGS / name))
+    content = read_spec_file(str(CONFIGS / name), {})
     if "script" in content:
         script = place / content["script"]
         script.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -66,7 +67,7 @@ def kubernetes(spec: str, volume: tuple[str, str], **options: Any) -> int:
         return asked_of(spec, raws, variables)
 
     try:
-        raws = read_spec_file(spec)
+        raws = read_spec_file(spec, os.environ)
         job, notes = workload(raws, Path(spec).stem, PodOptions(kind=kind, claim=claim, path=path, **options), ask)
     except SpecError as error:
         raise BadSpec(str(error)) from None
