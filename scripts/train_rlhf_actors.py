@@ -1,9 +1,9 @@
 """An alignment job of ChatLearn's shape: one driver, and an actor process each for policy, value, reference and reward.
 
 ftlaunch launches the driver, as its only rank; the driver starts the actors, and asks them over pipes. The state of
-policy and value is in their actors: the driver attaches a proxy of each, whose `state_dict()` fetches the actor's model,
-optimizer and random numbers. Reference and reward are frozen, and come out of their seeds. An actor that dies ends the
-driver with a sentence; ftlaunch restarts it, and the new actors go on from the step that was reached::
+policy and value is in their actors: the driver attaches a proxy of each, whose `state_dict()` fetches the actor's
+model, optimizer and random numbers. Reference and reward are frozen, and come out of their seeds. An actor that dies
+ends the driver with a sentence; ftlaunch restarts it, and the new actors go on from the step that was reached::
 
     python scripts/train_rlhf_actors.py
     ftlaunch --memory-interval 1 scripts/train_rlhf_actors.py
@@ -52,9 +52,9 @@ class Actor:
     def judge(self, prompts: Tensor, written: Tensor) -> Tensor:
         """Say how likely (or, of the value model, how good) each pair of tokens is; (batch,)."""
         scores = self.model(prompts)
-        return (
-            scores.squeeze(1) if scores.shape[1] == 1 else F.log_softmax(scores, -1).gather(1, written[:, None])[:, 0]
-        )
+        if scores.shape[1] == 1:
+            return scores.squeeze(1)
+        return F.log_softmax(scores, -1).gather(1, written[:, None]).squeeze(1)
 
     def learn(self, prompts: Tensor, written: Tensor, weights: Tensor) -> float:
         """Make one step of training, and return the loss.
@@ -67,7 +67,7 @@ class Actor:
         if scores.shape[1] == 1:
             loss = F.mse_loss(scores.squeeze(1), weights)
         else:
-            loss = -(F.log_softmax(scores, -1).gather(1, written[:, None])[:, 0] * weights).mean()
+            loss = -(F.log_softmax(scores, -1).gather(1, written[:, None]).squeeze(1) * weights).mean()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -141,7 +141,7 @@ class Proxy:
 
 
 class Alignment:
-    """The driver's loop, and what was written in an episode: the policy cannot write that again once it has moved on."""
+    """The driver's loop, and what was written in an episode: once the policy has moved on it cannot write that again."""
 
     def __init__(
         self, actors: Mapping[str, Proxy], progress: ft.chatlearn.DataProgress, rollouts: int, iterations: int
