@@ -141,7 +141,7 @@ class Proxy:
 
 
 class Alignment:
-    """The driver's loop, and what was written in an episode: once the policy has moved on it cannot write that again."""
+    """The driver's loop, and what was written in an episode: the policy that has moved on cannot write that again."""
 
     def __init__(
         self, actors: Mapping[str, Proxy], progress: ft.chatlearn.DataProgress, rollouts: int, iterations: int

@@ -58,15 +58,18 @@ class FtJob:
 
     def start(
         self, *options: str, script: Path | str = TINY, args: tuple[str, ...] | None = None,
-        env: Mapping[str, str] | None = None, ranks: int = 2, **popen: Any,
+        env: Mapping[str, str] | None = None, ranks: int = 2, script_asks: bool = False, **popen: Any,
     ) -> subprocess.Popen[str]:  # fmt: skip
         """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say so. args: tiny.py's.
+
+        script_asks: the script says how often snapshots are taken, and no option.
 
         No step is made to prove a resume: most tests count the steps that are made again. Those of proofs ask for it.
         """
         words = ("--out", str(self.out)) if args is None else args
-        defaults = ("--memory-interval", "1", "--no-report-page", "--verify-resume", "off")
-        options = (*_how(script, options, ranks), *_patience(options), *defaults, *options)
+        every = () if script_asks else ("--memory-interval", "1")
+        defaults = ("--no-report-page", "--verify-resume", "off")
+        options = (*_how(script, options, ranks), *_patience(options), *every, *defaults, *options)
         command = [
             self.python or sys.executable, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,

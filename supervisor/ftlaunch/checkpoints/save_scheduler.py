@@ -11,9 +11,11 @@ from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.parsers import StorageInterval
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Why, announce_step
+from ftlaunch_contract.saving_request import SavingRequest
 
 Answer = dict[str, Any]
 
@@ -36,6 +38,7 @@ class SaveScheduler:
         self._deaths = 0  # of savers over the request under way
         self._heard_wish = NONE, NONE  # attempt and step of the newest `job.save()` that was heard
         self._requested = False  # a checkpoint is asked for, by a rank or a person, and none was begun since
+        self._asked = self._asked_by(self.pages[0])  # what the script asks for; of a run before, until it asks anew
         self._next_time: float | None = None
         self._committed_at: float | None = None  # monotonic; of `committed`, where this run has committed it
 
@@ -60,23 +63,56 @@ class SaveScheduler:
         """Seconds since `committed` was; None where this run did not commit it."""
         return None if self._committed_at is None else now - self._committed_at
 
+    # --- what the script asks for ---------------------------------------------------------------------------
+
+    @property
+    def keep(self) -> int:
+        """How many checkpoints are kept."""
+        return self._asked.keep or self.spec.saving.keep
+
+    @property
+    def _interval(self) -> StorageInterval:
+        if self._asked.steps is not None or self._asked.seconds is not None:
+            return StorageInterval(self._asked.steps, self._asked.seconds)
+        return self.spec.saving.storage_interval
+
+    def _asked_by(self, page: Page) -> SavingRequest:
+        """What the process of rank 0 asks for, where no setting that the job was given says otherwise."""
+        return (page.asked_saves or SavingRequest()).against(self.spec.saving.given)[0]
+
+    def _hear_asked(self, pages: Sequence[Page], now: float) -> None:
+        """A process that trains has asked for what it wants; of one that starts what was asked before holds on."""
+        leader = next((page for page in pages if page is self.pages[0]), None)
+        if leader is None or (leader.saves_asked == NONE and leader.step <= leader.resumed[1]):
+            return
+        asked = self._asked_by(leader)
+        if asked != self._asked:
+            self._asked = asked
+            self._next_time = None if self._interval.seconds is None else now + self._interval.seconds
+
     # --- choosing steps -----------------------------------------------------------------------------------
+
+    @property
+    def _announced_every(self) -> int | None:
+        """Steps between checkpoints. Those that the script asks for its ranks hold by themselves (step_schedule.py)."""
+        return None if self._asked.steps is not None else self._interval.steps
 
     def first_due(self, resume_step: int) -> int:
         """The step to hold first after a resume at `resume_step`; NONE where a duration or nothing decides."""
-        every = self.spec.saving.storage_interval.steps
+        every = self._announced_every
         return NONE if every is None else (resume_step // every + 1) * every
 
     def start_clock(self, now: float) -> None:
         """A storage interval that is a duration counts from the first attempt on."""
-        if self.spec.saving.storage_interval.seconds is not None and self._next_time is None:
-            self._next_time = now + self.spec.saving.storage_interval.seconds
+        if self._interval.seconds is not None and self._next_time is None:
+            self._next_time = now + self._interval.seconds
 
     def tick(self, pages: Sequence[Page], front: tuple[int, float], now: float) -> None:
         """Ask for what all ranks hold, announce what is due.
 
         pages: those that speak of the running attempt. front: the newest step of any rank, the shortest step time.
         """
+        self._hear_asked(pages, now)
         if self.busy:
             return
         held = {page.save_step for page in pages}
@@ -86,6 +122,9 @@ class SaveScheduler:
             why = Why(self.pages[0].save_why)
             self.save(step, Why.REQUEST if self._requested and why is Why.INTERVAL else why)
             return
+        missed = max((page.missed_step for page in pages), default=NONE)
+        if missed > self.pages[0].saved:
+            self.pages.release(missed)  # a rank has no snapshot of it: nobody is to wait until it is saved
         self._hear_wishes(pages)
         newest, seconds = front
         soon = announce_step(newest, seconds, self.pages.delay_seconds)
@@ -108,7 +147,7 @@ class SaveScheduler:
             return self._requested and announced > soon
         if self._requested:
             return True
-        every = self.spec.saving.storage_interval.steps
+        every = self._announced_every
         if every is not None:
             following = (max(self._tried, 0) // every + 1) * every
             if front < following:
@@ -136,7 +175,7 @@ class SaveScheduler:
                 "checkpoint_dir": str(self.spec.checkpoint_dir),
                 "prefix": self.spec.job_id,
                 "ranks": slots,
-                "keep": self.spec.saving.keep,
+                "keep": self.keep,
                 "keep_every": self.spec.saving.keep_every,
                 "abnormal": self._abnormal(step),
                 "bandwidth": self.spec.saving.storage_bandwidth if why in (Why.INTERVAL, Why.REQUEST) else None,
@@ -225,5 +264,5 @@ class SaveScheduler:
         if "error" not in answer:
             self.committed = max(self.committed, answer["step"])
             self._committed_at = now
-        if self.spec.saving.storage_interval.seconds is not None:
-            self._next_time = now + self.spec.saving.storage_interval.seconds
+        if self._interval.seconds is not None:
+            self._next_time = now + self._interval.seconds

@@ -56,7 +56,7 @@ class SaverWatch:
             self._revive(saving)
             return
         for answer in answers:
-            self._take(answer)
+            self._take(answer, saving.keep)
 
     def _revive(self, saving: SaveScheduler) -> None:
         """Start another saver.
@@ -78,13 +78,13 @@ class SaverWatch:
         self._missing_since = None
         self.listen(saving)
         for answer in answers:
-            self._take(answer)
+            self._take(answer, saving.keep)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Answer, keep: int) -> None:
         if answer["did"] == "die":
             self._tell(SaverDied(answer))
         elif answer["did"] == "save":
-            for event in of_save(answer, self._spec, after_abnormal=self._after_abnormal):
+            for event in of_save(answer, self._spec, keep=keep, after_abnormal=self._after_abnormal):
                 self._tell(event)
             if "error" not in answer:
                 self._after_abnormal = is_abnormal(answer)

@@ -31,7 +31,7 @@ from ftlaunch_contract.files.dirlock import LOCK, DirLock, Holder, Locked
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
-_ALL = sys.maxsize  # checkpoints kept: no retention
+_ALL = sys.maxsize  # checkpoints kept: how many that are the script may say, which has not run yet
 LIMIT_REACHED = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
@@ -173,7 +173,7 @@ class Workspace:
         def forget_memory() -> None:
             inherited = count_pages(self.memory_dir)
             if inherited and not self._fresh.begins_anew:
-                self._keep_snapshots_of(inherited, _ALL, "without --load-checkpoint")
+                self._keep_snapshots_of(inherited, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 
         initial.settle_own(self._own, self.spec.checkpoint_dir, self._fresh, forget_memory, self.say)
@@ -196,12 +196,12 @@ class Workspace:
             return self._make_pages(self.memory_dir)
         inherited = count_pages(self.memory_dir)
         if inherited not in (0, self.spec.launch.nproc):
-            self._keep_snapshots_of(inherited, self.spec.saving.keep, f"with {inherited} ranks")
+            self._keep_snapshots_of(inherited, f"with {inherited} ranks")
         pages = Pages(self.memory_dir, self.spec.launch.nproc)
         pages.reading(NONE)  # of a supervisor killed in mid-save: its saver has ended, else it held our lock
         return pages
 
-    def _keep_snapshots_of(self, ranks: int, keep: int, instead: str) -> None:
+    def _keep_snapshots_of(self, ranks: int, instead: str) -> None:
         """Snapshots that cannot be taken up in place, as of another number of ranks, become a checkpoint.
 
         instead: how to start where that fails.
@@ -218,7 +218,7 @@ class Workspace:
                     "checkpoint_dir": str(self.spec.checkpoint_dir),
                     "prefix": self.spec.job_id,
                     "ranks": slots,
-                    "keep": keep,
+                    "keep": _ALL,
                     "keep_every": self.spec.saving.keep_every,
                 }
             )

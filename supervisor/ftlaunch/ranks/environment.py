@@ -10,7 +10,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system.job_token import without_secrets
 from ftlaunch.system.programs import program
-from ftlaunch_contract import protocol
+from ftlaunch_contract import protocol, saving_request
 from ftlaunch_contract.checkpoint import seeds
 
 _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says
@@ -115,6 +115,7 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
         protocol.ENV_ATTEMPT: str(attempt),
         protocol.ENV_SUPERVISOR: f"{pid}:{protocol.process_start_time(pid)}",
         protocol.ENV_MEMORY_INTERVAL: str(spec.saving.memory_interval),
+        protocol.ENV_GIVEN: saving_request.write_given(spec.saving.given),
         protocol.ENV_GRACE: str(spec.grace),
         protocol.ENV_VERIFY_RESUME: spec.saving.verify_resume,
         protocol.ENV_SPIKE: ""

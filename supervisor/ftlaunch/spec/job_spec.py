@@ -148,6 +148,8 @@ class SavingSpec:
     resume_training: bool = default("resume_training")
     verify_resume: str = default("verify_resume")
     """auto, on or off"""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """the settings that were given, of those that a script may ask for by a call: they hold, in a spec's words"""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.parsing.hosts import host_file
 from ftlaunch.spec.yaml_file import read_spec_file
 from ftlaunch.system.resources import count_cpus, count_gpus
+from ftlaunch_contract import saving_request
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
 
@@ -215,10 +216,22 @@ def _build(
         "notify": value["notify"] or (),
         "metrics": value["metrics"] and value["metrics"].in_folder(cwd),
         "preload": value["preload"] or (),
+        "given": {
+            name: str(SETTINGS[name].show(value[name])) for name in saving_request.VARIABLES if _is_given(asked, name)
+        },
     }  # fmt: skip
     every = {**value, **derived, **vars(nodes)}
     parts = {name: part(**{item.name: every[item.name] for item in fields(part)}) for name, part in PARTS.items()}
     return JobSpec(**parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
+
+
+def _is_given(asked: _Layer, name: str) -> bool:
+    """Whether somebody has decided on a setting: by an option or a variable, or by a key that is no default.
+
+    A spec may list every default (configs/default.yaml, and what --dry-run prints).
+    """
+    found = asked[name]
+    return found.asked and (found.origin.kind != "file" or found.value != SETTINGS[name].default_value)
 
 
 def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:

@@ -11,6 +11,7 @@ from tests.support.fakes.ranks import FakeGroup
 from ftlaunch.policy.states import JobState
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Why
+from ftlaunch_contract.saving_request import SavingRequest
 
 FAR, LAST = 1000, 40
 
@@ -86,3 +87,66 @@ def test_a_page_that_names_a_step_which_no_slot_holds_asks_for_nothing(world: Wo
     world.run()
     assert world.supervisor.state is JobState.DONE
     assert saves(world) == [(22, "request")]
+
+
+def hold_multiples(world: World, every: int) -> None:
+    """What ranks do at a boundary whose script asks for every so many steps."""
+    for page in world.pages.pages:
+        page.set_slot(0, page.step)
+        if page.step % every == 0:
+            page.hold_for_saver(page.step, Why.INTERVAL)
+
+
+@pytest.mark.parametrize(("option", "keep"), [({}, 35), ({"keep": "7"}, 7)])
+def test_what_the_script_asks_for_takes_the_place_of_defaults(
+    option: dict[str, str], keep: int, tmp_path: Path
+) -> None:
+    """Nothing is announced besides, though the interval that is the default is over."""
+    world = World(tmp_path, **option)
+    announced: set[int] = set()
+
+    def train(group: FakeGroup) -> None:
+        world.train(group, 1300)
+        for page in world.pages.pages:
+            page.ask_saves(0, SavingRequest(steps=500, keep=35))
+
+    world.on_spawn = train
+    for second in range(1, 1301):
+        world.clock.at(second + 0.05, lambda: hold_multiples(world, 500))
+        world.clock.at(second + 0.06, lambda: announced.add(world.pages[0].persist_at))
+    world.clock.at(1301, lambda: world.finish(world.group))
+    world.run()
+    assert saves(world) == [(500, "interval"), (1000, "interval")]
+    assert announced == {NONE}
+    asked = [one for saver in world.savers for one in saver.asked if one["do"] == "save"]
+    assert {one["keep"] for one in asked} == {keep}
+
+
+def test_what_was_asked_for_holds_until_a_process_of_the_next_attempt_trains(tmp_path: Path) -> None:
+    """A stop while ranks start saves what memory holds: with the default of keeping, others would be deleted."""
+    world = World(tmp_path)
+    kept: list[int] = []
+
+    def again(group: FakeGroup) -> None:
+        for page in world.pages.pages:
+            page.begin(1, 1, 1)
+        kept.append(world.supervisor.saving.keep)
+        world.train(group, 20, first=12)
+
+    def crash() -> None:
+        world.on_spawn = again
+        world.group.exit(0)
+        world.group.exit(1)
+
+    def train(group: FakeGroup) -> None:
+        world.train(group, 20)
+        for page in world.pages.pages:
+            page.ask_saves(0, SavingRequest(keep=35))
+
+    world.on_spawn = train
+    world.clock.at(10.8, crash)
+    world.clock.at(60.0, lambda: kept.append(world.supervisor.saving.keep))
+    world.clock.at(61.0, lambda: world.finish(world.group))
+    world.run()
+    assert len(world.told("incident")) == 1
+    assert kept == [35, 5], "a process that has made steps has asked for all that it asks for"

@@ -19,6 +19,7 @@ from ftlaunch_contract.pages.descriptors import BoolWord, FloatWord, IntWord, Re
 from ftlaunch_contract.pages.memory_state import Memory
 from ftlaunch_contract.pages.words import NONE, TABLE, WORDS, Lifetime, Words
 from ftlaunch_contract.protocol import VERSION, Flag, Phase, Resume
+from ftlaunch_contract.saving_request import SavingRequest
 
 __all__ = ["MAGIC", "NONE", "SIZE", "Page", "create_page", "open_pages", "page_path"]
 
@@ -122,6 +123,31 @@ class Page:
     stop_wanted = IntWord(words.STOP_WANTED)
     shard_step = IntWord(words.SHARD_STEP)
     wanted = IntWord(words.WANTED)
+
+    @property
+    def missed_step(self) -> int:
+        """The newest step that was to be held for the saver, and of which this rank has no snapshot; NONE: none."""
+        return self.q[words.MISSED] - 1
+
+    @property
+    def saves_asked(self) -> int:
+        """The step at which the script has asked for how its checkpoints are saved; NONE: it has not."""
+        return self.q[words.SAVES_ASKED] - 1
+
+    @property
+    def asked_saves(self) -> SavingRequest | None:
+        """What the script has asked for; None: nothing."""
+        if self.saves_asked == NONE:
+            return None
+        steps, nanoseconds, keep = self.q[words.SAVE_EVERY : words.SAVE_KEEP.end]
+        return SavingRequest(steps=steps or None, seconds=nanoseconds / 1e9 or None, keep=keep or None)
+
+    def ask_saves(self, step: int, request: SavingRequest) -> None:
+        """Say at `step` what the script asks for; `saves_asked` last: it says that the other words are there."""
+        self.q[words.SAVE_EVERY] = request.steps or 0
+        self.q[words.SAVE_EVERY_NS] = int((request.seconds or 0) * 1e9)
+        self.q[words.SAVE_KEEP] = request.keep or 0
+        self.q[words.SAVES_ASKED] = step + 1
 
     def begin(self, attempt: int, pid: int, start_time: int) -> None:
         """A new process takes the page: it empties what the process before it said of itself. The slots stay."""

@@ -105,6 +105,12 @@ SHARD_STEP = _rank(
 SEEN_STEPS = _rank(
     "seen_steps", 19, "Optimizer steps seen in a script without hooks; they begin with 0 in every attempt."
 )
+SAVES_ASKED = _rank(
+    "saves_asked", 20, "Step + 1 at which the script has asked for the words up to `save_keep`; 0: it has not."
+)
+SAVE_EVERY = _rank("save_every", 21, "Steps between checkpoints, as the script asks; 0: it does not.")
+SAVE_EVERY_NS = _rank("save_every_ns", 22, "Nanoseconds between checkpoints, as the script asks; 0: it does not.")
+SAVE_KEEP = _rank("save_keep", 23, "Checkpoints to keep, as the script asks; 0: it does not.")
 SLOT_STEPS = _rank(
     "slot_steps",
     32,

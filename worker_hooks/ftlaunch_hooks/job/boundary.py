@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.step_timer import Stopwatch
@@ -79,6 +81,10 @@ class Boundary:
         with self._coordinator.watched_lock:
             self._snapshots.take(step)
 
+    def await_saver(self, step: int) -> None:
+        """Before `step` is held as the last one: wait for what the script has asked to be saved before it."""
+        self._schedule.await_saver(step)
+
     def keep_last(self, step: int) -> None:
         """All ranks behind their loops, at `step`: take its snapshot, to be saved as the end of the training.
 
@@ -94,6 +100,35 @@ class Boundary:
     def announce(self, step: int) -> None:
         """The node's first rank: write the first order, for `step`."""
         self._schedule.write(step)
+
+    def ask_saves(self, step: int, request: SavingRequest) -> None:
+        """All ranks at the boundary of `step`: have what follows saved as the script asks, from `step` + 1 on.
+
+        The ranks of the node meet here, as the order for the next step is written already, and must be written anew
+        before any of them reads it. Raises StateError where another rank asks for something else.
+        """
+        node, peers, page = self._coordinator.node, self._coordinator.peers, self._page
+        leads = node.place(self._coordinator.rank) == 0
+        if request.steps is not None:
+            self._schedule.save_every(request.steps, request.ahead)
+        if request.memory_steps is not None:
+            self._schedule.keep_interval(request.memory_steps)
+        self._coordinator.save_as(request)
+        if leads:
+            others = [peer for place, peer in enumerate(peers) if place]
+            wait_until(lambda: page.leave or all(self._has_asked(peer, step) for peer in others), math.inf)
+            self._schedule.write(step + 1)
+        page.ask_saves(step, request)
+        wait_until(lambda: page.leave or all(self._has_asked(peer, step) for peer in peers), math.inf)
+        for rank, peer in zip(node.ranks, peers, strict=True):
+            if not page.leave and peer.asked_saves != page.asked_saves:
+                raise StateError(
+                    f"cannot save as asked: rank {rank} asks for {peer.asked_saves}, and this rank for"
+                    f" {page.asked_saves}; all ranks must ask for the same"
+                )
+
+    def _has_asked(self, peer: Page, step: int) -> bool:
+        return peer.attempt == self._page.attempt and peer.saves_asked >= step
 
     def begin(self, now_ns: int) -> None:
         """The first step of a loop begins."""
@@ -140,6 +175,8 @@ class Boundary:
         order = self._schedule.read(step)
         if last:
             order = replace(order, hold=Why.END)
+        if order.hold is not None:
+            self._began_ns += self._schedule.await_saver(step)
         self._snapshots.trouble = self._losses.trouble
         agreed = self._agree(step, order)
         if agreed.take or agreed.hold is not None:

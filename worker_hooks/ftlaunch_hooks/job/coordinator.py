@@ -11,6 +11,7 @@ from typing import NoReturn, Protocol
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import MemoryInterval, Resume, Why
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 
 
@@ -45,6 +46,9 @@ class Coordinator(Protocol):
 
     def at_boundary(self, step: int) -> None:
         """`step` steps are completed, and the order for this boundary is not read yet."""
+
+    def save_as(self, request: SavingRequest) -> None:
+        """From now on save as the script asks; the page says so, too."""
 
     def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """The snapshot of `step` is held for saving."""

@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from ftlaunch_contract import protocol
+from ftlaunch_contract import protocol, saving_request
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.pages.loss_record import NO_SPAN, parse_rule
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
@@ -123,6 +124,7 @@ class Job:
     def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         """Another training of this process begins, one step behind the end of the one before: see attach()."""
         with self.phase("checkpoint"):
+            self._boundary.await_saver(self.step)
             keep_end(self.step, self._snapshots, self._coordinator)
         self._trainings = self._trainings.followed_by(choices.training, self.step)
         self.step += 1
@@ -299,6 +301,18 @@ class Job:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
 
+    def ask_saves(self, request: SavingRequest) -> dict[str, str]:
+        """Have state saved as a script asks by another library's call; return the settings that hold in its place.
+
+        Call it between attach() and the first step, on every rank, with the same request. With `steps` each step that
+        is a multiple is saved, and between them only what somebody asks for. Settings that the job was given win; the
+        names of those that contradict the request are returned, with the option that a person would write.
+        """
+        left, given = request.against(saving_request.read_given(os.environ))
+        if left != SavingRequest(ahead=left.ahead):
+            self._boundary.ask_saves(self.step, left)
+        return given
+
     # --- what the loops of epochs() and batches() ask for: see epoch_loop.Steps ------------------------------------
 
     def _enter_epochs(self) -> None:
@@ -456,6 +470,7 @@ class Job:
         """Have the last step saved, by its snapshot or by one that is taken now."""
         step = self.step
         self._snapshots.settle()
+        self._boundary.await_saver(step)
         if self._snapshots.newest == step:
             self._page.hold_for_saver(step, Why.END)
         elif self._open_step.is_made:

@@ -18,6 +18,7 @@ from ftlaunch_contract.pages.page import NONE, Page, open_pages
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import LEAVE
 from ftlaunch_contract.protocol import Resume, Why
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 
 # Seconds that a rank that is told to leave may take to end a step that other ranks have ended: as long as its last
@@ -87,6 +88,9 @@ class Supervised:
         """Leave when the attempt is over; everything else the supervisor reads from the page."""
         if self.page.q[_LEAVE] and not self._lags():
             os._exit(protocol.EXIT_STOPPED)
+
+    def save_as(self, request: SavingRequest) -> None:
+        """Nothing to do: the supervisor reads it from the page."""
 
     def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """Nothing to do: the supervisor reads it from the page."""

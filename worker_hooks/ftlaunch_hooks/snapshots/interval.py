@@ -26,6 +26,10 @@ class AdaptiveInterval:
         self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)
         self._stall = 0.0
 
+    def fix(self, interval: int) -> None:
+        """Keep to `interval` steps from now on."""
+        self.interval, self._auto = interval, False
+
     def stepped(self, nanoseconds: int) -> None:
         """A step is over that took so long: no snapshot, and no time spent on one."""
         if self._auto:

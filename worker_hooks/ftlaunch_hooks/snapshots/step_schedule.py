@@ -15,6 +15,7 @@ rank 0, the others only stop where they are told to.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,12 +23,19 @@ from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import ASKED, SCHEDULE
 from ftlaunch_contract.protocol import Flag, Why
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval, AnnouncedInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
 _TAKE, _AGREE = 1, 2
 _ASKS = 0xFF  # the bits of a packed order that ask for something
 _NEVER = 1 << 62
+_SIGN_SECONDS = 1.0  # between signs of life of a rank that waits for the saver
+_LONG_NS = 1_000_000_000  # that training waits for the saver before people are told
+_WAITED = (
+    "step {step} has waited {seconds:.1f} s for the checkpoint of step {before}: the script asks for one every {every}"
+    " steps, and saving takes longer than these; ask for fewer where training is not to wait"
+)
 _ASKED, _FIRST, _RING = int(ASKED), int(SCHEDULE), SCHEDULE.count
 
 
@@ -85,11 +93,54 @@ class StepSchedule:
         self._pace, self._budget = pace, budget
         self._announced = AnnouncedInterval(pace.interval, orders) if common else None
         self._served = self._held = NONE
+        self._save_every = 0  # steps, as the script asks; 0: the supervisor announces what is saved
+        self._ahead = 0  # by how much the script's count of steps is ahead of the job's
+        self._awaited = NONE  # the newest step held by that
+        self._told_of_wait = False
         self._all_pages = [page.q for page in peers]
         self._passed = 0  # a step that every rank has completed
         self._idle_before, self._requests = 0, b""  # with these requests no order for an earlier step asks for anything
         if self._leads:
             self._interval(NONE)
+
+    def save_every(self, steps: int, ahead: int = 0) -> None:
+        """Have the snapshot of every step that is a multiple of `steps` saved, and besides only what somebody asks for.
+
+        Call it on every rank before the order for the first of these steps is written. ahead: by how much the count
+        whose multiples are meant is ahead of the job's steps.
+        """
+        self._save_every, self._ahead = steps, ahead
+        self._served = self._orders.persist_at  # what an interval of the supervisor's has announced before
+        self.decide_anew()
+
+    def keep_interval(self, steps: int) -> None:
+        """Take a snapshot at every step that is a multiple of `steps`, on all nodes, whatever that costs."""
+        self._pace.fix(steps)
+        if self._announced is not None:
+            self._announced = AnnouncedInterval(steps, self._orders)
+        self.decide_anew()
+
+    def await_saver(self, step: int) -> int:
+        """Wait until the step saved before `step` is on storage, where `save_every` holds; return nanoseconds.
+
+        Every rank calls it at a boundary whose snapshot is to be held. Each multiple is saved, so that training waits
+        where saving takes longer than the steps between two: a snapshot more would take memory for a copy of the state.
+        A save that has failed, or a stop that is announced, ends the wait.
+        """
+        if not self._save_every or step == self._awaited:
+            return 0
+        before, self._awaited = self._awaited, step
+        began_ns = time.monotonic_ns()
+        page, orders = self._page, self._orders
+        while not wait_until(
+            lambda: page.leave or orders.stop_at != NONE or orders.saved >= before, time.monotonic() + _SIGN_SECONDS
+        ):
+            page.touch(time.monotonic_ns())
+        waited_ns = time.monotonic_ns() - began_ns
+        if waited_ns > _LONG_NS and self._leads and not self._told_of_wait:
+            self._told_of_wait = True
+            say(_WAITED.format(step=step, seconds=waited_ns / 1e9, before=before, every=self._save_every))
+        return waited_ns
 
     def idle(self, step: int, now_ns: int) -> bool:
         """Whether nothing is to be done at the boundary of `step`, and nothing is to be waited for.
@@ -184,6 +235,7 @@ class StepSchedule:
         """The first step after `step` that has something to be done, as far as is known."""
         orders = self._orders
         known = [step - step % every + every if every else _NEVER]
+        known += [step + self._save_every - (step + self._ahead) % self._save_every] if self._save_every else []
         known += [orders.stop_at] if orders.stop_at != NONE else []
         known += [orders.persist_at] if orders.persist_at not in (NONE, self._served) else []
         change = self._announced.changes_after(step) if self._announced is not None else None
@@ -194,7 +246,8 @@ class StepSchedule:
         orders = self._orders
         if NONE != orders.stop_at <= step:
             return Why.STOP
+        is_due = bool(self._save_every) and (step + self._ahead) % self._save_every == 0
         if NONE != orders.persist_at <= step and orders.persist_at != self._served:
             self._served = orders.persist_at
-            return Why.INTERVAL
-        return None
+            is_due = True
+        return Why.INTERVAL if is_due else None

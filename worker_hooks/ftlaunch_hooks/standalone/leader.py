@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch_contract import protocol
@@ -16,6 +17,7 @@ from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import resume_choice
@@ -98,6 +100,14 @@ class NodeLeader:
             fresh_start.note_end(directory)
         except OSError as error:
             say(f"cannot note in {directory} that the job is over: {error.strerror}")
+
+    def save_as(self, request: SavingRequest) -> None:
+        """Save as the script asks. An interval in steps the ranks hold by themselves: nothing is announced for it."""
+        if request.steps is not None or request.seconds is not None:
+            self._settings = replace(self._settings, every_steps=None, every_seconds=request.seconds)
+            self._next_time = time.monotonic() + (request.seconds or 0.0)
+        if request.keep is not None:
+            self._settings = replace(self._settings, keep=request.keep)
 
     # --- at step boundaries -----------------------------------------------------------------------------------
 

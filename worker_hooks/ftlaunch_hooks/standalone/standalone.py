@@ -23,6 +23,7 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.protocol import Resume, Why
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.standalone import memory_dirs
 from ftlaunch_hooks.standalone.leader import NodeLeader
 from ftlaunch_hooks.standalone.peers import Peers
@@ -122,6 +123,11 @@ class Standalone:
         self._is_finished = False  # another training follows in this process
         if self._leader is not None:
             self._leader.announce(step)
+
+    def save_as(self, request: SavingRequest) -> None:
+        """The node's first rank: keep so many checkpoints; the intervals of the environment hold no more."""
+        if self._leader is not None:
+            self._leader.save_as(request)
 
     def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """Save this rank's shard, beside the training."""

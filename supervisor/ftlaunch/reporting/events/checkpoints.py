@@ -82,8 +82,11 @@ class CheckpointDeleted(JobEvent):
         return {"step": self.step, "keep": self.keep}
 
 
-def of_save(answer: Answer, spec: JobSpec, *, after_abnormal: bool) -> Iterator[JobEvent]:
-    """The events of a save that has ended. after_abnormal: the checkpoint before was marked abnormal already."""
+def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -> Iterator[JobEvent]:
+    """The events of a save that has ended.
+
+    keep: how many checkpoints are kept. after_abnormal: the checkpoint before was marked abnormal already.
+    """
     if "error" in answer:
         yield CheckpointFailed(answer, str(spec.checkpoint_dir))
         return
@@ -91,7 +94,7 @@ def of_save(answer: Answer, spec: JobSpec, *, after_abnormal: bool) -> Iterator[
     if is_abnormal(answer) and not after_abnormal:  # of several in a row the first is told to people
         yield Note(f"the checkpoint of step {answer['step']} is marked abnormal: {answer['health']['why']}")
     for old in answer["deleted"]:
-        yield CheckpointDeleted(old, spec.saving.keep)
+        yield CheckpointDeleted(old, keep)
     for note in answer["notes"]:
         yield Note(note)
     if answer.get("why") != "interval":
