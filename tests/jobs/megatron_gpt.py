@@ -5,6 +5,7 @@ behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM
 (a wrong call), concat (as EasyCkpt is told to merge shards), rerun (Megatron's rerun state machine judges the losses).
 The model is shared out between two ranks: tensor, pipeline, interleaved (a pipeline, of which each rank has two parts),
 experts.
+two: asks for snapshots at every other iteration, and for two checkpoints to be kept.
 saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: makes 24 of them.
 gathers: notes of each iteration, and of what was loaded, the whole state of each optimizer, as Megatron gathers it.
 skips: the loss scale begins so high that FP16's first iterations are skipped.
@@ -219,8 +220,10 @@ def evaluate(iteration: int, data: Any, model: list[Any]) -> None:
 def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any, valid: Any) -> None:
     iteration = args.iteration
     num_floating_point_operations_so_far = args.num_floating_point_operations_so_far
-    if "plain" not in STYLE:
+    if STYLE.isdisjoint({"plain", "two"}):
         initialize_easyckpt(save_mem_interval=1, save_storage_interval=5, max_ckpt_num=5, log_file_path="./test.log")
+    elif "two" in STYLE:
+        initialize_easyckpt(save_mem_interval=2, save_storage_interval=5, max_ckpt_num=2)
     while iteration < args.train_iters:
         train_step(iteration, data, model, optimizer, opt_param_scheduler)
         if "early" in STYLE:

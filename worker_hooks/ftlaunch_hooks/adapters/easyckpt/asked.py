@@ -1,8 +1,9 @@
-"""What is said of arguments of EasyCkpt's that the supervisor decides: it has begun before the script gives them."""
+"""What is done with the numbers that EasyCkpt's calls are given, and what is said of them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ftlaunch_contract import protocol
 from ftlaunch_hooks.adapters.refusal import refuse
@@ -15,31 +16,27 @@ def check_positive(**numbers: int) -> None:
             refuse(f"cannot initialize: {name} is {number!r}: allowed is a whole number from 1 on")
 
 
-def answer(save_mem_interval: int, save_storage_interval: int, max_ckpt_num: int, log_file_path: str | None) -> str:
-    """One line: what is done with each of the arguments of initialize_easyckpt()."""
-    memory = os.environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)
-    parts = [
-        f"save_mem_interval={save_mem_interval} is --memory-interval {save_mem_interval}, and this job has {memory}",
-        f"save_storage_interval={save_storage_interval}: a checkpoint is asked for every {save_storage_interval}"
-        " iterations, beside those of --storage-interval",
-        f"max_ckpt_num={max_ckpt_num} is --keep {max_ckpt_num}{_kept()}",
-    ]
+def answer(asked: Mapping[str, int], given: Mapping[str, str], log_file_path: str | None) -> str:
+    """One line: what is done with each of the arguments of initialize_easyckpt().
+
+    asked: name of an argument -> its value. given: the settings that the job was given and that hold in its place.
+    """
+    memory, storage, keep = asked
+    done = {
+        memory: ("memory_interval", "a snapshot in memory at each multiple"),
+        storage: ("storage_interval", "a checkpoint at each multiple"),
+        keep: ("keep", "as many checkpoints are kept"),
+    }
+    parts = []
+    for name, (setting, words) in done.items():
+        holds = f"not used, as the job was given {given[setting]}, which holds" if setting in given else words
+        parts.append(f"{name}={asked[name]}: {holds}")
     if log_file_path is not None:
         parts.append(f"log_file_path={log_file_path!r} is not written: {_log()}")
     return f"initialize_easyckpt: {'; '.join(parts)}"
 
 
-def _supervised() -> bool:
-    return protocol.ENV_MEMORY_DIR in os.environ
-
-
-def _kept() -> str:
-    if _supervised():
-        return f", which the supervisor was or was not given ({protocol.DEFAULT_KEEP} are kept without it)"
-    return f", and this job keeps {os.environ.get(protocol.ENV_KEEP, protocol.DEFAULT_KEEP)}"
-
-
 def _log() -> str:
-    if _supervised():
+    if protocol.ENV_MEMORY_DIR in os.environ:
         return f"the journal is {os.environ.get(protocol.ENV_RUN_DIR, 'in the run dir')}/events.jsonl"
     return "a journal is the supervisor's"

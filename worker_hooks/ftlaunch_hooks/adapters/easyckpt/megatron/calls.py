@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import ftlaunch_hooks as ft
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.adapters.easyckpt.asked import answer, check_positive
 from ftlaunch_hooks.adapters.easyckpt.megatron import inside
 from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
@@ -60,15 +61,24 @@ def initialize_easyckpt(
 ) -> None:
     """Begin the loop: call it right before `while iteration < args.train_iters`, behind load_checkpoint().
 
-    A line says what is done with each argument. Raises AttachError for one that is no positive number, and where
-    load_checkpoint() was not called.
+    State is saved at these iterations, except where the job was given an option for it. A line says what is done with
+    each argument. Raises AttachError for one that is no positive number, and where load_checkpoint() was not called.
     """
-    check_positive(
-        save_mem_interval=save_mem_interval, save_storage_interval=save_storage_interval, max_ckpt_num=max_ckpt_num
-    )
+    asked = {
+        "save_mem_interval": save_mem_interval,
+        "save_storage_interval": save_storage_interval,
+        "max_ckpt_num": max_ckpt_num,
+    }
+    check_positive(**asked)
     training = _attached("initialize")
-    training.tell(answer(save_mem_interval, save_storage_interval, max_ckpt_num, log_file_path))
-    training.asks_every = save_storage_interval
+    request = SavingRequest(
+        memory_steps=save_mem_interval,
+        steps=save_storage_interval,
+        ahead=training.iteration - training.job.step,
+        keep=max_ckpt_num,
+    )
+    given = training.job.ask_saves(request)
+    training.tell(answer(asked, given, log_file_path))
     training.begin_loop()
 
 

@@ -56,8 +56,6 @@ class MegatronTraining:
         self._counts: dict[str, Any] = inside.counts()
         self._evaluated = False  # between the last two boundaries
         self._random: Mapping[str, Any] = {}  # that were restored, until an iteration is complete
-        self.asks_every = 0
-        """iterations between checkpoints that are asked for; 0: never"""
 
     def _attached_for(self, optimizer: Any) -> Any:
         return Shards(optimizer, self.model) if inside.is_distributed(optimizer) else optimizer.optimizer
@@ -163,8 +161,6 @@ class MegatronTraining:
             refuse(_STALE.format(what=f"iteration {iteration}, and no samples were counted since the last call"))
         self._evaluated = counts.get(_VALID, 0) != before.get(_VALID, 0)
         self.iteration, self.operations, self._counts, self._random = iteration, operations, counts, {}
-        if self.asks_every and iteration % self.asks_every == 0 and _is_first():
-            self.job.save()
         self.job.step_done()
 
     def tell(self, sentence: str) -> None:
