@@ -17,12 +17,12 @@ SCRIPT = JOBS / "mindspore_train.py"
 PATHS = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT / 'worker_hooks'}:{JOBS}", "OMP_NUM_THREADS": "1", "GLOG_v": "3"}
 
 
-def start(job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "") -> None:
+def start(job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "", script: Path = SCRIPT) -> None:
     """Start a job under the supervisor; a snapshot is taken at every step unless `options` say otherwise."""
     job.python = str(PYTHON)
     options = ("--max-restarts", "4", "--backoff-first", "0.05s", *options)
     env = {**PATHS, "FAULT": faults}
-    job.start(*options, script=SCRIPT, args=(str(job.out), style), ranks=ranks, env=env)
+    job.start(*options, script=script, args=(str(job.out), style), ranks=ranks, env=env)
 
 
 def start_alone(job: FtJob, style: str, script: Path = SCRIPT) -> subprocess.Popen[str]:
@@ -30,11 +30,11 @@ def start_alone(job: FtJob, style: str, script: Path = SCRIPT) -> subprocess.Pop
     return _start(job, [PYTHON, script, job.out, style])
 
 
-def start_by_msrun(job: FtJob, style: str, ranks: int = 2) -> subprocess.Popen[str]:
+def start_by_msrun(job: FtJob, style: str, ranks: int = 2, script: Path = SCRIPT) -> subprocess.Popen[str]:
     """Start ranks of the script by MindSpore's own launcher; what they say goes to files in msrun/."""
     count = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", f"--master_port={free_port()}"]
     msrun = [PYTHON.with_name("msrun"), *count, f"--log_dir={job.home / 'msrun'}", "--join=True"]
-    return _start(job, [*msrun, SCRIPT, job.out, style])
+    return _start(job, [*msrun, script, job.out, style])
 
 
 def _start(job: FtJob, command: list[str | Path]) -> subprocess.Popen[str]:
@@ -80,11 +80,12 @@ def left(out: Path) -> dict[str, object]:
     return {"final": (out / "final").read_text(), "losses": losses}
 
 
-def undisturbed(home: Path, style: str, ranks: int = 1) -> list[dict[str, object]]:
+def undisturbed(home: Path, style: str, ranks: int = 1, script: Path = SCRIPT) -> list[dict[str, object]]:
     """What each rank of the script leaves without ExceptionCheckpoint, and without a supervisor."""
     job = FtJob(home)
     try:
-        process = start_alone(job, f"{style}+plain") if ranks == 1 else start_by_msrun(job, f"{style}+plain", ranks)
+        plain = f"{style}+plain"
+        process = start_alone(job, plain, script) if ranks == 1 else start_by_msrun(job, plain, ranks, script)
         assert process.wait(120) == 0, said(job)
     finally:
         job.dispose()

@@ -16,4 +16,4 @@ __all__ = ["ExceptionCheckpoint", "TrainingRefused"]
 
 bootstrap.install()
 roles.adopt()
-model_wrapping.install(ExceptionCheckpoint)
+model_wrapping.install(ExceptionCheckpoint, ExceptionCheckpoint.of_all_ranks)

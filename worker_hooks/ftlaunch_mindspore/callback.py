@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from typing import Any
 
 import mindspore as ms
+from mindspore import communication
 from mindspore.train import Callback, CheckpointConfig, RunContext
 
-from ftlaunch_hooks.process import bootstrap, error_file
+from ftlaunch_contract import protocol
+from ftlaunch_hooks.process import error_file
 from ftlaunch_hooks.process.say import say
 from ftlaunch_mindspore import model_wrapping, random_numbers, settings
 from ftlaunch_mindspore.kept_job import KeptJob
@@ -24,7 +28,8 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
     """Saves a training at a step boundary when it is told to stop, and lets the next run go on from there.
 
     For `Model.train()` and `Model.fit()`, among their callbacks. A checkpoint is also made every
-    `save_checkpoint_steps` (or seconds) of the config; `keep_checkpoint_max` of them are kept.
+    `save_checkpoint_steps` (or seconds) of the config; `keep_checkpoint_max` of them are kept. Where several ranks
+    train together, it is enough that one of them has it.
     """
 
     def __init__(
@@ -41,6 +46,28 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         self._state: TrainingState | None = None
         error_file.count_as_final(TrainingRefused)
         self._given = settings.read(prefix, directory, config)
+
+    @classmethod
+    def of_all_ranks(cls, own: ExceptionCheckpoint | None) -> ExceptionCheckpoint | None:
+        """Return this rank's callback, one that is made for it, or None where no rank has one.
+
+        Where ranks train together all of them are kept, also where the script gives the callback to some of them alone:
+        the others get one with what the first of these was given. Every rank that trains calls it.
+        """
+        given = settings.exchange(None if own is None else own._given)
+        found = next(((rank, one) for rank, one in enumerate(given) if one is not None), None)
+        if own is not None or found is None:
+            return own
+        having, theirs = found
+        without = given.index(None)
+        if communication.get_rank() == without and os.environ.get(protocol.ENV_ATTEMPT, "0") == "0":
+            say(
+                f"rank {without} has no ExceptionCheckpoint, and rank {having} has one: all ranks are kept, with"
+                f" what it was given on rank {having}"
+            )
+        made = cls()
+        made._given = dataclasses.replace(theirs, append_info={})
+        return made
 
     # --- called by the wrapped Model.train(), before MindSpore makes anything -----------------------------------
 
@@ -59,7 +86,7 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
             raise TrainingRefused("cannot keep this training: its data set was moved to a step by set_init_step()")
         coordinator = settings.join(self._given)
         self._joined = True
-        self._job = KeptJob(coordinator, self._given.every_steps if bootstrap.own_page() is not None else None)
+        self._job = KeptJob(coordinator, settings.ask(self._given, coordinator.rank))
         saved = self._job.saved
         self._data = DataSeed(saved.trees["training"]["data"] if saved is not None else None)
         self._python_data = model_wrapping.has_python_functions(dataset)

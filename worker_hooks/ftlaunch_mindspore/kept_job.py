@@ -12,6 +12,7 @@ import mindspore as ms
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Flag, Phase, Why
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
@@ -28,8 +29,8 @@ Collect = Callable[[], tuple[Groups, dict[str, Any]]]
 class KeptJob:
     """Beats, takes snapshots, and stops where it is told to; at the same steps as the node's other ranks."""
 
-    def __init__(self, coordinator: Coordinator, save_every: int | None) -> None:
-        """Find out where training begins. save_every: steps between checkpoints, asked of a supervisor.
+    def __init__(self, coordinator: Coordinator, request: SavingRequest) -> None:
+        """Find out where training begins. request: what is asked of whoever saves.
 
         Raises TrainingRefused.
         """
@@ -39,7 +40,7 @@ class KeptJob:
         self._kind, step = coordinator.resume()
         self.saved = saved_step.find(self._kind, step, coordinator)
         self.step = self.saved.step if self.saved is not None else 0
-        self._save_every = save_every if coordinator.rank == 0 else None
+        self._request = request
         self._pace = AdaptiveInterval(*coordinator.memory_interval)
         self._began_ns = time.monotonic_ns()
 
@@ -55,7 +56,12 @@ class KeptJob:
             coordinator.node.place(coordinator.rank), coordinator.peers, coordinator.orders, self._pace,
             self._snapshots.budget,
         )  # fmt: skip
+        if self._request.steps is not None:
+            self._schedule.save_every(self._request.steps)
+        coordinator.save_as(self._request)
+        page.ask_saves(step, self._request)
         self._snapshots.fit(step, collect()[0])
+        self._check_requests()
         page.consumed = consumed
         page.set_resumed(self._kind, step)
         if not self._kind.in_memory:
@@ -90,8 +96,6 @@ class KeptJob:
         if self._coordinator.even and (why := self._snapshots.budget.progress.other_intent()) is not None:
             raise TrainingRefused(why)
         self._coordinator.at_boundary(step)
-        if self._save_every and step % self._save_every == 0:
-            self._page.want_save = step
         lasted = now - self._began_ns
         if self._schedule.idle(step, now):
             self._began_ns = now
@@ -99,6 +103,8 @@ class KeptJob:
             self._page.end_step(step, lasted, now)
             return
         order = self._schedule.read(step)
+        if order.hold is not None:
+            now += self._schedule.await_saver(step)  # what a step takes, and a snapshot, is without it
         taken = self._follow(order)
         ended = time.monotonic_ns()
         self._pace.note((ended - now + lasted) / 1e9, (ended - now) / 1e9, 0.0, taken)
@@ -119,6 +125,17 @@ class KeptJob:
         self._page.raise_flag(Flag.LOOP_LEFT)
         self._coordinator.finish()
 
+    def _check_requests(self) -> None:
+        """Behind a meeting of all ranks. Raises TrainingRefused unless all of them ask for the same."""
+        asked = {rank: peer.asked_saves for rank, peer in enumerate(self._coordinator.peers)}
+        own = self._page.asked_saves
+        for rank, theirs in asked.items():
+            if theirs != own and not self._page.leave:
+                raise TrainingRefused(
+                    f"cannot keep this training: rank {rank} asks for {theirs}, and rank {self.rank} for {own}; give"
+                    " ExceptionCheckpoint the same config on all ranks"
+                )
+
     def _follow(self, order: BoundaryOrder) -> bool:
         """Do what is ordered for this boundary; returns whether a snapshot was taken."""
         if order.agree:
@@ -136,6 +153,7 @@ class KeptJob:
 
     def _hold(self, why: Why) -> None:
         """No step follows: what the newest snapshot holds, or one that is taken now, is saved."""
+        self._schedule.await_saver(self.step)
         if self._snapshots.newest == self.step:
             self._page.hold_for_saver(self.step, why)
         else:

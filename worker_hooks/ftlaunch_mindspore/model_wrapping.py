@@ -36,15 +36,21 @@ class KeptCallback(Protocol):
         """All steps were made before."""
 
 
-def install(kind: type[Any]) -> None:
-    """From now on a Model that trains with a callback of this kind goes on where it was."""
+OfAllRanks = Callable[[Any], KeptCallback | None]
+
+
+def install(kind: type[Any], of_all_ranks: OfAllRanks) -> None:
+    """From now on a Model that trains with a callback of this kind goes on where it was.
+
+    of_all_ranks: gives this rank's callback, or one for it where another rank has one.
+    """
     for name in ("train", "fit"):
         method = getattr(Model, name)
         if not hasattr(method, _MARK):
-            setattr(Model, name, _wrapped(method, kind))
+            setattr(Model, name, _wrapped(method, kind, of_all_ranks))
 
 
-def _wrapped(method: Callable[..., None], kind: type[Any]) -> Callable[..., None]:
+def _wrapped(method: Callable[..., None], kind: type[Any], of_all_ranks: OfAllRanks) -> Callable[..., None]:
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -54,12 +60,13 @@ def _wrapped(method: Callable[..., None], kind: type[Any]) -> Callable[..., None
         found = given.arguments["callbacks"]
         callbacks = list(found) if isinstance(found, (list, tuple)) else [found] if found is not None else []
         mine = [one for one in callbacks if isinstance(one, kind)]
-        if not mine:
-            return method(*args, **kwargs)
         if len(mine) > 1:
             raise TrainingRefused("cannot keep this training: it has two ExceptionCheckpoints, and one saves all")
-        mine[0].others = [one for one in callbacks if one is not mine[0]]
-        return _train(method, given, mine[0])
+        kept = of_all_ranks(mine[0] if mine else None)
+        if kept is None:
+            return method(*args, **kwargs)
+        kept.others = [one for one in callbacks if one is not kept]
+        return _train(method, given, kept)
 
     setattr(train, _MARK, True)
     return train

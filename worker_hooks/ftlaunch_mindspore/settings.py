@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mindspore as ms
+import numpy as np
+from mindspore import communication, ops
 from mindspore.train import CheckpointConfig
 
 from ftlaunch_contract.node_ranks import one_node
+from ftlaunch_contract.saving_request import SavingRequest, read_given
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.process import bootstrap
@@ -22,7 +27,7 @@ from ftlaunch_mindspore.refusal import TrainingRefused
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """What ExceptionCheckpoint was given; None: the environment says it, or the supervisor."""
+    """What an ExceptionCheckpoint was given; None: the environment says it, or the supervisor."""
 
     prefix: str | None
     directory: Path | None
@@ -30,6 +35,11 @@ class CheckpointSettings:
     every_seconds: float | None
     keep: int | None
     append_info: dict[str, Any]
+
+    @property
+    def request(self) -> SavingRequest:
+        """What of it the ranks ask of whoever saves."""
+        return SavingRequest(steps=self.every_steps, seconds=self.every_seconds, keep=self.keep)
 
 
 def read(prefix: str | None, directory: str | None, config: CheckpointConfig | None) -> CheckpointSettings:
@@ -46,6 +56,42 @@ def read(prefix: str | None, directory: str | None, config: CheckpointConfig | N
     _check(config)
     steps, seconds = config.save_checkpoint_steps or None, config.save_checkpoint_seconds or None
     return CheckpointSettings(prefix, path, steps, seconds, config.keep_checkpoint_max, _append_info(config))
+
+
+def ask(given: CheckpointSettings, rank: int) -> SavingRequest:
+    """Return what is asked of whoever saves; rank 0 says what is not asked, as the job was given a setting for it."""
+    left, contradicted = given.request.against(read_given(os.environ))
+    if contradicted and rank == 0:
+        options = " and ".join(contradicted.values())
+        say(f"save_checkpoint_steps, save_checkpoint_seconds and keep_checkpoint_max yield to {options}")
+    return left
+
+
+def exchange(given: CheckpointSettings | None) -> list[CheckpointSettings | None]:
+    """Return what the ExceptionCheckpoint of each rank was given, None of a rank that has none.
+
+    Every rank that trains calls it at the same place. given: this rank's. Without ranks that train together it is the
+    only one.
+    """
+    if ms.get_auto_parallel_context("parallel_mode") == "stand_alone" or communication.get_group_size() == 1:
+        return [given]
+    words = json.dumps(None if given is None else dataclasses.asdict(given) | {"directory": _text(given)}).encode()
+    sizes = _gather(np.array([len(words)], np.int32))
+    padded = np.frombuffer(words.ljust(int(sizes.max())), np.uint8)
+    said = [json.loads(row.astype(np.uint8).tobytes()) for row in _gather(padded.astype(np.int32))]
+    return [
+        None if one is None else CheckpointSettings(**one | {"directory": one["directory"] and Path(one["directory"])})
+        for one in said
+    ]
+
+
+def _text(given: CheckpointSettings) -> str | None:
+    return None if given.directory is None else str(given.directory)
+
+
+def _gather(row: Any) -> Any:
+    """Return a row of each rank."""
+    return ops.AllGather()(ms.Tensor(row)).asnumpy().reshape(-1, len(row))
 
 
 def _check(config: CheckpointConfig) -> None:
@@ -92,7 +138,7 @@ def join(given: CheckpointSettings) -> Coordinator:
         if supervised.attempt == 0 and given.directory not in (None, supervised.checkpoint_dir.absolute()):
             say(
                 f"checkpoints go to {supervised.checkpoint_dir}, as the supervisor says, and not to directory="
-                f"{given.directory}; the supervisor's --checkpoint-dir and --keep count"
+                f"{given.directory}; --checkpoint-dir {given.directory} has them go there"
             )
         return supervised
     return Standalone(rank, one_node(world_size), _alone(given))
@@ -100,11 +146,8 @@ def join(given: CheckpointSettings) -> Coordinator:
 
 def _alone(given: CheckpointSettings) -> settings.Settings:
     chosen = settings.settings()
-    if given.every_steps or given.every_seconds:
-        chosen = dataclasses.replace(chosen, every_steps=given.every_steps, every_seconds=given.every_seconds)
     return dataclasses.replace(
         chosen,
         checkpoint_dir=given.directory or chosen.checkpoint_dir,
         prefix=given.prefix or chosen.prefix,
-        keep=given.keep or chosen.keep,
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support.framework_results import logs
-from tests.support.harness import JOBS, FtJob
+from tests.support.harness import FtJob
 from tests.support.mindspore_jobs import left, said, signal_at, start, start_alone
 
 from ftlaunch_contract.checkpoint import layout
@@ -67,28 +66,3 @@ def test_alone_killed_and_the_newest_are_kept(job: FtJob, undisturbed: Undisturb
     assert process.wait(60) == 0, said(job)
     assert "all 24 steps of this training were made before" in said(job)
     assert left(job.out) == undisturbed("graph")
-
-
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
-def test_the_lines_of_modelarts(
-    sign: signal.Signals, job: FtJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RANK_ID", "0")
-    script = JOBS / "mindspore_modelarts.py"
-    calm = FtJob(tmp_path / "calm")
-    calm.home.mkdir()
-    process = start_alone(calm, "as it is", script)
-    assert process.wait(60) == 0, said(calm)
-    process = start_alone(job, "slow", script)
-    signal_at(job, process, 9, sign)
-    assert process.wait(60) == (75 if sign == signal.SIGTERM else -signal.SIGKILL), said(job)
-    (step, *_) = steps_in(job.out / "train_url")[::-1]
-    assert step >= 9 if sign == signal.SIGTERM else step == 6
-    common = json.loads((job.out / f"train_url/iteration_{step:07d}/common.json").read_text())
-    assert common["state"]["training"]["append_info"] == {"epoch_num": 0}
-    assert list((job.out / "train_url").glob(f"iteration_{step:07d}/train_resnet_cifar10-model-0000000-0000001.*"))
-    process = start_alone(job, "fast", script)
-    assert process.wait(60) == 0, said(job)
-    assert left(job.out) == left(calm.out)
-    if sign == signal.SIGTERM:
-        assert list((job.out / "train_url").glob("*_breakpoint.ckpt")), "MindSpore's own is made beside"

@@ -14,20 +14,29 @@ from pathlib import Path
 
 from ftlaunch_contract import protocol
 
+_OF_ONE_RANK = {"RANK_ID": "0", "RANK_SIZE": "1", "DEVICE_ID": "0"}
+"""what ModelArts' scripts read (`int(os.getenv("RANK_ID"))`) on a single rank, too; MindSpore does not act upon it"""
 _SCHEDULER = Path(__file__).with_name("scheduler.py")
 
 
 def adopt() -> None:
     """Have the words of both. Call it before `mindspore.communication.init()`, in every rank.
 
-    Rank 0 of a supervisor's starts the scheduler, at MASTER_PORT. Raises OSError where it cannot.
+    A rank that is the only one joins no cluster. Rank 0 of a supervisor's several ranks starts the scheduler, at
+    MASTER_PORT. Raises OSError where it cannot.
     """
     environ = os.environ
     if "MS_ROLE" in environ:
         if environ["MS_ROLE"] == "MS_WORKER" and protocol.ENV_SUPERVISOR not in environ:
             _name_as_torchrun()
         return
-    if protocol.ENV_SUPERVISOR not in environ or environ.get("WORLD_SIZE", "1") == "1" or "RANK_TABLE_FILE" in environ:
+    if "RANK_TABLE_FILE" in environ:
+        return
+    if environ.get("WORLD_SIZE", "1") == "1":
+        for word, number in _OF_ONE_RANK.items():
+            environ.setdefault(word, number)
+        return
+    if protocol.ENV_SUPERVISOR not in environ:
         return
     environ |= {
         "MS_WORKER_NUM": environ["WORLD_SIZE"], "MS_NODE_ID": environ["RANK"], "RANK_ID": environ["RANK"],
