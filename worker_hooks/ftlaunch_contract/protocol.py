@@ -31,7 +31,7 @@ ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank reports a SIGTER
 ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps, or auto; 0 is off
 ENV_STORAGE_INTERVAL = "FTLAUNCH_STORAGE_INTERVAL"  # steps or a duration in seconds with an s: 100, 600s, off
 ENV_KEEP = "FTLAUNCH_KEEP"  # checkpoints kept by retention
-ENV_GIVEN = "FTLAUNCH_GIVEN"  # name=value of settings that were given, in whose place no script may ask for others
+ENV_GIVEN = "FTLAUNCH_GIVEN"  # name=value: settings that no script may ask otherwise for; only under a supervisor
 ENV_KEEP_EVERY = "FTLAUNCH_KEEP_EVERY"  # steps; those of a multiple of it are kept for ever; 0 is off
 ENV_STORAGE_BANDWIDTH = "FTLAUNCH_STORAGE_BANDWIDTH"  # bytes a second; 0 is off
 ENV_GRACE = "FTLAUNCH_GRACE"  # seconds

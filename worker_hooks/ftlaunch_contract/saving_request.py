@@ -34,6 +34,15 @@ class SavingRequest:
     keep: int | None = None
     """checkpoints, the newest"""
 
+    def __str__(self) -> str:
+        """What is asked for, in words."""
+        words = {
+            "checkpoints every {} steps": self.steps,
+            "checkpoints every {} s": self.seconds,
+            "{} checkpoints to keep": self.keep,
+        }
+        return " and ".join(said.format(value) for said, value in words.items() if value is not None) or "nothing"
+
     def against(self, given: Mapping[str, str]) -> tuple[SavingRequest, dict[str, str]]:
         """Return what is left of the request where the settings `given` hold, and those of them that it contradicts."""
         left = self

@@ -38,8 +38,9 @@ class CheckpointSettings:
 
     @property
     def request(self) -> SavingRequest:
-        """What of it the ranks ask of whoever saves."""
-        return SavingRequest(steps=self.every_steps, seconds=self.every_seconds, keep=self.keep)
+        """What of it the ranks ask of whoever saves; where the config has steps and seconds, MindSpore takes steps."""
+        seconds = None if self.every_steps else self.every_seconds
+        return SavingRequest(steps=self.every_steps, seconds=seconds, keep=self.keep)
 
 
 def read(prefix: str | None, directory: str | None, config: CheckpointConfig | None) -> CheckpointSettings:
