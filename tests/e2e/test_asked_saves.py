@@ -21,7 +21,7 @@ SCRIPT = JOBS / "asks.py"
 def start(
     job: FtJob, *options: str, ranks: int = 2, steps: int = 23, ahead: int = 0, env: dict[str, str] | None = None
 ) -> None:
-    args = (str(job.out), str(steps), "5", "2", "3", str(ahead))
+    args = ("--out", str(job.out), str(steps), "5", "2", "3", str(ahead))
     options = ("--backoff-first", "0.05s", *options)
     job.start(*options, script=SCRIPT, args=args, ranks=ranks, env=env, script_asks=True)
 
@@ -125,7 +125,7 @@ def test_ranks_that_ask_for_different_things_are_refused(job: FtJob) -> None:
 @pytest.mark.parametrize(("environ", "left"), [({}, [20, 23]), ({"FTLAUNCH_KEEP": "3"}, [15, 20, 23])])
 def test_without_a_supervisor(environ: dict[str, str], left: list[int], job: FtJob) -> None:
     folder = str(job.run_dir / "checkpoints")
-    command = [sys.executable, SCRIPT, str(job.out), "23", "5", "2", "3"]
+    command = [sys.executable, SCRIPT, "--out", str(job.out), "23", "5", "2", "3"]
     env = {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": folder, **environ}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=job.home)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A loop of the script's own that says how it is saved: `asks.py OUT STEPS EVERY KEEP MEMORY [AHEAD]`.
+"""A loop of the script's own that says how it is saved: `asks.py --out OUT STEPS EVERY KEEP MEMORY [AHEAD]`.
 
 EVERY, KEEP, MEMORY: steps between checkpoints, how many are kept, steps between snapshots. AHEAD: by how much the
 script's count of steps is ahead. FAULT="RANK STEP": that rank is killed behind that step in attempt 0.
@@ -17,11 +17,11 @@ import torch.distributed as dist
 import ftlaunch_hooks as ft
 from ftlaunch_contract.saving_request import SavingRequest
 
-OUT = Path(sys.argv[1])
-STEPS, EVERY, KEEP, MEMORY, AHEAD = map(int, [*sys.argv[2:], "0"][:5])
+OUT = Path(sys.argv[2])
+STEPS, EVERY, KEEP, MEMORY, AHEAD = map(int, [*sys.argv[3:], "0"][:5])
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 ATTEMPT = int(os.environ.get("FTLAUNCH_ATTEMPT", "0"))
-OUT.mkdir(exist_ok=True)
+OUT.mkdir(parents=True, exist_ok=True)
 if WORLD > 1:
     dist.init_process_group("gloo")
 torch.manual_seed(5)
