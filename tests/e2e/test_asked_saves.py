@@ -79,7 +79,7 @@ def test_training_waits_for_storage_and_says_so(job: FtJob) -> None:
 
 
 def test_a_job_that_is_told_to_stop_does_not_wait(job: FtJob) -> None:
-    """A save takes a minute, and a stop has it hurry. Taken out: without `stop_at` in await_saver() it hangs."""
+    """A save takes a minute, and a stop has it hurry."""
     start(job, "--storage-bandwidth", "1KB/s", steps=10_000)
     job.wait_step(9)
     job.supervisor.terminate()

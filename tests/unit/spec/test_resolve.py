@@ -275,3 +275,11 @@ def test_rules_and_budgets_of_a_spec_read_back_as_they_are() -> None:
     assert ask(spec=yaml.safe_dump(resolved(job))) == job
     assert ask({"max_hang_restarts": "0"}, spec=text).restarts.max_hang_restarts == 0
     assert ask().restarts.fault_rules == ()
+
+
+def test_what_was_given_holds_where_a_script_asks_and_a_default_in_a_file_does_not_count() -> None:
+    assert ask().saving.given == {}
+    flags = {"keep": "5", "storage_interval": "10m"}
+    assert ask(flags).saving.given == {"storage_interval": "10m", "keep": "5"}
+    spec = "script: train.py\nkeep: 5\nmemory_interval: 10\nstorage_interval: 10m\n"
+    assert ask(spec=spec).saving.given == {"memory_interval": "10"}

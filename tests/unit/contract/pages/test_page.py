@@ -16,6 +16,7 @@ from ftlaunch_contract.pages.page import MAGIC, NONE, SIZE, Page, create_page, o
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import AGREED_BASE, DIGESTS, LOSSES, NEED, SCHEDULE
 from ftlaunch_contract.protocol import SLOTS, VERSION, Flag, Phase, Resume
+from ftlaunch_contract.saving_request import SavingRequest
 
 
 @pytest.fixture
@@ -61,6 +62,10 @@ FROZEN = [
     (53, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 5),
     (54, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 600),
     (55, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 700),
+    (20, lambda p: p.ask_saves(7, SavingRequest(steps=5, seconds=2.0, keep=3)), 8),
+    (21, lambda p: p.ask_saves(7, SavingRequest(steps=5, seconds=2.0, keep=3)), 5),
+    (22, lambda p: p.ask_saves(7, SavingRequest(steps=5, seconds=2.0, keep=3)), 2_000_000_000),
+    (23, lambda p: p.ask_saves(7, SavingRequest(steps=5, seconds=2.0, keep=3)), 3),
     (256, lambda p: setattr(p, "stop_at", 11), 11),
     (257, lambda p: setattr(p, "deadline_ns", 12), 12),
     (258, lambda p: setattr(p, "leave", True), 1),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.snapshots import make_pages
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.pages.page import NONE, Page, open_pages
 from ftlaunch_contract.pages.words import SCHEDULE
@@ -161,3 +162,84 @@ def test_the_entries_of_an_earlier_attempt_are_not_read(pair: list[Member], memo
     assert reader.is_alive()
     pair[1].page.leave = True
     reader.join(10)
+
+
+def holds(members: list[Member], steps: range) -> list[int]:
+    leader, other = members
+    held = []
+    for step in steps:
+        leader.agenda.write(step)
+        assert leader.agenda.read(step) == other.agenda.read(step)
+        held += [step] if other.agenda.read(step).hold is Why.INTERVAL else []
+    return held
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0, [5, 10, 15]), (12, [3, 8, 13, 18])])
+def test_multiples_that_the_script_asks_for_are_held_and_what_an_interval_has_announced_is_not(
+    ahead: int, expected: list[int], pair: list[Member]
+) -> None:
+    for member in pair:
+        member.page.persist_at = 4
+        member.agenda.save_every(5, ahead)
+    assert holds(pair, range(1, 20)) == expected
+
+
+def test_what_somebody_asks_for_is_held_between_the_multiples(pair: list[Member]) -> None:
+    for member in pair:
+        member.agenda.save_every(5)
+        member.page.persist_at = 7
+    assert holds(pair, range(1, 12)) == [5, 7, 10]
+
+
+def test_a_rank_that_is_idle_sees_the_next_multiple(memory: Path) -> None:
+    """Taken out: without the multiple in StepSchedule._next() no boundary before the next snapshot is looked at."""
+    make_pages(memory, 1)
+    member = Member(memory, 0, 1, interval=1000)
+    member.agenda.save_every(5)
+    member.agenda.write(1)
+    crossed = []
+    for step in range(1, 13):
+        if not member.agenda.idle(step, 0):
+            order = member.agenda.read(step)
+            crossed += [step] if order.hold is Why.INTERVAL else []
+            member.agenda.decide_anew()
+    assert crossed == [5, 10]
+    for page in member.pages:
+        page.close()
+
+
+def test_snapshots_are_taken_as_the_script_asks(pair: list[Member]) -> None:
+    for member in pair:
+        member.pace = AdaptiveInterval(1, auto=True)
+        member.agenda = StepSchedule(
+            member.pages.index(member.page), member.pages, member.page, member.pace, member.room
+        )
+        member.agenda.keep_interval(4)
+        member.pace.note(1.0, 0.9, 0.0, True)  # `auto` would have fewer by now
+    taken = []
+    for step in range(1, 13):
+        pair[0].agenda.write(step)
+        taken += [step] if pair[1].agenda.read(step).take else []
+    assert taken == [4, 8, 12]
+
+
+@pytest.mark.parametrize("ends", ["saved", "stop", "leave"])
+def test_the_next_multiple_waits_for_the_saver_and_the_rank_gives_signs_of_life(ends: str, pair: list[Member]) -> None:
+    """Taken out: without `stop_at` in await_saver() a job whose storage does not answer reaches no stop."""
+    member = pair[0]
+    member.agenda.save_every(5)
+    assert member.agenda.await_saver(5) < 1e9
+    member.page.beat(9, 0)
+    waits = threading.Thread(target=member.agenda.await_saver, args=(10,))
+    waits.start()
+    wait_for(lambda: member.page.beat_ns > 0, "a sign of life", 10.0)
+    assert waits.is_alive()
+    match ends:
+        case "saved":
+            member.page.saved = 5
+        case "stop":
+            member.page.stop_at = 12
+        case "leave":
+            member.page.leave = True
+    waits.join(10)
+    assert not waits.is_alive()
