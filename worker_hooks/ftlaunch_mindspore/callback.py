@@ -86,7 +86,7 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
             raise TrainingRefused("cannot keep this training: its data set was moved to a step by set_init_step()")
         coordinator = settings.join(self._given)
         self._joined = True
-        self._job = KeptJob(coordinator, settings.ask(self._given, coordinator.rank))
+        self._job = KeptJob(coordinator, settings.ask(self._given, coordinator))
         saved = self._job.saved
         self._data = DataSeed(saved.trees["training"]["data"] if saved is not None else None)
         self._python_data = model_wrapping.has_python_functions(dataset)

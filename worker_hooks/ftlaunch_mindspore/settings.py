@@ -24,6 +24,9 @@ from ftlaunch_hooks.standalone import settings
 from ftlaunch_hooks.standalone.standalone import Standalone
 from ftlaunch_mindspore.refusal import TrainingRefused
 
+_WORDS = {"storage_interval": "the interval", "keep": "keep_checkpoint_max"}
+"""what a setting of a job is called in a config"""
+
 
 @dataclass(frozen=True)
 class CheckpointSettings:
@@ -59,12 +62,12 @@ def read(prefix: str | None, directory: str | None, config: CheckpointConfig | N
     return CheckpointSettings(prefix, path, steps, seconds, config.keep_checkpoint_max, _append_info(config))
 
 
-def ask(given: CheckpointSettings, rank: int) -> SavingRequest:
-    """Return what is asked of whoever saves; rank 0 says what is not asked, as the job was given a setting for it."""
+def ask(given: CheckpointSettings, coordinator: Coordinator) -> SavingRequest:
+    """Return what is asked of whoever saves; rank 0 says once what is not asked, as the job was given a setting."""
     left, contradicted = given.request.against(read_given(os.environ))
-    if contradicted and rank == 0:
-        options = " and ".join(contradicted.values())
-        say(f"save_checkpoint_steps, save_checkpoint_seconds and keep_checkpoint_max yield to {options}")
+    if coordinator.rank == 0 and coordinator.attempt == 0:
+        for name, option in contradicted.items():
+            say(f"{_WORDS[name]} of the CheckpointConfig is not used, as the job was given {option}, which holds")
     return left
 
 
