@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.checkpoints import empty
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
@@ -76,15 +77,15 @@ def test_clean_keeps_the_only_copy_unless_forced(job: FtJob) -> None:
     assert code == 1
     assert f"{job.memory} has the only copy of step " in err
     assert f"there is no checkpoint in {job.run_dir / 'checkpoints'}; the same `ftlaunch` command goes on" in err
-    (job.run_dir / "checkpoints" / "iteration_0000001").mkdir(parents=True)
+    empty(job.run_dir / "checkpoints", 1)
     code, _, err = ftctl("clean", job.run_dir, cwd=job.home)
     assert code == 1
     assert "step 1 is the newest in" in err
-    (job.run_dir / "checkpoints" / "iteration_9999999").mkdir()
+    newest = empty(job.run_dir / "checkpoints", 9_999_999)
     shutil.copytree(job.memory, job.home / "copy", ignore=shutil.ignore_patterns("*.sock"))
     assert ftctl("clean", job.run_dir, cwd=job.home)[0] == 0
     assert not job.memory.exists()
-    (job.run_dir / "checkpoints" / "iteration_9999999").rmdir()
+    shutil.rmtree(newest)
     make_private(job.memory)
     shutil.copytree(job.home / "copy", job.memory, dirs_exist_ok=True)
     job.memory.chmod(0o700)  # copytree gives it the mode of the copy

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.checkpoints import image, make_slots
+from tests.support.checkpoints import empty, image, make_slots
 from tests.support.nodes import WORLD, Node, NodeRank, process_group
 from tests.support.snapshots import Box, equal, net
 
@@ -189,7 +189,7 @@ def test_two_nodes_with_different_tensors_under_one_key_make_no_checkpoint(
 def test_storage_goes_back_once_however_often_it_is_asked(savers: list[Saver], tmp_path: Path) -> None:
     """A saver may die before its answer: taken out, where spans are only added, more samples are left out each time."""
     for step in (3, 5, 8):
-        layout.iteration_dir(tmp_path, step).mkdir()
+        empty(tmp_path, step)
     told = {"checkpoint_dir": str(tmp_path), "step": 5, "skip": [16, 24]}
     first, again = savers[0].ask(told, "go_back"), savers[1].ask(told, "go_back")
     aside = Path(first["aside"])
@@ -201,7 +201,7 @@ def test_storage_goes_back_once_however_often_it_is_asked(savers: list[Saver], t
 
 
 def test_samples_that_cannot_be_noted_do_not_keep_storage_from_going_back(savers: list[Saver], tmp_path: Path) -> None:
-    layout.iteration_dir(tmp_path, 8).mkdir()
+    empty(tmp_path, 8)
     (tmp_path / skipped_samples.NAME).write_text("no list")
     answer = savers[0].ask({"checkpoint_dir": str(tmp_path), "step": -1, "skip": [16, 24]}, "go_back")
     assert answer["skipped"] is None and answer["not_skipped"] and answer["aside"]

@@ -107,6 +107,33 @@ def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval"
     return writer.commit(target)[0]
 
 
+def empty(directory: Path, step: int) -> Path:
+    """Make the folder of a checkpoint of ours of which nothing is left but the mark."""
+    path = layout.iteration_dir(directory, step)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / layout.MARK).touch()
+    return path
+
+
+def mindspore(directory: Path, step: int, ranks: int = 2) -> Path:
+    """Write a checkpoint and the tracker file as MindSpore Transformers does (Checkpoint 2.0)."""
+    path = layout.iteration_dir(directory, step)
+    path.mkdir(parents=True)
+    (path / layout.METADATA).write_text(json.dumps({"state_dict_metadata": {}, "storage_data": {}}, indent=4))
+    (path / layout.COMMON).write_text(json.dumps({"step_num": step, "epoch_num": 1, "global_step": step}))
+    for rank in range(ranks):
+        for group in layout.GROUPS:
+            (path / layout.shard_name("net", group, rank, ranks)).write_bytes(b"theirs")
+    (directory / layout.TRACKER).write_text(str(step))
+    return path
+
+
+def content_of(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory, by its path."""
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
 def _file(chunk: Chunk, data: bytes) -> int:
     fd = os.memfd_create("test")
     os.write(fd, tensor_file.build_header([chunk])[0] + data)

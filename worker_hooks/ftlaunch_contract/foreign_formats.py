@@ -6,12 +6,14 @@ shape, and are not taken.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from pathlib import Path
 
 HF_NAMES = ("model.safetensors", "pytorch_model.bin")  # with `.index.json` behind: the weights lie in several files
 INDEX = ".index.json"
 DCP_INDEX = ".metadata"
+_MINDSPORE = re.compile(r"(.+-)?(model|opt)-\d{7}-\d{7}\.safetensors?")
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
@@ -38,3 +40,15 @@ def format_of(path: Path) -> Format | None:
     import zipfile  # noqa: PLC0415 - few jobs begin with a checkpoint of another library; the supervisor stays small
 
     return Format.TORCH if path.suffix in _TORCH_SUFFIXES or zipfile.is_zipfile(path) else None
+
+
+def program_of(folder: Path) -> str:
+    """The program whose checkpoint a folder is, by the names of its files, where none of these can be loaded.
+
+    Empty where none is known. MindSpore Transformers' names are ours as well: only for what has no mark of ours.
+    """
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return ""
+    return "MindSpore Transformers' Checkpoint 2.0" if any(map(_MINDSPORE.fullmatch, names)) else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.history.runs import CannotFind, Run, find, load
-from ftlaunch_contract.checkpoint import health_mark, layout, retention, verify
+from ftlaunch_contract.checkpoint import foreign, health_mark, layout, retention, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 from ftlaunch_contract.files.regular_file import read_regular
@@ -33,7 +33,7 @@ class CatalogEntry:
 
     step: int
     path: Path
-    state: str  # complete | damaged | interrupted (a save that was not committed) | quarantined
+    state: str  # complete | damaged | interrupted (a save that was not committed) | quarantined | foreign (not ours)
     problem: str | None  # what is wrong with it
     verified: bool | None = None  # every byte against its checksum; None: not looked at
     why: str | None = None  # it was saved
@@ -82,17 +82,21 @@ def listed(directory: Path) -> list[CatalogEntry]:
     found = [_look(step, path) for step, path in layout.list_iterations(directory)]
     found += [_unfinished(step, path) for step, path in layout.list_incomplete(directory)]
     found += [_quarantined(path) for path in _shelter(directory)]
+    found += _foreign(directory)
     return sorted(found, key=lambda entry: (-entry.step, entry.state))
 
 
 def verified(directory: Path, step: int | None, watched: Watched = _unwatched) -> Iterator[CatalogEntry]:
     """Committed checkpoints, newest first, or the one of `step`, every byte of each compared with its checksum.
 
-    What is damaged stays where it is. watched: is entered around each. Raises LookupError where there is none.
+    What is damaged stays where it is. What others have put there comes first, and is not looked into. watched: is
+    entered around each. Raises LookupError where there is none.
     """
     found = [(n, path) for n, path in layout.list_iterations(directory) if step in (None, n)]
     if not found:
-        raise LookupError(f"there is no checkpoint{'' if step is None else f' of step {step}'} in {directory}")
+        raise _none_of(step, directory)
+    if step is None:
+        yield from _foreign(directory)
     for number, path in found:
         yield _verified(number, path, watched)
 
@@ -117,6 +121,18 @@ def _look(step: int, path: Path, judge: Callable[[], dict[str, Any]] | None = No
     health = health_mark.of(metadata)
     told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created")), *health.values()
     return CatalogEntry(step, path, "complete", None, None if judge is None else True, *told)
+
+
+def _none_of(step: int | None, directory: Path) -> LookupError:
+    """There is no checkpoint of ours; names what others have in its place."""
+    others = [path for number, path in layout.list_foreign(directory) if step in (None, number)]
+    named = f": {foreign.whose(others[0])}" if others else ""
+    return LookupError(f"there is no checkpoint{'' if step is None else f' of step {step}'} in {directory}{named}")
+
+
+def _foreign(directory: Path) -> list[CatalogEntry]:
+    found = layout.list_foreign(directory)
+    return [CatalogEntry(step, path, "foreign", f"{foreign.whose(path)}; it is left alone") for step, path in found]
 
 
 def _unfinished(step: int, path: Path) -> CatalogEntry:
@@ -152,8 +168,8 @@ def shown(directory: Path, step: int) -> dict[str, Any]:
     Raises LookupError where there is none, layout.Damaged, or OSError.
     """
     path = layout.iteration_dir(directory, step)
-    if not path.is_dir():
-        raise LookupError(f"there is no checkpoint of step {step} in {directory}")
+    if not path.is_dir() or layout.is_foreign(path):
+        raise _none_of(step, directory)
     metadata = verify.examine(path)
     try:
         common = json.loads((path / layout.COMMON).read_bytes())

@@ -33,12 +33,16 @@ def list_lines(entries: Sequence[CatalogEntry], age: Callable[[CatalogEntry], fl
     for entry in entries:
         if entry.health == "abnormal":
             yield f"{entry.path.name} is abnormal: {entry.health_why}"
-        if entry.problem is not None:
+        if entry.state == "foreign":
+            yield str(entry.problem)
+        elif entry.problem is not None:
             yield f"{entry.path.name} is {entry.state}: {entry.problem}"
 
 
 def verified_line(entry: CatalogEntry, seconds: float) -> str:
     """What checking one has come to."""
+    if entry.state == "foreign":
+        return f"step {entry.step}: not looked at: {entry.problem}"
     if entry.problem is not None:
         return f"step {entry.step}: damaged: {entry.problem}"
     return f"step {entry.step}: every byte is right ({size(entry.bytes or 0)} in {duration(seconds)})"

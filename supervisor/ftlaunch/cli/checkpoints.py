@@ -60,12 +60,13 @@ def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int
 def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
     """Read all checkpoints, or that of one ITERATION, and compare every byte with its checksum.
 
-    Nothing is moved. The exit code is 1 when any is damaged, or there is none.
+    Nothing is moved. The exit code is 1 when any is damaged, or there is none. What other programs have put there is
+    named, and not looked into.
     """
     code, began, found = 0, time.monotonic(), []
     with _explained("verify", directory):
         for entry in room.verified(directory, iteration, progress):
-            code = code if entry.verified else _NO
+            code = _NO if entry.verified is False else code
             found.append(entry.data())
             if not as_json:
                 click.echo(view.verified_line(entry, time.monotonic() - began))
@@ -98,7 +99,7 @@ def show(directory: Path, iteration: int, as_json: bool) -> int:
 def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> int:
     """Delete all but the newest checkpoints that verify, without asking, and say which.
 
-    What is in quarantine or not written by ftlaunch stays. Refused while a job saves to the directory.
+    What is in quarantine or has no mark of ftlaunch stays. Refused while a job saves to the directory.
     """
     with _explained("prune", directory):
         done = room.pruned(directory, keep, keep_every, progress)

@@ -24,6 +24,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThreads
 from ftlaunch_contract.checkpoint import fresh_start, initial, layout
+from ftlaunch_contract.checkpoint.foreign import ForeignCheckpoints
 from ftlaunch_contract.checkpoint.fresh_start import FreshStart
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
@@ -147,10 +148,10 @@ class Workspace:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")
 
     def _take_checkpoints(self) -> Custody:
-        """Raises Unusable while another job saves there, or OSError."""
+        """Raises Unusable while another job saves there, or another program, or OSError."""
         try:
             return Custody(self.spec.checkpoint_dir, self._wait_for, self.say, self._gone)
-        except Locked as error:
+        except (Locked, ForeignCheckpoints) as error:
             raise Unusable(f"cannot start: {error}; give this job another --checkpoint-dir") from error
 
     @property

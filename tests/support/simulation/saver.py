@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch_contract.checkpoint import layout
+from tests.support.checkpoints import empty
 
 if TYPE_CHECKING:
     from tests.support.simulation.head import Head
@@ -63,7 +63,7 @@ class SimSaver:
             return str(error)
         job.laws.commits(head, step, histories)
         job.storage[step] = histories[0]
-        layout.iteration_dir(head.supervisor.saving.spec.checkpoint_dir, step).mkdir(parents=True, exist_ok=True)
+        empty(head.supervisor.saving.spec.checkpoint_dir, step)
         return ""
 
     def hurry(self) -> None:

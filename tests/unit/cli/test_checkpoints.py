@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.checkpoints import checkpoint, flip_a_bit, steps
+from tests.support.checkpoints import checkpoint, content_of, flip_a_bit, mindspore, steps
 
 from ftlaunch.checkpoints import catalog
 from ftlaunch.cli import ctl
@@ -181,3 +181,28 @@ def test_what_is_no_place_is_said(ftctl: Ftctl, place: Path, tmp_path: Path) -> 
     code, _, err = ftctl(layout.iteration_dir(place, 30))
     assert code == 2
     assert "is one checkpoint; name the directory it lies in, and `show 30`" in err
+
+
+# --- what others have put there ----------------------------------------------------------------------------
+
+
+def test_what_is_anothers_is_named_and_left_alone(ftctl: Ftctl, tmp_path: Path) -> None:
+    for step in (10, 20):
+        checkpoint(tmp_path / "ck", step)
+    theirs = mindspore(tmp_path / "ck", 15)
+    files = content_of(theirs)
+    words = f"{theirs} belongs to another program (MindSpore Transformers' Checkpoint 2.0)"
+    assert f"{words}; it is left alone" in ftctl(tmp_path / "ck")[1]
+    assert {entry["step"]: entry["state"] for entry in ftctl.data(tmp_path / "ck")} == {
+        20: "complete", 15: "foreign", 10: "complete",
+    }  # fmt: skip
+    code, out, _ = ftctl(tmp_path / "ck", "verify")
+    assert (code, out.splitlines()[0]) == (0, f"step 15: not looked at: {words}; it is left alone")
+    for doing, more in (("verify", []), ("show", []), ("export", [tmp_path / "to", "--to", "hf"])):
+        code, _, err = ftctl(tmp_path / "ck", doing, "15", *more)
+        assert (code, err) == (
+            1, f"ftctl: cannot {doing}: there is no checkpoint of step 15 in {tmp_path / 'ck'}: {words}\n"
+        )  # fmt: skip
+    code, out, _ = ftctl(tmp_path / "ck", "prune", "--keep", "1")
+    assert code == 0 and "kept: 20" in out and "deleted step 10" in out
+    assert content_of(theirs) == files

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support import checkpoints
 
 from ftlaunch.checkpoints.job_seed import settle
 from ftlaunch_contract.checkpoint import layout, seeds
@@ -45,7 +46,7 @@ def test_the_seed_of_the_checkpoints_comes_first_and_a_fresh_start_takes_neither
     assert settle(run, kept, load=None, fresh=False) == drawn
     seeds.keep(kept, 3)
     assert settle(run, kept, load=None, fresh=False) == drawn, "without checkpoints it is the run dir's"
-    layout.iteration_dir(kept, 5).mkdir()
+    checkpoints.empty(kept, 5)
     assert settle(run, kept, load=None, fresh=False) == 3
     assert seeds.read(run) == 3
     assert settle(run, kept, load=None, fresh=True) not in (3, drawn)

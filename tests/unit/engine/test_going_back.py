@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.checkpoints import empty
 from tests.support.engine import World
 from tests.support.fakes.clock import BEGIN
 from tests.support.fakes.ranks import FakeGroup
 from tests.support.fakes.saver import saved
 
 from ftlaunch.policy.states import Event, JobState
-from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages import loss_record
 from ftlaunch_contract.pages.loss_record import Bad, LossFault
 from ftlaunch_contract.protocol import Resume
@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> World:
     """A job whose first attempt has a NaN at step 9; checkpoints are of the steps 3 and 7, and 3 is healthy."""
     checkpoints = tmp_path / "checkpoints"
     for step in (3, 7):
-        layout.iteration_dir(checkpoints, step).mkdir(parents=True)
+        empty(checkpoints, step)
     world = World(tmp_path, checkpoint_dir=str(checkpoints), on_nan="rollback")
 
     def begin(group: FakeGroup) -> None:

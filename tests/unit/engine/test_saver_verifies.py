@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.checkpoints import empty
 from tests.support.engine import World
 from tests.support.fakes.clock import BEGIN
 from tests.support.fakes.ranks import FakeGroup
 from tests.support.fakes.saver import saved
 
 from ftlaunch.policy.states import JobState
-from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Resume
 
 
 def job(home: Path, deaths: int) -> World:
     """A job whose newest step is in storage alone; so many savers are killed, one after another."""
     checkpoints = home / "checkpoints"
-    layout.iteration_dir(checkpoints, 7).mkdir(parents=True)
+    empty(checkpoints, 7)
     world = World(home, checkpoint_dir=str(checkpoints))
 
     def begin(group: FakeGroup) -> None:

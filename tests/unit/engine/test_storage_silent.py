@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.checkpoints import empty
 from tests.support.engine import World
 from tests.support.fakes.clock import BEGIN
 from tests.support.fakes.ranks import FakeGroup
 from tests.support.fakes.saver import saved
 
 from ftlaunch.policy.states import Event, JobState
-from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Resume, Why
 
 
@@ -131,7 +131,7 @@ def test_training_goes_on_and_it_is_said_again_and_again(tmp_path: Path) -> None
 def test_ranks_that_wait_for_a_checkpoint_are_not_hung(tmp_path: Path) -> None:
     """Storage does not answer when the job begins: no restart is spent, and a stop ends the job."""
     world = job(tmp_path, 0, in_memory=-1, startup_timeout="60s")
-    (world.spec.checkpoint_dir / "iteration_0000005").mkdir(parents=True)
+    empty(world.spec.checkpoint_dir, 5)
     world.supervisor.saving.committed = 5
     world.on_spawn = lambda group: None
     post(world, 900.0, Event.STOP)
@@ -158,7 +158,7 @@ def test_a_saver_that_was_stopped_holds_up_no_end(tmp_path: Path) -> None:
 def test_memory_decides_nothing_before_storage_was_listed(tmp_path: Path) -> None:
     """Memory may be older than storage. Taken out: the job goes on from step 3, and step 7 is forgotten."""
     checkpoints = tmp_path / "checkpoints"
-    layout.iteration_dir(checkpoints, 7).mkdir(parents=True)
+    empty(checkpoints, 7)
     world = World(tmp_path, checkpoint_dir=str(checkpoints))
     for page in world.pages.pages:
         page.set_slot(0, 3)

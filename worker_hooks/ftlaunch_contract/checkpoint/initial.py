@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch_contract import foreign_formats
-from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import foreign, layout, verify
 from ftlaunch_contract.checkpoint.fresh_start import FreshStart
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.checkpoint.verify import Refusal
@@ -73,7 +73,7 @@ def check(load: InitialCheckpoint) -> None:
     if not _candidates(load.path) and load.foreign is None:
         why = "there is no such file or directory"
         if load.path.exists():
-            why = "there is no checkpoint in it that this version knows"
+            why = _whose(load.path) or "there is no checkpoint in it that this version knows"
         raise CannotLoad(f"cannot load {load.path}: {why}")
 
 
@@ -102,9 +102,19 @@ def checkpoint_at(path: Path, step: int) -> Path:
     return path if (path / layout.METADATA).exists() else layout.iteration_dir(path, step)
 
 
+def _whose(path: Path) -> str:
+    """Whose the checkpoint is, or the newest of those in a folder, that no version of this program has written."""
+    in_it = layout.list_foreign(path)
+    if not in_it and layout.step_of(path) is None and not (path / layout.METADATA).exists():
+        return ""
+    return f"{foreign.whose(in_it[0][1] if in_it else path)}, and ftlaunch loads none of its checkpoints"
+
+
 def _candidates(path: Path) -> list[tuple[int, Path]]:
+    if layout.is_ours(path):
+        return [(layout.step_of(path) or 0, path)]
     if (path / layout.METADATA).exists() or layout.step_of(path) is not None:
-        return [(layout.step_of(path) or 0, path)] if path.is_dir() else []
+        return []
     try:
         found = layout.list_iterations(path)
     except NotADirectoryError:
@@ -179,6 +189,8 @@ def _expect_usable(checkpoint_dir: Path, step: int) -> None:
     if not directory.is_dir():
         steps = ", ".join(str(step) for step, _ in layout.list_iterations(checkpoint_dir)) or "none"
         raise CannotLoad(f"cannot load step {step}: {checkpoint_dir} has no such checkpoint; it has {steps}")
+    if layout.is_foreign(directory):
+        raise CannotLoad(f"cannot load step {step}: {foreign.whose(directory)}; nothing was changed")
     try:
         verify.verify(directory)
     except Damaged as damage:

@@ -8,6 +8,7 @@ is a part of a larger one where it belongs. The on-storage layout follows MindSp
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 from ftlaunch_contract.files import atomic
-from ftlaunch_contract.files.regular_file import read_regular
+from ftlaunch_contract.files.regular_file import open_regular, read_regular
 
 VERSION = 2
 GROUPS = ("model", "opt")
@@ -29,9 +30,16 @@ QUARANTINE = "quarantine"
 SKIPPED = "skipped.json"  # see skipped_samples.py
 SEED = "seed.json"  # see seeds.py
 INCOMPLETE = ".incomplete"
+MARK = "written_by_ftlaunch"
+"""An empty file, the first in a checkpoint's directory. MindSpore Transformers gives its folders and files the names
+that ours have, so names tell nobody whose a checkpoint is; nor does metadata.json once it is damaged."""
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
 _INCOMPLETE = re.compile(r"iteration_(\d{7,})\.incomplete")
+_MEGATRON = re.compile(r"iter_\d{7,}")
+_HEAD = 256  # bytes
+_OUR_TRACKER = re.compile(rb"\d+\n")
+_OUR_METADATA = re.compile(rb'\{\s*"version": \d+,\s*"step": \d+,\s*"world_size": \d+,')
 
 
 # --- snapshot slots ---------------------------------------------------------------------------------------
@@ -98,6 +106,14 @@ def incomplete_dir(checkpoint_dir: Path, step: int) -> Path:
     return checkpoint_dir / f"iteration_{step:07d}{INCOMPLETE}"
 
 
+def make_incomplete(checkpoint_dir: Path, step: int) -> Path:
+    """Make the directory in which the checkpoint of a step is written, with our mark in it. Raises OSError."""
+    directory = incomplete_dir(checkpoint_dir, step)
+    directory.mkdir()
+    (directory / MARK).touch(exist_ok=False)
+    return directory
+
+
 def shard_name(prefix: str, group: str, rank: int, world_size: int) -> str:
     """File name of a rank's shard."""
     return f"{prefix}-{group}-{rank:07d}-{world_size:07d}.safetensors"
@@ -109,8 +125,61 @@ def is_shard_of(name: str, rank: int, world_size: int) -> bool:
 
 
 def list_iterations(checkpoint_dir: Path) -> list[tuple[int, Path]]:
-    """Committed checkpoints, newest first; empty where the directory is missing. Nothing is verified."""
-    return _list(checkpoint_dir, _ITERATION)
+    """Our committed checkpoints, newest first; empty where the directory is missing. Nothing is verified.
+
+    One that cannot be read at this moment is listed: whoever reads it says so.
+    """
+    return [entry for entry in _list(checkpoint_dir, _ITERATION) if _may_be_ours(entry[1])]
+
+
+def list_foreign(checkpoint_dir: Path) -> list[tuple[int, Path]]:
+    """What others have put where our checkpoints would lie, newest first: folders, files or links."""
+    try:
+        paths = list(checkpoint_dir.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [(step, path) for path in paths if (step := step_of(path)) is not None and is_foreign(path)]
+    return sorted(found, reverse=True)
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether this program has made a checkpoint's directory, be the checkpoint whole or damaged.
+
+    The mark says so, or metadata.json, of which other programs' begins otherwise: a copy may lack the mark. Raises
+    OSError where that cannot be read.
+    """
+    try:
+        (directory / MARK).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return _OUR_METADATA.match(_head(directory / METADATA)) is not None
+    return True
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether something lies at a checkpoint's path that this program has not made."""
+    if path.is_symlink():
+        return True  # we make none
+    return path.exists() and not _may_be_ours(path)
+
+
+def _may_be_ours(directory: Path) -> bool:
+    try:
+        return is_ours(directory)
+    except OSError:  # storage that does not answer says nothing about whose a checkpoint is
+        return True
+
+
+def _head(path: Path) -> bytes:
+    """The beginning of a regular file; nothing where there is none. Raises OSError."""
+    try:
+        with open_regular(path) as file:
+            return file.read(_HEAD)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EISDIR, errno.ELOOP):  # no regular file
+            return b""
+        raise
 
 
 def step_of(directory: Path) -> int | None:
@@ -133,6 +202,29 @@ def read_tracker(checkpoint_dir: Path) -> int | None:
         return int(read_regular(checkpoint_dir / TRACKER)[:32])
     except (OSError, ValueError):
         return None
+
+
+def is_tracker_foreign(checkpoint_dir: Path) -> bool:
+    """Whether another program keeps the tracker file, which Megatron-LM and MindSpore Transformers call as we do.
+
+    Ours ends with a newline, theirs with the number. Beside checkpoints of ours one that was torn, or written by hand,
+    counts as ours.
+    """
+    tracker = checkpoint_dir / TRACKER
+    if not os.path.lexists(tracker):
+        return False
+    step = read_tracker(checkpoint_dir)
+    if is_megatron(checkpoint_dir) or (step is not None and is_foreign(iteration_dir(checkpoint_dir, step))):
+        return True
+    return not _OUR_TRACKER.fullmatch(_head(tracker)) and not list_iterations(checkpoint_dir)
+
+
+def is_megatron(checkpoint_dir: Path) -> bool:
+    """Whether checkpoints of Megatron-LM lie in a directory."""
+    try:
+        return any(_MEGATRON.fullmatch(path.name) for path in checkpoint_dir.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def list_incomplete(checkpoint_dir: Path) -> list[tuple[int, Path]]:
@@ -170,11 +262,12 @@ def refused_before(checkpoint_dir: Path) -> bool:
 
 
 def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
-    """Put committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
+    """Put our committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
 
     For a fresh start all of them; then the quarantine, the list of samples to skip and the seed are put aside, too.
+    One that cannot be read may be somebody else's, and is not moved: then nothing is.
     """
-    found = [path for step, path in list_iterations(checkpoint_dir) if step > above]
+    found = [path for step, path in list_iterations(checkpoint_dir) if step > above and is_ours(path)]
     if above < 0:
         also = (checkpoint_dir / QUARANTINE, checkpoint_dir / SKIPPED, checkpoint_dir / SEED)
         found += [path for path in also if path.exists()]
@@ -184,12 +277,13 @@ def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
     shelter, number = checkpoint_dir / name, 1
     while shelter.exists():  # the clock was set back, say
         shelter, number = checkpoint_dir / f"{name}.{number}", number + 1
+    theirs = is_tracker_foreign(checkpoint_dir)
     shelter.mkdir()
     for directory in found:
         directory.rename(shelter / directory.name)
-    if above < 0:
-        (checkpoint_dir / TRACKER).unlink(missing_ok=True)
-    else:
+    if above >= 0 and not theirs:
         atomic.replace_durable(checkpoint_dir / TRACKER, f"{above}\n".encode())
+    elif not theirs:
+        (checkpoint_dir / TRACKER).unlink(missing_ok=True)
     atomic.fsync_dir(checkpoint_dir)
     return shelter

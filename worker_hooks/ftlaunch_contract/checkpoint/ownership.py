@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import retention
+from ftlaunch_contract.checkpoint import foreign, retention
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, Holder
 
 
@@ -19,8 +19,10 @@ class Custody:
         """Make the directory where it is missing, lock it, and remove what interrupted saves have left.
 
         wait: is called with a pid before waiting for the saver of a job that is gone. gone: see DirLock. Raises
-        dirlock.Locked while another job saves there, or OSError; then nothing is left behind but what was there before.
+        dirlock.Locked while another job saves there, foreign.ForeignCheckpoints where another program does, or OSError;
+        then nothing is left behind but what was there before.
         """
+        foreign.refuse_directory(directory)
         self.unfinished: list[int] = []  # steps whose checkpoints were only half saved or half deleted
         self._lock: DirLock | None = None
         self._made = make_dirs(directory)

@@ -15,7 +15,7 @@ from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_f
 
 PART = "part_{rank:07d}.json"  # a rank's share of metadata.json, until the commit
 _OURS = re.compile(
-    rf"{re.escape(layout.COMMON)}|{re.escape(layout.METADATA)}|part_\d{{7,}}\.json"
+    rf"{re.escape(layout.COMMON)}|{re.escape(layout.METADATA)}|{layout.MARK}|part_\d{{7,}}\.json"
     rf"|.+-({'|'.join(layout.GROUPS)})-\d{{7,}}-\d{{7,}}\.safetensors"
 )
 

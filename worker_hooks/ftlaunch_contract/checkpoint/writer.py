@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import health_mark, layout, metadata, seeds, tensor_file, verify
+from ftlaunch_contract.checkpoint import foreign, health_mark, layout, metadata, seeds, tensor_file, verify
 from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
@@ -41,13 +41,19 @@ class SaveTarget:
 
 
 def prepare(target: SaveTarget) -> Path:
-    """Make the directory the shards go to, empty. Raises OSError."""
+    """Make the directory the shards go to, with our mark alone. Raises OSError, also where another program's lies."""
     target.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    _refuse_foreign(layout.iteration_dir(target.checkpoint_dir, target.step))
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     if directory.exists() and (strangers := remove_ours(directory)):
         raise FileExistsError(errno.EEXIST, strangers)
-    directory.mkdir()
-    return directory
+    return layout.make_incomplete(target.checkpoint_dir, target.step)
+
+
+def _refuse_foreign(final: Path) -> None:
+    """Raises FileExistsError where another program has put something in the place of a checkpoint."""
+    if layout.is_foreign(final):
+        raise FileExistsError(errno.EEXIST, f"{foreign.whose(final)}; nothing there was changed")
 
 
 def write_shard(
@@ -167,11 +173,13 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     atomic.write_durable(directory / layout.METADATA, verify.seal(said))
     atomic.fsync_dir(directory)
     permit()
+    is_tracker_foreign = layout.is_tracker_foreign(target.checkpoint_dir)
     final = _rename(target, directory)
     # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
     # The seed is in common.json as well: there a rank sees whether it was given another one.
     with suppress(OSError):
-        atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
+        if not is_tracker_foreign:
+            atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
         if (seed := seeds.of_snapshot(parts[0]["common"]).job) is not None:
             seeds.keep(target.checkpoint_dir, seed)
     return final, sum(entry["bytes"] for entry in files.values())
@@ -192,6 +200,7 @@ def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:
 def _rename(target: SaveTarget, directory: Path) -> Path:
     """Commit; returns the checkpoint's path."""
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
+    _refuse_foreign(final)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
         layout.quarantine(target.checkpoint_dir, final, "a later run of the job made this step again")
     directory.rename(final)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import fresh_start, retention, writer
+from ftlaunch_contract.checkpoint.foreign import ForeignCheckpoints
 from ftlaunch_contract.checkpoint.initial import CannotLoad
 from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import Locked
@@ -66,6 +67,8 @@ class NodeLeader:
             self._custody.forsake_in_children()
         except Locked as error:
             raise AloneError(_why_locked(error, directory)) from None
+        except ForeignCheckpoints as error:
+            raise AloneError(f"cannot attach: {error}; give this job another {protocol.ENV_CHECKPOINT_DIR}") from None
         except OSError as error:
             say(f"cannot lock {directory}: {error.strerror}; going on without")
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.checkpoints import assert_whole, commit
+from tests.support.checkpoints import assert_whole, commit, empty
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.retention import clear_unfinished, retire
@@ -51,7 +51,7 @@ def test_what_is_not_complete_does_not_count(tmp_path: Path) -> None:
     for step in (10, 20):
         commit(tmp_path, step)
     checkpoints = tmp_path / "checkpoints"
-    (checkpoints / "iteration_0000099").mkdir()
+    empty(checkpoints, 99)
     next(commit(tmp_path, 50).glob("*-opt-*")).unlink()
     assert list(retire(checkpoints, 1)) == [(10, None)]
     assert steps(tmp_path) == [99, 50, 20]

@@ -107,7 +107,7 @@ def test_a_checkpoint_says_where_everything_is(tmp_path: Path) -> None:
         "net-opt-0000000-0000002.safetensors",  # rank 1 has nothing for one
         "common.json",
     }
-    assert {path.name for path in directory.iterdir()} == {*metadata["files"], "metadata.json"}
+    assert {path.name for path in directory.iterdir()} == {*metadata["files"], "metadata.json", layout.MARK}
     chunks = metadata["tensors"]["w"]["chunks"]
     assert metadata["tensors"]["w"]["shape"] == [6]
     assert [(c["offset"], c["shape"], c["file"][:17]) for c in chunks] == [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import layout
+from tests.support.checkpoints import empty
+
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.standalone.resume_choice import choose_beside
@@ -16,12 +17,12 @@ def test_nothing_in_memory_leaves_the_choice_to_storage(tmp_path: Path) -> None:
 
 def test_memory_counts_where_storage_has_nothing_newer(tmp_path: Path) -> None:
     assert choose_beside(7, tmp_path, print) == (Resume.MEMORY, 7)
-    layout.iteration_dir(tmp_path, 7).mkdir()
+    empty(tmp_path, 7)
     assert choose_beside(7, tmp_path, print) == (Resume.MEMORY, 7)
 
 
 def test_a_newer_checkpoint_that_does_not_verify_leaves_memory(tmp_path: Path) -> None:
     said: list[str] = []
-    layout.iteration_dir(tmp_path, 9).mkdir()
+    empty(tmp_path, 9)
     assert choose_beside(7, tmp_path, said.append) == (Resume.MEMORY, 7)
     assert "checkpoint of step 9 refused" in said[0]
