@@ -23,7 +23,7 @@ def test_a_supervised_job(fresh: bool, job: FtJob) -> None:
     newest = mindspore(theirs, 2)
     before = content_of(theirs)
     job.start("--checkpoint-dir", str(theirs), *(["--fresh"] if fresh else []), ranks=1)
-    assert job.wait() == 1, job.stderr
+    assert job.wait() == 2, job.stderr
     assert f"cannot start: {newest} {WORDS} would meet it; nothing was changed; give this job another" in job.stderr
     assert content_of(theirs) == before
     job.assert_clean()
@@ -48,7 +48,7 @@ def test_a_job_without_a_supervisor(job: FtJob) -> None:
 def test_what_comes_while_a_job_runs_stays(job: FtJob) -> None:
     """The save of its step fails with a sentence, the job goes on, and the tracker file stays theirs."""
     theirs = job.run_dir / "checkpoints"
-    job.start("--storage-interval", "5", args=("--steps", "40", "--sleep", "0.05"), ranks=1)
+    job.start("--storage-interval", "5", args=("--out", str(job.out), "--steps", "40", "--step-time", "0.2"), ranks=1)
     job.wait_step(2)
     place = mindspore(theirs, 20)
     before = content_of(place)

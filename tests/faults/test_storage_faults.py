@@ -181,7 +181,11 @@ def test_bandwidth_and_retention_as_asked_for(job: FtJob) -> None:
     steps = {event["step"] for event in job.events("checkpoint_committed")}
     kept = {step for step, _ in layout.list_iterations(job.run_dir / "checkpoints")}
     assert kept == {step for step in steps if step % 5 == 0} | {last["step"]}
-    assert {event["step"] for event in job.events("checkpoint_deleted")} == steps - kept
+    deleted = job.events("checkpoint_deleted")
+    assert {event["step"] for event in deleted} == steps - kept
+    for event in deleted:
+        assert event["path"] == str(layout.iteration_dir(job.run_dir / "checkpoints", event["step"]))
+        assert event["why"] == "retention"
     job.assert_clean()
 
 

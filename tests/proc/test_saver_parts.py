@@ -194,8 +194,15 @@ def test_storage_goes_back_once_however_often_it_is_asked(savers: list[Saver], t
     first, again = savers[0].ask(told, "go_back"), savers[1].ask(told, "go_back")
     aside = Path(first["aside"])
     assert [path.name for path in aside.iterdir()] == [layout.iteration_dir(tmp_path, 8).name]
-    assert first == {"did": "go_back", "step": 5, "aside": str(aside), "skipped": [16, 24], "not_skipped": ""}
-    assert again == {**first, "aside": ""}
+    assert first == {
+        "did": "go_back",
+        "step": 5,
+        "aside": str(aside),
+        "moved": [8],
+        "skipped": [16, 24],
+        "not_skipped": "",
+    }
+    assert again == {**first, "aside": "", "moved": []}
     assert [step for step, _ in layout.list_iterations(tmp_path)] == [5, 3]
     assert skipped_samples.read(tmp_path) == [(16, 24)]
 

@@ -11,8 +11,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.journal import EVENTS
-from ftlaunch.history.runs import CannotFind, Run, find, load
+from ftlaunch.history.journal import EVENTS, Journal, read_events
+from ftlaunch.history.runs import CannotFind, Run, find, load, run_saving_to
+from ftlaunch.reporting.events.checkpoints import CheckpointDeleted
 from ftlaunch_contract.checkpoint import foreign, health_mark, layout, retention, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
@@ -198,6 +199,7 @@ class Pruned:
     deleted: list[tuple[int, int]]  # step, bytes
     cleared: list[int]  # steps of interrupted saves
     stayed: list[str]  # sentences
+    journal: Path | None  # has the deletions; None: of no run it is known that it saves here
 
 
 def pruned(directory: Path, keep: int, keep_every: int | None, watched: Watched = _unwatched) -> Pruned:
@@ -211,10 +213,30 @@ def pruned(directory: Path, keep: int, keep_every: int | None, watched: Watched 
     try:
         cleared = retention.clear_unfinished(directory)
         retired = list(retention.retire(directory, _until(directory, max(keep, 1), watched), keep_every))
+        gone = [step for step, note in retired if note is None]
+        clear = [step for step, note in cleared if note is None]
+        run_dir = run_saving_to(directory)
+        events = [CheckpointDeleted(s, layout.incomplete_dir(directory, s), "interrupted", keep) for s in clear]
+        events += [CheckpointDeleted(s, layout.iteration_dir(directory, s), "prune", keep) for s in gone]
+        if run_dir is not None:
+            _note_in_journal(run_dir, events)
     finally:
         lock.release()
-    gone = [(step, sizes.get(step, 0)) for step, note in retired if note is None]
-    return Pruned(gone, [s for s, note in cleared if note is None], [n for _, n in [*cleared, *retired] if n])
+    stayed = [note for _, note in [*cleared, *retired] if note]
+    journal = None if run_dir is None else run_dir / EVENTS
+    return Pruned([(step, sizes.get(step, 0)) for step in gone], clear, stayed, journal)
+
+
+def _note_in_journal(run_dir: Path, events: list[CheckpointDeleted]) -> None:
+    """Append events to the journal of a run that has ended, as of its last attempt. Raises OSError."""
+    attempts = [event["attempt"] for event in read_events(run_dir) if isinstance(event.get("attempt"), int)]
+    journal = Journal(run_dir)
+    journal.attempt = max(attempts, default=0)
+    try:
+        for event in events:
+            journal.write(event.name, **event.fields())
+    finally:
+        journal.close()
 
 
 def _until(directory: Path, keep: int, watched: Watched) -> int:

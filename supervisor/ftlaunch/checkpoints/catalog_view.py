@@ -57,6 +57,8 @@ def pruned_lines(done: Pruned, kept: Sequence[CatalogEntry]) -> Iterator[str]:
     yield from done.stayed
     if not done.deleted and not done.cleared:
         yield "nothing to delete"
+    elif done.journal is None:
+        yield "no journal has that: no run is known that saves here"
     steps = [str(entry.step) for entry in kept if entry.state == "complete"]
     yield f"kept: {', '.join(steps) or 'nothing'}"
 

@@ -14,7 +14,7 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.proving_step import choose_proving_step
 from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan
 from ftlaunch.reporting.events.base import JobEvent, Note
-from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded
+from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded, of_moves
 from ftlaunch.reporting.events.copies import FetchedFromPeers
 from ftlaunch.reporting.events.incidents import RolledBack
 from ftlaunch.spec.job_spec import JobSpec
@@ -251,6 +251,8 @@ class ResumeDecision:
                 self._cannot(f"cannot put later checkpoints aside: {answer['error']}")
             return
         step = answer["step"]
+        for event in of_moves(Path(answer["aside"]), answer.get("moved", ()), "rolled back"):
+            self._tell(event)
         self._tell(RolledBack(step, answer["aside"], answer["skipped"], answer["not_skipped"]))
         self.numbers.went_back(step)
         self.saving.went_back(step)

@@ -6,7 +6,8 @@ ends what that supervisor left running and leaves: no rank outlives its supervis
 
     {"do": "save", "step", "why", "checkpoint_dir", "prefix", "ranks": [slot directory, ...], "keep", "keep_every",
      "bandwidth": bytes a second or null, "abnormal": what is held against its numbers}
-        -> {"did": "save", "step", "path", "bytes", "seconds", "health", "deleted": [...], "notes": [...]}
+        -> {"did": "save", "step", "path", "bytes", "seconds", "health", "displaced": where a checkpoint of the step
+            lies now that an earlier run had made, "deleted": [...], "notes": [...]}
         or {..., "error"}
 
 A checkpoint of several nodes is written in parts, by the savers of all nodes into one directory. TARGET stands for
@@ -30,8 +31,8 @@ fails says why in "error" and deletes nothing.
         -> likewise, with "load"
     {"do": "go_back", "checkpoint_dir", "step", "skip": [first sample, sample after the last] or null}: note the samples
         that are left out from now on, and put the checkpoints after a step (-1: all) aside
-        -> {"did": "go_back", "step", "aside": directory, or "" where there were none, "skipped": [...] as noted, or
-            null, "not_skipped": why not, or ""}
+        -> {"did": "go_back", "step", "aside": directory, or "" where there were none, "moved": steps that are there
+            now, "skipped": [...] as noted, or null, "not_skipped": why not, or ""}
         or {..., "error"}
 """
 
@@ -177,8 +178,10 @@ def _write(target: writer.SaveTarget, slots: Mapping[int, str], request: dict[st
 
 
 def _commit(target: writer.SaveTarget, permit: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    path, size = writer.commit(target, permit)
-    return {"path": str(path), "bytes": size, "health": health_mark.of(verify.read_metadata(path))}
+    displaced: list[Path] = []
+    path, size = writer.commit(target, permit, displaced.append)
+    health = health_mark.of(verify.read_metadata(path))
+    return {"path": str(path), "bytes": size, "health": health, "displaced": [str(to) for to in displaced]}
 
 
 def _leave_fingerprints(target: writer.SaveTarget, slots: Mapping[int, str]) -> None:
@@ -252,7 +255,8 @@ def go_back(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
         aside = layout.supersede(place, above=max(step, 0))
     except OSError as error:
         return {**about, "error": _reason(error)}
-    return {**about, "aside": str(aside or ""), "skipped": skipped, "not_skipped": why_not}
+    moved = [] if aside is None else [step for step, _ in layout.list_iterations(aside)]
+    return {**about, "aside": str(aside or ""), "moved": moved, "skipped": skipped, "not_skipped": why_not}
 
 
 def _say(line: str) -> None:

@@ -99,14 +99,16 @@ def show(directory: Path, iteration: int, as_json: bool) -> int:
 def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> int:
     """Delete all but the newest checkpoints that verify, without asking, and say which.
 
-    What is in quarantine or has no mark of ftlaunch stays. Refused while a job saves to the directory.
+    What is in quarantine or has no mark of ftlaunch stays. Refused while a job saves to the directory. The
+    journal of the run that saved there has each deletion.
     """
     with _explained("prune", directory):
         done = room.pruned(directory, keep, keep_every, progress)
         left = room.listed(directory)
     if as_json:
         deleted = [step for step, _ in done.deleted]
-        click.echo(json.dumps({"deleted": deleted, "cleared": done.cleared, "stayed": done.stayed}, indent=1))
+        told = {"deleted": deleted, "cleared": done.cleared, "stayed": done.stayed}
+        click.echo(json.dumps(told | {"journal": done.journal and str(done.journal)}, indent=1))
     else:
         _echo(view.pruned_lines(done, left))
     return _NO if done.stayed else 0

@@ -49,7 +49,7 @@ from ftlaunch.system.jobset import restart_attempt
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd.notify import STOP_COMMAND, ServiceManager
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import seeds
+from ftlaunch_contract.checkpoint import layout, seeds
 from ftlaunch_contract.protocol import process_start_time
 
 _KILLING = 5.0
@@ -167,7 +167,9 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     told = workspace.memory_dir, pid, process_start_time(pid), killed, socket.gethostname()
     reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND), restart_attempt(os.environ)))
     for step in workspace.checkpoints.unfinished:
-        reporter.tell(CheckpointUnfinished(step))
+        reporter.tell(CheckpointUnfinished(step, layout.incomplete_dir(spec.checkpoint_dir, step)))
+    for event in workspace.changes:
+        reporter.tell(event)
     if page_stays := put_page_aside(spec.run_dir):
         reporter.say(page_stays)
     reporter.say(messages.opening(spec, spec.run_dir))

@@ -20,6 +20,8 @@ from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, 
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.checkpoints import of_moves, of_save
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThreads
@@ -64,6 +66,8 @@ class Workspace:
         """
         self._gone = gone
         self._takes_over = takes_over
+        self.changes: list[JobEvent] = []
+        """what was saved, deleted and put aside before there was a journal"""
         self.spec, self.say, self._make_pages = spec, say, make_pages
         self._asked = (
             None
@@ -166,6 +170,7 @@ class Workspace:
         forget_snapshots(self.memory_dir)
         moved = layout.supersede(self.spec.checkpoint_dir)
         if moved is not None:
+            self._note_moves(moved, "--fresh")
             self.say(f"--fresh: earlier checkpoints are now in {moved}")
 
     def _go_back(self) -> None:
@@ -177,7 +182,13 @@ class Workspace:
                 self._keep_snapshots_of(inherited, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 
-        initial.settle_own(self._own, self.spec.checkpoint_dir, self._fresh, forget_memory, self.say)
+        aside = initial.settle_own(self._own, self.spec.checkpoint_dir, self._fresh, forget_memory, self.say)
+        if aside is not None:
+            self._note_moves(aside, "--load-checkpoint")
+
+    def _note_moves(self, aside: Path, why: str) -> None:
+        steps = [step for step, _ in layout.list_iterations(aside)]
+        self.changes += of_moves(aside, steps, why)
 
     def _load_elsewhere(self) -> InitialCheckpoint | None:
         """What to begin with, for a job that has nothing of its own."""
@@ -228,6 +239,8 @@ class Workspace:
                     f"cannot start: the snapshots of {ranks} ranks in memory could not be saved"
                     f" ({answer['error']}); start {instead}, or with --fresh"
                 )
+            told = of_save(answer, self.spec, after_abnormal=False)
+            self.changes += [event for event in told if event.name]
             self.say(f"saved step {step} of {ranks} ranks from memory")
         pages.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -186,6 +187,21 @@ def unreadable(path: Path, error: OSError) -> CannotFind:
 def find(name: str | None, runs: Path = RUNS) -> Run:
     """The run that `name` means, see `locate`. Raises CannotFind."""
     return load(locate(name, runs))
+
+
+def run_saving_to(checkpoint_dir: Path) -> Path | None:
+    """The run dir of the run that saves to a checkpoint directory, and that was written to last; None: none is known.
+
+    Looked at are the folder around it, the runs of this folder, and those that were noted.
+    """
+    around = [checkpoint_dir.absolute().parent, *(RUNS.iterdir() if RUNS.is_dir() else ())]
+    noted = [Path(job.run_dir) for job in known_jobs()]
+    found: dict[Path, float] = {}
+    for run_dir in (*around, *noted):
+        with contextlib.suppress(OSError, CannotFind):
+            if (run_dir / EVENTS).is_file() and load(run_dir).checkpoint_dir.resolve() == checkpoint_dir.resolve():
+                found[run_dir.resolve()] = (run_dir / EVENTS).stat().st_mtime
+    return max(found, key=found.__getitem__, default=None)
 
 
 def find_to_ask(name: str | None, runs: Path = RUNS) -> Run:

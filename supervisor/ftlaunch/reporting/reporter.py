@@ -11,7 +11,15 @@ from ftlaunch.reporting.events.base import Complaint, JobEvent, Note
 from ftlaunch.reporting.events.job import Notified, NotifyFailed
 from ftlaunch.reporting.events.ranks import AttemptStarted
 from ftlaunch.reporting.file_silence import FileSilence
-from ftlaunch.reporting.sinks import JournalSink, NoticeSink, RecoverySink, ReportSink, Sink, TerminalSink
+from ftlaunch.reporting.sinks import (
+    JournalSink,
+    NoticeSink,
+    OperationSink,
+    RecoverySink,
+    ReportSink,
+    Sink,
+    TerminalSink,
+)
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThreads
@@ -40,6 +48,7 @@ class Reporter:
             NoticeSink(notifier),
             TerminalSink(terminal, spec),
             ReportSink(spec, in_run_dir, self.complain),
+            OperationSink(spec, in_run_dir, self.complain),
             RecoverySink(spec, in_run_dir, self.complain),
             *more,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from string import Template
 from typing import Any, Protocol
@@ -12,6 +13,14 @@ from ftlaunch.common.formatting import printable
 from ftlaunch.history.journal import Journal, encoded
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.checkpoints import (
+    CheckpointCommitted,
+    CheckpointDeleted,
+    CheckpointFailed,
+    CheckpointMoved,
+    CheckpointRejected,
+    CheckpointUnfinished,
+)
 from ftlaunch.reporting.events.copies import FetchedFromPeers
 from ftlaunch.reporting.events.incidents import HangSeen
 from ftlaunch.reporting.events.job import JobEnded, StopRequested
@@ -21,9 +30,11 @@ from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
+from ftlaunch_contract.checkpoint import operation_log
 from ftlaunch_contract.files import atomic
 
 RECOVERY, REPORT = "recovery.json", "report.json"
+_MOST_WAITING = 1000  # lines
 Line = dict[str, Any]
 """A line of the journal: an event's fields with its time and attempt."""
 
@@ -84,6 +95,56 @@ class RecoverySink:
 
     def _failed(self, error: OSError) -> None:
         self._complain(f"cannot write {self._path}: {error.strerror}")
+
+
+class OperationSink:
+    """Writes the file that the script has named for the saves and deletions of its run."""
+
+    def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
+        """files: writes in the run dir. complain: says a sentence on the terminal, once, where it cannot be written."""
+        self._run_dir, self._files, self._complain = spec.run_dir, files, complain
+        # lines from before the script has named the file, most scripts name none; touched by the thread alone
+        self._waiting = deque[str](maxlen=_MOST_WAITING)
+        self._broken = False
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Have the line of a save, a move or a deletion appended; at the end of the job what still waits."""
+        if sentence := operation(event):
+            text = operation_log.stamped(sentence)
+            self._files.write(lambda: self._append(text), self._failed, size=len(text))
+        elif isinstance(event, JobEnded):
+            self._files.write(lambda: self._append(""), self._failed)
+
+    def _append(self, text: str) -> None:
+        if text:
+            self._waiting.append(text)
+        path = operation_log.read_path(self._run_dir)
+        if path is not None and self._waiting:
+            operation_log.append(path, self._waiting)
+            self._waiting.clear()
+
+    def _failed(self, error: OSError) -> None:
+        if not self._broken:
+            self._broken = True
+            self._complain(f"cannot write {error.filename}, which the script has named for saves: {error.strerror}")
+
+
+def operation(event: JobEvent) -> str:
+    """Return what an event has done to a checkpoint, as the file of the script's says it; empty for other events."""
+    if isinstance(event, CheckpointCommitted):
+        told = event.fields()
+        return f"saved step {told['step']} ({told['why']}, {told['bytes']} bytes) to {told['path']}"
+    if isinstance(event, CheckpointFailed):
+        return event.sentence()
+    if isinstance(event, CheckpointDeleted):
+        return f"deleted step {event.step}, {event.path} ({event.why}, {event.keep} are kept)"
+    if isinstance(event, CheckpointMoved):
+        return f"moved step {event.step} from {event.path} to {event.to} ({event.why})"
+    if isinstance(event, CheckpointRejected):
+        return f"refused step {event.entry['step']}: {event.entry['why']}; it is now {event.entry['to']}"
+    if isinstance(event, CheckpointUnfinished):
+        return f"deleted what an interrupted save or deletion had left of step {event.step}, {event.path}"
+    return ""
 
 
 class NoticeSink:

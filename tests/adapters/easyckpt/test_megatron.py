@@ -323,10 +323,16 @@ def test_options_hold_in_the_place_of_the_arguments(job: FtJob) -> None:
         "save_mem_interval=1: not used, as the job was given --memory-interval 1, which holds",
         "save_storage_interval=5: not used, as the job was given --storage-interval off, which holds",
         "max_ckpt_num=5: not used, as the job was given --keep 7, which holds",
-        f"log_file_path='./test.log' is not written: the journal is {job.run_dir}/events.jsonl",
+        "log_file_path='./test.log': each save and deletion of this run is appended to it",
     ):
         assert words in told(job)
-    assert [event["step"] for event in job.events("checkpoint_committed")] == [12]
+    committed = job.events("checkpoint_committed")
+    assert [event["step"] for event in committed] == [12]
+    logged = (job.home / "test.log").read_text()
+    for event in committed:
+        assert f"Z saved step {event['step']} ({event['why']}, {event['bytes']} bytes) to {event['path']}\n" in logged
+    for event in job.events("checkpoint_deleted"):
+        assert f"Z deleted step {event['step']}, {event['path']} (retention, " in logged
 
 
 @pytest.mark.slow

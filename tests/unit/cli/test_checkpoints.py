@@ -11,8 +11,12 @@ from tests.support.checkpoints import checkpoint, content_of, flip_a_bit, mindsp
 
 from ftlaunch.checkpoints import catalog
 from ftlaunch.cli import ctl
+from ftlaunch.history.journal import read_events
+from ftlaunch.history.runs import load
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
+
+NO_JOURNAL = "no journal has that: no run is known that saves here"
 
 
 class Ftctl:
@@ -119,13 +123,18 @@ def test_show(ftctl: Ftctl, place: Path) -> None:
 def test_prune_keeps_the_newest_that_verify(ftctl: Ftctl, place: Path) -> None:
     """Of 30, 20 (damaged) and 10: the only good one is never deleted for the sake of one that is damaged."""
     code, out, _ = ftctl(place, "prune", "--keep", "2")
-    assert (code, out) == (0, "deleted what an interrupted save of step 40 had left\nkept: 30, 20, 10\n")
+    assert (code, out) == (0, f"deleted what an interrupted save of step 40 had left\n{NO_JOURNAL}\nkept: 30, 20, 10\n")
     flip_a_bit(layout.iteration_dir(place, 30))
     assert ftctl(place, "prune", "--keep", "1") == (0, "nothing to delete\nkept: 30, 20, 10\n", "")
     checkpoint(place, 40)
     code, out, _ = ftctl(place, "prune", "--keep", "1", "--keep-every", "20")
     assert code == 0
-    assert [line.split("(")[0] for line in out.splitlines()] == ["deleted step 30 ", "deleted step 10 ", "kept: 40, 20"]
+    assert [line.split("(")[0] for line in out.splitlines()] == [
+        "deleted step 30 ",
+        "deleted step 10 ",
+        NO_JOURNAL,
+        "kept: 40, 20",
+    ]
     assert steps(place) == [40, 20]
     assert sorted(path.name for path in place.iterdir() if path.is_file()) == [
         CHECKPOINT_LOCK, layout.TRACKER, "notes.txt",
@@ -150,6 +159,23 @@ def test_prune_is_refused_while_a_job_saves_there(ftctl: Ftctl, place: Path) -> 
     assert steps(place) == [30, 20, 10]
     lock.release()
     assert ftctl(place, "prune", "--keep", "1")[0] == 0
+
+
+@pytest.mark.parametrize("by", ["run", "directory"])
+def test_the_journal_has_what_prune_deletes(ftctl: Ftctl, place: Path, tmp_path: Path, by: str) -> None:
+    """Whichever name the directory is given by; and the run has ended as before."""
+    run = run_dir(tmp_path / "runs" / "one", place)
+    end = {"t": "2031-01-02T04:04:05.000Z", "mono": 9, "attempt": 3, "event": "job_finished", "code": 0, "restarts": 0}
+    with (run / "events.jsonl").open("a") as journal:
+        journal.write(json.dumps(end) + "\n")
+    assert ftctl.data(run if by == "run" else place, "prune", "--keep", "1")["journal"] == str(run / "events.jsonl")
+    told = [event for event in read_events(run) if event["event"] == "checkpoint_deleted"]
+    assert [(event["step"], event["why"], event["path"], event["keep"], event["attempt"]) for event in told] == [
+        (40, "interrupted", str(layout.incomplete_dir(place, 40)), 1, 3),
+        (10, "prune", str(layout.iteration_dir(place, 10)), 1, 3),
+    ]
+    ended = load(run).end
+    assert ended is not None and ended["event"] == "job_finished"
 
 
 # --- which directory --------------------------------------------------------------------------------------

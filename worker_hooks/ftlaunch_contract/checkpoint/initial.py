@@ -152,11 +152,11 @@ def settle_own(
     fresh: FreshStart,
     forget_memory: Callable[[], None],
     say: Callable[[str], None],
-) -> None:
+) -> Path | None:
     """Go back to a checkpoint of the job's own where that is asked for, and was not done before.
 
     fresh: a start that begins anew goes back also where that was done before. Newer checkpoints are put aside, none is
-    deleted; `forget_memory` is called before that.
+    deleted; `forget_memory` is called before that. Returns where they are now; None where none was moved.
     Raises CannotLoad, and OSError.
     """
     note = checkpoint_dir / NOTE
@@ -164,17 +164,18 @@ def settle_own(
     step = layout.step_of(own) if own is not None else None
     if step is None:
         note.unlink(missing_ok=True)  # the next request to go back is a new one
-        return
+        return None
     if _went_back(note, step) and not fresh.begins_anew:
         hint = "" if fresh.is_asked else " (with --fresh it goes back again)"
         say(f"this job went back to step {step} before: it goes on from its newest{hint}")
-        return
+        return None
     _expect_usable(checkpoint_dir, step)
     forget_memory()
     aside = layout.supersede(checkpoint_dir, above=step)
     atomic.replace_durable(note, json.dumps({"step": step}).encode())  # last: a start without it goes back again
     later = f"; later checkpoints are now in {aside}" if aside is not None else ""
     say(f"going back to step {step}{later}")
+    return aside
 
 
 def _went_back(note: Path, step: int) -> bool:

@@ -24,6 +24,7 @@ from ftlaunch_contract.files import atomic, checksums, untrusted_json
 Spent = Callable[
     [int], object
 ]  # is called with every number of bytes written, and may wait: rate_limit.Bandwidth.spent
+MADE_AGAIN = "a later run of the job made this step again"
 _PIECE = 1 << 20  # bytes: few enough to be written from the processor's cache
 _FLUSH = 8 << 20  # bytes
 
@@ -142,10 +143,15 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
     return digest.finish()
 
 
-def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tuple[Path, int]:
+def commit(
+    target: SaveTarget,
+    permit: Callable[[], None] = lambda: None,
+    displaced: Callable[[Path], object] = lambda _: None,
+) -> tuple[Path, int]:
     """Join the ranks' parts and commit: returns the checkpoint's path and its bytes.
 
-    permit: is called last, and raises OSError where this process may commit no more.
+    permit: is called last, and raises OSError where this process may commit no more. displaced: told where the
+    checkpoint lies now that an earlier run has made of the step.
 
     Raises OSError, or tensor_file.Damaged where a shard is missing, a rank's state names a tensor that no rank has
     saved, or two ranks have saved different tensors under one key. The rename commits: before it there is no
@@ -174,7 +180,7 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     atomic.fsync_dir(directory)
     permit()
     is_tracker_foreign = layout.is_tracker_foreign(target.checkpoint_dir)
-    final = _rename(target, directory)
+    final = _rename(target, directory, displaced)
     # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
     # The seed is in common.json as well: there a rank sees whether it was given another one.
     with suppress(OSError):
@@ -197,12 +203,12 @@ def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return tensors
 
 
-def _rename(target: SaveTarget, directory: Path) -> Path:
+def _rename(target: SaveTarget, directory: Path, displaced: Callable[[Path], object]) -> Path:
     """Commit; returns the checkpoint's path."""
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     _refuse_foreign(final)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
-        layout.quarantine(target.checkpoint_dir, final, "a later run of the job made this step again")
+        displaced(layout.quarantine(target.checkpoint_dir, final, MADE_AGAIN))
     directory.rename(final)
     atomic.fsync_dir(target.checkpoint_dir)
     return final

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import fresh_start, retention, writer
+from ftlaunch_contract.checkpoint import fresh_start, layout, retention, writer
 from ftlaunch_contract.checkpoint.foreign import ForeignCheckpoints
 from ftlaunch_contract.checkpoint.initial import CannotLoad
 from ftlaunch_contract.checkpoint.ownership import Custody
@@ -20,6 +20,7 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.process import bootstrap
+from ftlaunch_hooks.process.operations import tell_operation
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import resume_choice
 from ftlaunch_hooks.standalone.peers import Peers
@@ -63,7 +64,7 @@ class NodeLeader:
     def _take_custody(self) -> None:
         directory = self._settings.checkpoint_dir
         try:
-            self._custody = Custody(directory, self._wait_for, say)
+            self._custody = Custody(directory, self._wait_for, tell_operation)
             self._custody.forsake_in_children()
         except Locked as error:
             raise AloneError(_why_locked(error, directory)) from None
@@ -75,7 +76,9 @@ class NodeLeader:
     def _choose_from_storage(self) -> tuple[Resume, int]:
         settings = self._settings
         try:
-            return resume_choice.choose(settings.checkpoint_dir, settings.load, settings.command, settings.fresh, say)
+            return resume_choice.choose(
+                settings.checkpoint_dir, settings.load, settings.command, settings.fresh, tell_operation
+            )
         except CannotLoad as error:
             raise AloneError(str(error)) from None
 
@@ -168,12 +171,16 @@ class NodeLeader:
                 raise AloneError(f"rank {rank} could not write its shard")
 
     def _commit(self, target: writer.SaveTarget) -> None:
-        path, _ = writer.commit(target)
-        kept = self._settings.keep, self._settings.keep_every, target.step
-        for _, note in retention.retire(self._settings.checkpoint_dir, *kept):
-            if note:
-                say(note)
-        say(f"saved step {target.step} to {path}")
+        directory, keep = self._settings.checkpoint_dir, self._settings.keep
+        final = layout.iteration_dir(directory, target.step)
+
+        def tell_of_displaced(to: Path) -> None:
+            tell_operation(f"moved step {target.step} from {final} to {to} ({writer.MADE_AGAIN})")
+
+        path, size = writer.commit(target, displaced=tell_of_displaced)
+        tell_operation(f"saved step {target.step} ({target.why}, {size} bytes) to {path}")
+        for step, note in retention.retire(directory, keep, self._settings.keep_every, target.step):
+            tell_operation(note or f"deleted step {step}, {layout.iteration_dir(directory, step)} ({keep} are kept)")
 
     def give_up(self, target: writer.SaveTarget) -> None:
         """This step is not saved. Training goes on, and the next save that is due is tried."""

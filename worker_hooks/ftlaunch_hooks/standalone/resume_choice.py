@@ -48,7 +48,8 @@ def _put_aside(checkpoint_dir: Path, load: InitialCheckpoint | None, say: Say) -
         initial.check(load)  # before anything is changed
     moved = layout.supersede(checkpoint_dir)
     if moved is not None:
-        say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved}")
+        steps = ", ".join(str(step) for step, _ in layout.list_iterations(moved)) or "none"
+        say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved} (steps: {steps})")
 
 
 def choose_beside(memory_step: int, checkpoint_dir: Path, say: Say) -> tuple[Resume, int] | None:

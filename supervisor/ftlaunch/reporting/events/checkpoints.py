@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from ftlaunch.common.formatting import duration, size
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.systemd.journald import Priority
-from ftlaunch_contract.checkpoint import health_mark, initial
+from ftlaunch_contract.checkpoint import health_mark, initial, layout
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
+from ftlaunch_contract.checkpoint.writer import MADE_AGAIN
 from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 
 Answer = Mapping[str, Any]
@@ -25,10 +26,12 @@ class CheckpointUnfinished(JobEvent):
 
     name = "checkpoint_unfinished"
     step: int
+    path: Path
+    """the folder of what was left, which is deleted, but for what is not ours"""
 
     def fields(self) -> dict[str, Any]:
-        """Its step."""
-        return {"step": self.step}
+        """Its step and its folder."""
+        return {"step": self.step, "path": str(self.path)}
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,41 @@ class CheckpointFailed(JobEvent):
 
 @dataclass(frozen=True)
 class CheckpointDeleted(JobEvent):
-    """Retention has deleted a checkpoint."""
+    """Retention, or a person by `ftctl checkpoints prune`, has deleted a checkpoint."""
 
     name = "checkpoint_deleted"
     step: int
+    path: Path
+    why: str
+    """retention | prune | interrupted: only what an interrupted save had left was deleted, by prune"""
     keep: int
 
     def fields(self) -> dict[str, Any]:
-        """Its step, and how many are kept."""
-        return {"step": self.step, "keep": self.keep}
+        """Its step and path, why, and how many are kept."""
+        return {"step": self.step, "path": str(self.path), "why": self.why, "keep": self.keep}
+
+
+@dataclass(frozen=True)
+class CheckpointMoved(JobEvent):
+    """A checkpoint was put aside: by a fresh start, by going back, or as its step was made again."""
+
+    name = "checkpoint_moved"
+    step: int
+    path: Path
+    """where it lay"""
+    to: Path
+    why: str
+
+    def fields(self) -> dict[str, Any]:
+        """Its step, where it was, where it is, and why."""
+        return {"step": self.step, "path": str(self.path), "to": str(self.to), "why": self.why}
+
+
+def of_moves(aside: Path, steps: Iterable[int], why: str) -> Iterator[CheckpointMoved]:
+    """The events of checkpoints that were put aside. aside: where they are, in the checkpoint directory."""
+    for step in steps:
+        to = layout.iteration_dir(aside, step)
+        yield CheckpointMoved(step, aside.parent / to.name, to, why)
 
 
 def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -> Iterator[JobEvent]:
@@ -90,11 +119,13 @@ def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -
     if "error" in answer:
         yield CheckpointFailed(answer, str(spec.checkpoint_dir))
         return
+    for to in answer.get("displaced", ()):
+        yield CheckpointMoved(answer["step"], Path(answer["path"]), Path(to), MADE_AGAIN)
     yield CheckpointCommitted(answer)
     if is_abnormal(answer) and not after_abnormal:  # of several in a row the first is told to people
         yield Note(f"the checkpoint of step {answer['step']} is marked abnormal: {answer['health']['why']}")
     for old in answer["deleted"]:
-        yield CheckpointDeleted(old, keep)
+        yield CheckpointDeleted(old, layout.iteration_dir(spec.checkpoint_dir, old), "retention", keep)
     for note in answer["notes"]:
         yield Note(note)
     if answer.get("why") != "interval":

@@ -7,7 +7,7 @@ from typing import Any
 
 import ftlaunch_hooks as ft
 from ftlaunch_contract.saving_request import SavingRequest
-from ftlaunch_hooks.adapters.easyckpt.asked import answer, check_positive
+from ftlaunch_hooks.adapters.easyckpt.asked import answer, begin_log, check_positive
 from ftlaunch_hooks.adapters.easyckpt.megatron import inside
 from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
 from ftlaunch_hooks.adapters.refusal import check_first, refuse
@@ -79,6 +79,7 @@ def initialize_easyckpt(
     )
     given = training.job.ask_saves(request)
     training.tell(answer(asked, given, log_file_path))
+    begin_log(log_file_path, first=inside.rank() == 0)
     training.begin_loop()
 
 
