@@ -10,7 +10,7 @@ from pathlib import Path
 from ftlaunch_contract.files.regular_file import kind_of
 
 _RUN_DIR = re.compile(
-    r"events\.jsonl|report\.(html|json)|(recovery|limits|seed|plan|failures)\.json|lock|token|\.shared|bug\.txt"
+    r"events\.jsonl|report\.(html|json)|(recovery|limits|seed|plan|failures|operation_log)\.json|lock|token|\.shared|bug\.txt"
     r"|terminal\b.*\.log(\.\d+)?"
 )
 _LOGS = re.compile(r"warm\b.*\.log")

@@ -172,6 +172,7 @@ def test_the_journal_has_what_prune_deletes(ftctl: Ftctl, place: Path, tmp_path:
     told = [event for event in read_events(run) if event["event"] == "checkpoint_deleted"]
     assert [(event["step"], event["why"], event["path"], event["keep"], event["attempt"]) for event in told] == [
         (40, "interrupted", str(layout.incomplete_dir(place, 40)), 1, 3),
+        (20, "prune", str(layout.iteration_dir(place, 20)), 1, 3),
         (10, "prune", str(layout.iteration_dir(place, 10)), 1, 3),
     ]
     ended = load(run).end

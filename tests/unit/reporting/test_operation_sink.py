@@ -1,4 +1,4 @@
-"""The file that a script names for the saves and deletions of its run, as the supervisor and a lone process write it."""
+"""The file that a script names for its saves and deletions, as the supervisor and a process without one write it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_operation_is_a_line_also_those_before_the_file_was_named(sink: Ope
 def test_what_waits_is_written_when_the_job_ends(sink: OperationSink, tmp_path: Path) -> None:
     sink.take(OTHERS[0], None)
     operation_log.leave_path(tmp_path, tmp_path / "test.log")
-    sink.take(JobEnded(JobState.DONE, 0, None, ""), None)
+    sink.take(JobEnded(cast(Any, None), JobState.DONE, 0, 5, cast(Any, None)), None)
     assert len(read(tmp_path / "test.log")) == 1
 
 
