@@ -101,9 +101,9 @@ def read_state(path: Path) -> bytes:
 def restored(kind: Resume, step: int) -> bytes:
     """The state to begin with; all snapshots of other steps are withdrawn."""
     for slot, held in enumerate(page.slot_steps()):
-        if kind != Resume.MEMORY or held != step:
+        if not kind.in_memory or held != step:
             page.set_slot(slot, NONE)
-    if kind == Resume.MEMORY:
+    if kind.in_memory:  # of another node: it has been put into a slot of this one
         return read_state(layout.slot_file(layout.slot_dir(memory, rank, page.slot_steps().index(step)), "model"))
     if kind == Resume.STORAGE:
         found = layout.iteration_dir(checkpoints, step).glob(f"*-model-{rank:07d}-{world:07d}.safetensors")

@@ -239,7 +239,7 @@ class Workspace:
                     f"cannot start: the snapshots of {ranks} ranks in memory could not be saved"
                     f" ({answer['error']}); start {instead}, or with --fresh"
                 )
-            told = of_save(answer, self.spec, after_abnormal=False)
+            told = of_save(answer, self.spec, keep=_ALL, after_abnormal=False)
             self.changes += [event for event in told if event.name]
             self.say(f"saved step {step} of {ranks} ranks from memory")
         pages.close()
