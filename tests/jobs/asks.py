@@ -1,13 +1,15 @@
 """A loop of the script's own that says how it is saved: `asks.py --out OUT STEPS EVERY KEEP MEMORY [AHEAD]`.
 
 EVERY, KEEP, MEMORY: steps between checkpoints, how many are kept, steps between snapshots. AHEAD: by how much the
-script's count of steps is ahead. FAULT="RANK STEP": that rank is killed behind that step in attempt 0.
+script's count of steps is ahead. FAULT="RANK STEP": that rank is killed behind that step in attempt 0, once the
+checkpoint AWAITED is committed.
 OTHERWISE="RANK": that rank asks for one checkpoint more to be kept.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import quick  # noqa: F401 - before torch
@@ -41,6 +43,8 @@ while job.step < STEPS:
     optimizer.step()
     job.step_done()
     if os.environ.get("FAULT") == f"{RANK} {job.step}" and ATTEMPT == 0:
+        while not Path(os.environ["AWAITED"]).exists():
+            time.sleep(0.001)
         with (OUT / "fired").open("a") as file:
             file.write(f"killed {RANK} {ATTEMPT}\n")
         os.kill(os.getpid(), signal.SIGKILL)
