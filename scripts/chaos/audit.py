@@ -99,7 +99,8 @@ def judge_lives(out: Path, lives: list[Life], wiped: Mapping[int, int], tally: T
         source, lost = life.source or "fresh", reached - life.step
         now = int(life.name.split(".")[0])
         stored = {wiped[g] for g in range(generation + 1, now + 1) if g in wiped}
-        # after a wipe an attempt that died unjudged may have put the step from storage into memory again
+        if stored and source == "memory":
+            source = "storage"  # an attempt that died unjudged has put the step from storage into memory again
         # a snapshot may be whole and its step not noted yet as begun: lost is -1 then, and counts as none
         fine = life.step in stored if stored else -1 <= lost <= 1
         if not fine or (source == "fresh" and reached and 0 not in stored):

@@ -11,6 +11,8 @@ one thing in it is altered, and the shape is resumed. What comes of it:
     rounded    it is another one, and the proof says that it differs by rounding
     named      it is another one, and a line says what is not exact
     refused    the ranks end with an error
+    unsampled  it is another one, and nobody says so: one value of a tensor that is larger than what is sampled of an
+               object; of such a tensor a part of the values is looked at
     SILENT     it is another one, and nobody says so
 
 Exits with 1 where anything is silent, or where an exact end was called different.
@@ -129,6 +131,8 @@ def _mutate_once(shape: Shape, calm: Life, lines: set[str], step: int, draw: ran
     outcome = _outcome(life, calm, lines)
     if outcome == "SILENT" and _is_idle(life, calm, mutation):
         outcome = "idle"
+    if outcome == "SILENT" and not mutation.is_sampled:
+        outcome = "unsampled"
     said = sorted(_lines(life.log) - lines) if outcome == "named" else []
     return outcome, mutation.kind, "; ".join([f"{shape.path.stem} rank {rank}, {mutation}", *said])[:_WIDEST]
 
@@ -173,7 +177,7 @@ def _lines(log: str) -> set[str]:
 
 def _print_numbers(found: Counter[tuple[str, str]], told: list[str], seconds: float) -> None:
     kinds = sorted({kind for _, kind in found})
-    outcomes = ("exact", "idle", "verified", "rounded", "named", "refused", "SILENT", _FALSE_ALARM)
+    outcomes = ("exact", "idle", "verified", "rounded", "named", "refused", "unsampled", "SILENT", _FALSE_ALARM)
     print(f"\n{'':12s}" + "".join(f"{kind:>11s}" for kind in (*kinds, "all")))
     for outcome in outcomes:
         row = [found[outcome, kind] for kind in kinds]

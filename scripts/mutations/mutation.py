@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ftlaunch_contract.checkpoint import layout, tensor_file
+from ftlaunch_hooks.state.part_digests import VALUES
 from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 
 _FORM = ("kind", "__tensor__", "__array__", "dtype", "shape", "tensors", "dense", "type", "device", "names")
@@ -27,6 +28,8 @@ class Mutation:
     """tensor (of a module, or of another object), gradient, optimizer, generator or number"""
     name: str
     how: str
+    is_sampled: bool = True
+    """False: one value of a tensor that is larger than what is sampled of an object; nobody looks at all its values"""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.how}"
@@ -84,7 +87,7 @@ def _mutate_tensor(one: tuple[Path, str, str, int, int], kind: str, draw: random
             return None
         file.seek(offset)
         file.write(raw)
-    return Mutation(kind, key, how)
+    return Mutation(kind, key, how, is_sampled=how != "one element" or tensor.numel() <= VALUES)
 
 
 def _altered(tensor: torch.Tensor, how: str, draw: random.Random) -> torch.Tensor:

@@ -35,6 +35,7 @@ from ftlaunch_hooks.observe import replica_digests
 from ftlaunch_hooks.observe.loop_beginning import BeginningLoop, beginning_loop, places_of
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
+from ftlaunch_hooks.observe.proof.step_proof import PLACE_IN_LOOPS
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import name_of_kept
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
@@ -43,6 +44,7 @@ from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.state.attached import LOOPS
 from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.dtypes import local_of
@@ -377,7 +379,8 @@ class Job:
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         if self._restored is not None:  # also where another job's checkpoint is gone on from
             self._state.sample_restored()
-        restored_otherwise = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
+        found = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
+        restored_otherwise = [PLACE_IN_LOOPS if name == LOOPS else name for name in found]
         self._verification.begin(
             objects, self.step, kind, is_comparable=is_comparable, restored_otherwise=restored_otherwise
         )

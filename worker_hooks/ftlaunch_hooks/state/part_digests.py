@@ -20,7 +20,7 @@ from ftlaunch_hooks.tensors.json_codec import Json
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 NAME = "object_digests"
-_VALUES = 1 << 15
+VALUES = 1 << 15
 """of one object sampled at a snapshot, about: all values of a small one, of a large one a few of each tensor"""
 _FEWEST_OF_ONE = 16
 _LAYOUT_DIGITS = 16
@@ -59,6 +59,13 @@ class PartDigests:
             for name in self._names
         }
 
+    def digest_entry(self, entry: Json) -> str:
+        """Digest something that is saved beside the objects, and holds no tensors; comparable as theirs are.
+
+        Call it right behind `digest`, of the same boundary.
+        """
+        return f"{self._layout}{xxhash.xxh3_64(json.dumps(entry, sort_keys=True).encode()).hexdigest()}"
+
     def _digest_layout(self, found: Sequence[tuple[str, Tensor]]) -> str:
         """Modules are restored name by name, or refused: other shapes mean that they are sharded in another way."""
         shapes = [f"{key} {tuple(tensor.shape)}" for key, tensor in found if _part_of(key, self._modules) is not None]
@@ -92,7 +99,7 @@ class PartDigests:
 
 def _values_each(tensors: Sequence[Tensor]) -> int:
     """How many values of each tensor are sampled: what small tensors leave of the object's share is for large ones."""
-    left, most = _VALUES, _FEWEST_OF_ONE
+    left, most = VALUES, _FEWEST_OF_ONE
     for number, size in enumerate(sorted(tensor.numel() for tensor in tensors)):
         most = max(left // (len(tensors) - number), _FEWEST_OF_ONE)
         left -= min(size, most)

@@ -188,7 +188,7 @@ class RankState:
 
     def sample(self, collected: Collected) -> None:
         """Add digests of the attached objects, as they are now, to what was collected last: see PartDigests."""
-        collected.state[part_digests.NAME] = self._digests.digest(self._collector.tensors, collected.state)
+        collected.state[part_digests.NAME] = self._digest(collected)
 
     def sample_restored(self) -> None:
         """Sample the attached objects right behind `restore`, for the two methods that follow."""
@@ -197,19 +197,27 @@ class RankState:
     def find_restored_otherwise(self) -> list[str]:
         """Return the attached objects that `restore` has not brought back as they were when they were saved.
 
-        Where another number of ranks has saved them, or ranks with other shards, none is known.
+        LOOPS stands for the place in job.epochs() and job.batches(). Where another number of ranks has saved them, or
+        ranks with other shards, none is known.
         """
         return find_differing(self._saved_digests, self._restored_digests)
 
     def find_changed(self) -> list[str]:
         """Return the attached objects that the script has changed since they were restored."""
-        return find_differing(self._restored_digests, self._digest_now())
+        changed = find_differing(self._restored_digests, self._digest_now())
+        return [name for name in changed if name != LOOPS]  # a loop that the script has entered is no object of its own
 
     def _digest_now(self) -> dict[str, str]:
         rng_read = self._rng_read
         collected = self._collect()
         self._rng_read = rng_read  # this is no boundary: they are still to be put back
-        return self._digests.digest(self._collector.tensors, collected.state)
+        return self._digest(collected)
+
+    def _digest(self, collected: Collected) -> dict[str, str]:
+        digests = self._digests.digest(self._collector.tensors, collected.state)
+        if LOOPS in collected.state:
+            digests[LOOPS] = self._digests.digest_entry(collected.state[LOOPS])
+        return digests
 
     def hold_structure(self) -> None:
         """From now on `collect` refuses what a script that has just attached could not be given back."""

@@ -54,6 +54,9 @@ _FORGETTING = 0.1
 _RARELY = 8
 """of so many steps one is noted with the generators of Python and NumPy as well, and so is one with a snapshot"""
 
+PLACE_IN_LOOPS = "place in job.epochs()"
+"""what is named beside the attached objects"""
+
 
 class StepProof:
     """The fingerprints of one training on one rank."""
@@ -84,7 +87,7 @@ class StepProof:
         self._directory = directory
         self._rank = rank
         self._on_end = on_end
-        self._objects = list(objects)
+        self._objects = [*objects, PLACE_IN_LOOPS]
         self._optimizers = [one for one in objects.values() if isinstance(one, Optimizer)]
         self._samples = ParameterSamples(objects)
         self._names = [*self._samples.names, *self._objects]
@@ -124,7 +127,7 @@ class StepProof:
             copy: where a job that was stopped may have left a copy of the ring, see `leave_copy`.
             is_comparable: False where what follows is to be other than it was: the script asks for a new schedule, or
                 samples are skipped.
-            restored_otherwise: the attached objects that are not as they were when they were saved.
+            restored_otherwise: the attached objects, or PLACE_IN_LOOPS, that are not as they were when they were saved.
         """
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         found = self._ring.read() if is_resumed and is_comparable else {}
