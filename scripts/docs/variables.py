@@ -51,6 +51,8 @@ _READ = {
     "FTLAUNCH_STOP_COMMAND": "set by a unit of `ftctl systemd`: the command that stops the job for good, as systemd"
     " starts it again after each end; `ftctl stop` refuses, and names it",
     "JOURNAL_STREAM": "set by systemd: where it names standard error, lines have priorities",
+    "SHARED_PATHS": "MindSpore Transformers' name of what nodes share: run dir and checkpoints of a job of several"
+    " nodes are in `runs/<job-id>` below its first path, unless `--run-dir` or `--checkpoint-dir` says another place",
     "CUDA_VISIBLE_DEVICES": "which GPUs `--nproc-per-node gpu` counts",
     "NOTIFY_SOCKET": "where systemd is told that the service is ready, alive, stopping, and how it is"
     " ([systemd](../guide/daemon.md#systemd)). Never given to ranks",

@@ -195,10 +195,10 @@ def _build(
     cwd = _current_directory()
     env = value["env"] or {}
     job_id = value["job_id"] or default_job_id(cwd, kind, target, args, environ)
-    run_dir = Path(cwd, value["run_dir"] or f"runs/{job_id}")
+    nodes = meeting.nodes_spec(asked, environ)
+    run_dir = Path(cwd, value["run_dir"] or _default_run_dir(job_id, value, nodes, environ))
     checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
     nproc = _nproc(asked["nproc_per_node"], {**environ, **env})
-    nodes = meeting.nodes_spec(asked, environ)
     derived = {
         "kind": kind, "target": target, "args": args, "env": env, "job_id": job_id, "nproc": nproc,
         "run_dir": run_dir,
@@ -223,6 +223,17 @@ def _build(
     every = {**value, **derived, **vars(nodes)}
     parts = {name: part(**{item.name: every[item.name] for item in fields(part)}) for name, part in PARTS.items()}
     return JobSpec(**parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
+
+
+def _default_run_dir(job_id: str, value: Mapping[str, Any], nodes: NodesSpec, environ: Mapping[str, str]) -> Path:
+    """Return where a job's run dir is, with the checkpoints in it, unless it is told.
+
+    Several nodes share it: MindSpore Transformers' users name what their nodes share in SHARED_PATHS, the uppermost
+    directory first.
+    """
+    shared = environ.get("SHARED_PATHS", "").split(",")[0].strip()
+    is_used = shared and nodes.several and value["checkpoint_dir"] is None
+    return Path(shared if is_used else "", "runs", job_id)
 
 
 def _is_given(asked: _Layer, name: str) -> bool:

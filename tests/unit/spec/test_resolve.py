@@ -258,6 +258,18 @@ def test_a_checkpoint_to_begin_with_is_a_path_or_a_step(place: Path) -> None:
     assert ask(spec=yaml.safe_dump(resolved(job))) == job
 
 
+def test_several_nodes_share_what_mindspore_transformers_users_have_named(place: Path) -> None:
+    shared = {"SHARED_PATHS": "/data01,/data01/more"}
+    nodes = {"nnodes": "2", "rdzv_endpoint": "127.0.0.1:29400"}
+    job = ask(nodes, environ=shared)
+    assert job.run_dir == Path("/data01/runs") / job.job_id
+    assert job.checkpoint_dir == job.run_dir / "checkpoints"
+    assert ask(environ=shared).run_dir.parent == place / "runs", "one node shares nothing"
+    assert ask({**nodes, "run_dir": "mine"}, environ=shared).checkpoint_dir == place / "mine" / "checkpoints"
+    elsewhere = ask({**nodes, "checkpoint_dir": "/data02"}, environ=shared)
+    assert (elsewhere.run_dir.parent, elsewhere.checkpoint_dir) == (place / "runs", Path("/data02"))
+
+
 def test_rules_and_budgets_of_a_spec_read_back_as_they_are() -> None:
     text = (
         "script: train.py\nmax_restarts: 5\nrestart_policy: by-cause\nrestart_window: 24h\nrefill_after: 1000\n"
