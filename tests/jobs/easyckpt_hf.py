@@ -1,7 +1,9 @@
 """A Trainer with EasyCkpt's lines: `easyckpt_hf.py OUT [TrainingArguments as flags]`.
 
-PLAIN=1: not wrapped, as an undisturbed run without us. FAULT="RANK STEP; ...": killed there, one an attempt. Left in
-OUT: final_RANK (digest), history_RANK (the log), steps_RANK, fired.
+PLAIN=1: not wrapped, as an undisturbed run without us; PLAIN=resume: it resumes from the Trainer's own checkpoint.
+FAULT="RANK STEP; ...": killed there, one an attempt. STOP_AT: rank 0 gets a SIGTERM once so many steps are complete, and
+steps take longer. HOLD_AT: once so many steps are complete, wait for the end. Left in OUT: final_RANK (digest),
+history_RANK (the log), steps_RANK, fired, held_RANK.
 """
 
 import hashlib
@@ -9,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -19,11 +22,22 @@ from accelerate import DistributedType, PartialState
 OUT, RANK = Path(sys.argv[1]), os.environ.get("RANK", "0")
 ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-PLAIN = "PLAIN" in os.environ
+PLAIN = os.environ.get("PLAIN")
+STOP_AT, HOLD_AT = (int(os.environ.get(name, "-1")) for name in ("STOP_AT", "HOLD_AT"))
 
 
 class Faults(transformers.TrainerCallback):
-    """Dies where it is told to."""
+    """Dies, or waits for its end, where it is told to."""
+
+    def on_step_begin(self, args, state, control, **_):
+        if STOP_AT >= 0:
+            time.sleep(0.1)
+        if state.global_step == STOP_AT and RANK == "0":
+            os.kill(os.getpid(), signal.SIGTERM)
+        if state.global_step == HOLD_AT:
+            (OUT / f"held_{RANK}").touch()
+            while True:
+                signal.pause()
 
     def on_pre_optimizer_step(self, args, state, control, **_):
         with (OUT / f"steps_{RANK}").open("a") as file:
@@ -51,7 +65,7 @@ def main() -> None:
         callbacks=[Faults()],
     )
     if PLAIN:
-        trainer.train()
+        trainer.train(resume_from_checkpoint=True if PLAIN == "resume" else None)
     else:
         from ftlaunch_hooks.adapters.easyckpt.transformers import TrainerWrapper
 

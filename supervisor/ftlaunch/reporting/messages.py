@@ -39,9 +39,11 @@ def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> st
     return f"resumed at step {step} from {source}{cost}{after}"
 
 
-def begun_again(lost: int) -> str:
-    """Said where neither memory nor storage has anything of the steps that were made."""
+def begun_again(step: int, lost: int) -> str:
+    """Say that neither memory nor storage had the steps that were made; the script may have loaded some by itself."""
     steps = "1 step is lost" if lost == 1 else f"{lost} steps are lost"
+    if step > 0:
+        return f"beginning again at step {step}, which the script has loaded by itself: {steps}"
     return f"beginning again: {steps}, for no step of all ranks is left in memory, and no checkpoint was saved"
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.util import find_spec
 
 import pytest
 from tests.adapters.kit import OFFLINE, WITH_TRAINER
+from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
+
+from ftlaunch_contract.checkpoint import layout
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -20,29 +25,117 @@ FLAGS = (
 )
 
 
-def run(job: FtJob, name: str, *more: str, ranks: int = 1, **env: str) -> dict[str, str]:
+def start(job: FtJob, name: str, flags: tuple[str, ...], options: tuple[str, ...], ranks: int, **env: str) -> None:
     job.out, job.run_dir = job.home / name, job.home / f"run_{name}"
-    args = (str(job.out), f"--output_dir={job.out}/trainer", *FLAGS, *more)
-    options = (*WITH_TRAINER, "--backoff-first", "0.05s")
+    args = (str(job.out), f"--output_dir={job.out}/trainer", *FLAGS, *flags)
+    options = (*WITH_TRAINER, "--backoff-first", "0.05s", *options)
     job.start(*options, script=JOBS / "easyckpt_hf.py", args=args, ranks=ranks, env={**OFFLINE, **env})
-    assert job.wait(120) == 0, job.stderr
+
+
+def ends_of(job: FtJob) -> dict[str, str]:
+    """What rank 0 has left: the digest, the history, and which steps were made."""
     steps = (job.out / "steps_0").read_text().split()
-    ends = {path.name: path.read_text() for path in job.out.glob("*_0") if path.name != "steps_0"}
+    ends = {name: (job.out / name).read_text() for name in ("final_0", "history_0")}
     return {**ends, "steps": " ".join(sorted(set(steps), key=int))}
 
 
-def test_killed_and_as_undisturbed(job: FtJob) -> None:
-    """With no checkpoint yet it begins; then it goes on from the job's own step, between two of the Trainer's."""
-    calm = run(job, "calm", PLAIN="1")
-    assert run(job, "killed", FAULT="0 3; 0 7") == calm
-    assert job.fired() == ["0 3 0", "0 7 1"]
+def run(job: FtJob, name: str, *more: str, ranks: int = 1, **env: str) -> dict[str, str]:
+    start(job, name, more, (), ranks, **env)
+    assert job.wait(120) == 0, job.stderr
+    return ends_of(job)
+
+
+def committed(job: FtJob) -> list[int]:
+    return [event["step"] for event in job.events("checkpoint_committed")]
+
+
+def kept(job: FtJob) -> list[int]:
+    return sorted(step for step, _ in layout.list_iterations(job.run_dir / "checkpoints"))
+
+
+def kept_by_trainer(job: FtJob) -> list[int]:
+    return sorted(int(path.name.rpartition("-")[2]) for path in (job.out / "trainer").glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(("ranks", "faults"), [(1, "0 3; 0 7"), (2, "1 3; 0 7")])
+def test_killed_and_as_undisturbed(job: FtJob, ranks: int, faults: str) -> None:
+    """With no checkpoint yet it begins; the job saves at the Trainer's steps, and goes on between two of them.
+
+    Taken out: without saving.ask() the last step alone is saved.
+    """
+    calm = run(job, "calm", ranks=ranks, PLAIN="1")
+    assert run(job, "killed", ranks=ranks, FAULT=faults) == calm
+    assert job.fired() == [f"{fault} {attempt}" for attempt, fault in enumerate(faults.split("; "))]
+    assert committed(job) == [2, 4, 6, 8, 10]
+    assert kept(job) == [8, 10] == kept_by_trainer(job)
     said = "".join(job.log(attempt, 0) for attempt in range(3))
     assert said.count("yet: the training begins") == 1
     assert said.count("resume_from_checkpoint is not used: the job goes on from its own step") == 2
-    line = "TrainerWrapper: save_strategy='steps', save_steps=2, save_total_limit=2: the Trainer writes these"
+    line = "save_steps=2: a checkpoint of the job at each multiple; save_total_limit=2: as many of the job's are kept;"
     assert said.count(line) == 3
-    kept = sorted(path.name for path in (job.out / "trainer").glob("checkpoint-*"))
-    assert kept == ["checkpoint-10", "checkpoint-8"]
+    job.assert_clean()
+
+
+def test_a_ratio_with_accumulation_and_options_that_hold(job: FtJob) -> None:
+    """`save_steps` is a share of `max_steps` then; steps are the Trainer's, and not its batches."""
+    flags = ("--save_steps=0.3", "--gradient_accumulation_steps=2")
+    start(job, "ratio", flags, ("--keep", "5"), 1)
+    assert job.wait(120) == 0, job.stderr
+    assert committed(job) == kept(job) == [3, 6, 9, 10]
+    line = "save_steps=3: a checkpoint of the job at each multiple; save_total_limit=2: not used, as the job was given"
+    assert f"{line} --keep 5, which holds" in job.log(0, 0)
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_at_the_end_of_each_epoch(job: FtJob) -> None:
+    """A pass has 15 steps. Taken out: without Boundaries.on_save() the last step alone is saved."""
+    start(job, "epochs", ("--save_strategy=epoch", "--max_steps=40"), (), 1, STOP_AT="100")
+    assert job.wait(120) == 0, job.stderr
+    first, second, *_ = committed(job)
+    assert 15 <= first < 30 <= second < 40
+    assert len(kept(job)) == 2
+    assert "save_strategy='epoch': a checkpoint of the job is asked for at each of the Trainer's" in job.log(0, 0)
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
+    """The job's own step is newer at first; then all memory is lost, and the Trainer's checkpoint is newer.
+
+    From there it ends as the Trainer alone does, also where a rank is killed. Taken out: without begin_at() the job
+    goes on from its own step.
+    """
+    flags = ("--max_steps=20",)
+    seldom = ("--storage-interval", "1h")
+    start(job, "lost", flags, seldom, ranks, STOP_AT="5")
+    assert job.wait(120) == 75, job.stderr
+    [own] = kept(job)
+    assert 5 <= own < 14
+    start(job, "lost", flags, seldom, ranks, HOLD_AT="14")
+    wait_for(lambda: len([*job.out.glob("held_*")]) == ranks, "the ranks at step 14", 120)
+    assert f"resume_from_checkpoint is not used: the job goes on from its own step {own}" in logs(job)
+    job.dispose()
+    assert kept(job) == [own]
+    assert kept_by_trainer(job) == [12, 14]
+    shutil.copytree(job.out / "trainer", job.home / "alone" / "trainer")
+    alone = run(job, "alone", *flags, ranks=ranks, PLAIN="resume")
+
+    job.out, job.run_dir = job.home / "lost", job.home / "run_lost"
+    (job.out / "steps_0").unlink()
+    start(job, "lost", flags, seldom, ranks, FAULT="0 17")
+    assert job.wait(120) == 0, job.stderr
+    assert job.fired() == ["0 17 0"]
+    assert ends_of(job) == alone
+    assert alone["steps"] == "14 15 16 17 18 19"
+    begun, again = [(event["step"], event["source"]) for event in job.events("resumed")][-2:]
+    assert begun == (14, None)
+    assert again == (17, "memory")
+    line = (
+        f"the training begins at step 14 with the Trainer's own checkpoint {job.out}/trainer/checkpoint-14, as the job"
+    )
+    assert logs(job).count(f"{line} has nothing newer than step {own}: what is restored is what") == 1
+    assert kept(job) == [own, 20]
     job.assert_clean()
 
 

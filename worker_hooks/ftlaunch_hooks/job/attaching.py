@@ -31,6 +31,7 @@ from ftlaunch_hooks.tensors.replicated import Said
 _coordinator: Coordinator | None = None
 _job: Job | None = None
 _looked_at: dict[str, tuple[int, SavedTensors | None]] = {}  # by word: what peek() has opened, until attach()
+_begins_at: dict[str, int] = {}  # by word: the step at which begin_at() has a training begin, until attach()
 _passed: dict[str, PassedTraining] = {}  # by word: trainings that the job has behind it, and the script has come to
 
 
@@ -97,12 +98,18 @@ def _attach_first(objects: dict[str, Any], choices: Choices, coordinator: Coordi
     known, saved = known_trainings(*coordinator.resume(), coordinator)
     trainings = known or Trainings(words=(choices.training,))
     number = place_of(choices.training, trainings, _passed)
+    begins_at = _begins_at.pop(choices.training, None)
     if number < len(trainings.ends):
+        if begins_at is not None:
+            raise AttachError(
+                f"cannot begin at step {begins_at}: the job has this training behind it, and goes on in a later one;"
+                " give --fresh to start over"
+            )
         if not _passed:
             at_ordinary_end(_check_reached)
         one = PassedTraining(objects, choices, coordinator, found, trainings.up_to(number), trainings.ends[number])
         return _passed.setdefault(choices.training, one)
-    _job = Job(objects, choices, coordinator, found, trainings, saved)
+    _job = Job(objects, choices, coordinator, found, trainings, saved, begins_at)
     return _job
 
 
@@ -162,6 +169,30 @@ def resuming(*, training: str = "") -> bool:
     """
     coordinator = _join("tell whether this start resumes", "resuming")
     return _look_once(training, coordinator)[1] is not None
+
+
+def resume_kind() -> Resume:
+    """Tell, before attach(), where this start takes its state from; FRESH for a further training of this process.
+
+    Raises AttachError.
+    """
+    coordinator = _join("tell where this start resumes", "resume_kind")
+    return coordinator.resume()[0] if _job is None else Resume.FRESH
+
+
+def begin_at(step: int, *, training: str = "") -> None:
+    """Have attach() restore nothing, and count from `step` on, because its objects will hold a newer state.
+
+    For an adapter whose framework loads a checkpoint of its own before attach(). Checkpoints of the job stay, and are
+    older. A further training of this process counts on from the one before it instead. Call it on every rank that
+    attaches, with the same step.
+
+    Args:
+        step: more than that of the job's newest checkpoint.
+        training: see attach().
+    """
+    if _job is None:
+        _begins_at[training] = step
 
 
 def _look_once(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:

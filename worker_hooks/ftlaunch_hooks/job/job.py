@@ -67,12 +67,25 @@ class Job:
         found: Mapping[str, Any],
         trainings: Trainings,
         saved: SavedTensors | None,
+        begins_at: int | None = None,
     ) -> None:
-        """Restore and take the first snapshot; use attach(). trainings, saved: see known_trainings."""
+        """Restore and take the first snapshot; use attach().
+
+        Args:
+            objects: what is attached, by name.
+            choices: the options of attach().
+            coordinator: decides for this rank.
+            found: generators among the caller's variables.
+            trainings: see known_trainings.
+            saved: see known_trainings.
+            begins_at: the step of which `objects` hold the state already, so that nothing is restored.
+        """
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher, self._trainings = Watcher(coordinator.on_term, coordinator.on_orphaned), trainings
         self._take(objects, choices, found)
         kind, step = coordinator.resume()
+        if begins_at is not None:
+            kind, step, saved = Resume.FRESH, begins_at, None
         restored = restore(self._state, self._positions, kind, step, coordinator, saved)
         if self._positions.read_early and coordinator.rank == 0:
             say(READ_EARLY.format(name=self._positions.read_early[0]))

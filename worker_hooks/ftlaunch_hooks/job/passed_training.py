@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.protocol import RESTORED_FROM, Resume
+from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.epoch_loop import Batches
 from ftlaunch_hooks.job.job import Job
@@ -73,6 +74,10 @@ class PassedTraining(Job):
     def batches(self, loader: DataLoader[Any]) -> Batches:
         """See Job. Raises AttachError."""
         self._refuse_step()
+
+    def ask_saves(self, request: SavingRequest) -> dict[str, str]:
+        """Ask for nothing, because no step is made that could be saved."""
+        return {}
 
     def step_done(self, loss: float | None = None) -> None:
         """See Job. Raises AttachError."""

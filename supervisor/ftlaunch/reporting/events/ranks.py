@@ -175,7 +175,7 @@ class Resumed(JobEvent):
         news = self.news
         source = RESTORED_FROM.get(news.kind)
         if source is None:
-            return messages.begun_again(news.lost) if news.lost else ""
+            return messages.begun_again(news.step, news.lost) if news.lost else ""
         return messages.resumed(source, news.step, news.lost, news.seconds)
 
 

@@ -13,7 +13,7 @@ import torch
 from transformers import TrainerCallback
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.transformers import inside
+from ftlaunch_hooks.adapters.transformers import inside, saving
 from ftlaunch_hooks.adapters.transformers.kept_state import KeptState
 from ftlaunch_hooks.adapters.transformers.model_part import digest_of_frozen, part_of
 from ftlaunch_hooks.adapters.transformers.own_state import UnsavedAttributes
@@ -41,10 +41,13 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         self._evaluates_first = False
         self._pass = self._had = 0
         self._word, self._given = "", False
+        self.began_with: str | None = None
+        """the Trainer's own checkpoint with which the next training begins"""
+        self._saves_with_trainer = False
 
     def attach_next(self, word: str, *, given: bool) -> None:
         """The next training of this Trainer is to be kept safe, and is called `word`, which the script has given."""
-        self._word, self._given = word, given
+        self._word, self._given, self.began_with = word, given, None
         self._attaches, self._keeps, self.is_over, self.job = True, False, False, None
         self._pass = self._had = 0
 
@@ -60,11 +63,13 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         inside.check_numbers(trainer)
         loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
+        kept.began_with = self.began_with
         objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
         self.job = ft.attach(training=self._word, **objects)
         if kept.over_in is not None and not self._given:
             check_place(self.job, kept.over_in, args.output_dir, HOW)
         self._counted = state.global_step
+        self._saves_with_trainer = saving.ask(self.job, args, state)
         self._unsaved = UnsavedAttributes(trainer)
         self._evaluates_first = args.eval_on_start
         if kept.begun:
@@ -81,6 +86,12 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """The step before is complete, and the batches of this one are fetched."""
         if self._keeps:
             self._complete(state)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Have the job save as well where the Trainer has saved at a step that no interval names."""
+        if self._keeps and self._saves_with_trainer and state.is_world_process_zero:
+            assert self.job is not None
+            self.job.save()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """The log of the whole training ends the last step."""

@@ -23,6 +23,8 @@ class KeptState:
         self._history = History()
         self.begun = self.over = False
         """whether a step was completed; whether the loop is left"""
+        self.began_with: str | None = None
+        """the Trainer's own checkpoint with which the training began, to begin with it again before the first step"""
         self.over_in: str | None = None
         """the folder of what was restored, where that training was over"""
 
@@ -32,6 +34,7 @@ class KeptState:
         entries = trainer.state.log_history
         return {
             "begun": self.begun,
+            "began_with": self.began_with,
             "over": self.over or (self.over_in is not None and not self.fetches.has_begun),
             "asked": asked(trainer),
             "folder": trainer.args.output_dir,

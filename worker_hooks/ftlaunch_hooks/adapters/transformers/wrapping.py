@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
-from transformers.trainer_utils import get_last_checkpoint
-
 import ftlaunch_hooks as ft
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.adapters.refusal import refuse
-from ftlaunch_hooks.adapters.transformers import inside
+from ftlaunch_hooks.adapters.transformers import inside, own_checkpoints
 from ftlaunch_hooks.adapters.transformers.boundaries import HOW, NAME, Boundaries
 from ftlaunch_hooks.adapters.transformers.kept_state import asked, saved_place, saved_trainer_state
+from ftlaunch_hooks.adapters.transformers.own_checkpoints import TrainerCheckpoint
 from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.adapters.words import word_of
+from ftlaunch_hooks.job.attaching import begin_at, resume_kind
 from ftlaunch_hooks.process.say import say
 
 _REFUSED = {
@@ -82,12 +85,17 @@ class KeptTraining:
         word = word_of(given, HOW, speaks=self._speaks)
         self._boundaries.attach_next(word, given=bool(given))
         point = ft.peek(NAME, training=word)
-        if point is None or not point[1]["begun"]:
+        theirs = self._newer_of_trainer(resume_from_checkpoint, point)
+        if theirs is not None:
+            return self._begin_with(theirs, point, word, *args, **kwargs)
+        if point is None:
             return self._train_anew(resume_from_checkpoint, *args, **kwargs)
         step, saved = point
+        if not saved["begun"]:
+            return self._begin_once_more(saved["began_with"], *args, **kwargs)
         if resume_from_checkpoint:
             self._say(f"resume_from_checkpoint is not used: the job goes on from its own step {step}")
-        over = saved["over"] and saved["asked"] == asked(self._trainer)
+        over = self._is_over(saved)
         if saved["asked"] != asked(self._trainer):
             before, now = saved["asked"], asked(self._trainer)
             self._say(
@@ -105,13 +113,95 @@ class KeptTraining:
                 stack.enter_context(inside.begins_at(self._trainer, place, begins))
             return self._plain_train(directory.name, *args, **kwargs)
 
+    def _newer_of_trainer(
+        self, asked_for: str | bool | None, point: tuple[int, Any] | None
+    ) -> TrainerCheckpoint | None:
+        """Return the Trainer's own checkpoint where the script asks to resume, and the job has none as new.
+
+        Memory always holds the newest step, and what the job was told to begin with (--load-checkpoint) comes first.
+        Raises AttachError where the training can only begin with a checkpoint that some rank does not see.
+        """
+        kind = resume_kind()
+        if kind not in (Resume.FRESH, Resume.STORAGE) or (point is not None and self._is_over(point[1])):
+            return None
+        own = NONE if point is None else point[1]["fields"]["global_step"]
+        if not asked_for:
+            self._tell_of_newer(own)
+            return None
+        found = own_checkpoints.find(asked_for, self._trainer.args, whole=point is not None)
+        if found is None or found.checkpoint.step <= own:
+            return None
+        theirs = found.checkpoint
+        if found.blind_rank is not None:
+            unseen = f"rank {found.blind_rank} does not see the Trainer's checkpoint of step {theirs.step}"
+            shared = "an output_dir that all nodes share"
+            if point is None:
+                refuse(f"cannot begin: {unseen}; give {shared}, or train() without resume_from_checkpoint")
+            self._say(f"{unseen}, which is newer than the job's own step {own} and needs {shared}")
+            return None
+        if point is not None and theirs.step >= self._last_step(theirs):
+            self._say(f"{theirs.path} is the end of a training, from which the Trainer would make one step too many")
+            return None
+        return theirs
+
+    def _tell_of_newer(self, own: int) -> None:
+        """Say that the Trainer has a newer checkpoint than the job's step `own`, for which the script does not ask."""
+        if not self._speaks or own == NONE:
+            return
+        theirs = own_checkpoints.newest(self._trainer.args.output_dir, whole=True)
+        if theirs is not None and theirs.step > own:
+            say(
+                f"the Trainer's own {theirs.path} is newer than the job's step {own}, and is not used, as the script"
+                " does not ask for it: train(resume_from_checkpoint=True) goes on from the newer of both"
+            )
+
+    def _last_step(self, theirs: TrainerCheckpoint) -> int:
+        most = self._trainer.args.max_steps
+        return int(most) if most > 0 else theirs.last
+
+    def _is_over(self, saved: Mapping[str, Any]) -> bool:
+        return bool(saved["over"] and saved["asked"] == asked(self._trainer))
+
+    def _begin_with(
+        self, theirs: TrainerCheckpoint, point: tuple[int, Any] | None, word: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Train from a checkpoint that the Trainer loads by itself; the job's steps are the Trainer's, as before."""
+        ahead, reason = 0, "has no checkpoint"
+        if point is not None:
+            step, saved = point
+            ahead = step - saved["fields"]["global_step"]
+            reason = f"has nothing newer than step {step}"
+        begin_at(theirs.step + ahead, training=word)
+        self._say(
+            f"the training begins at step {theirs.step} with the Trainer's own checkpoint {theirs.path}, as the job"
+            f" {reason}: what is restored is what the Trainer restores, and the run may differ from an undisturbed one"
+        )
+        return self._train_from(theirs.path, *args, **kwargs)
+
+    def _begin_once_more(self, began_with: str | None, *args: Any, **kwargs: Any) -> Any:
+        """Train from what the job has begun with: no step was made since. Raises AttachError where that is gone."""
+        if began_with is not None and not Path(began_with).is_dir():
+            refuse(
+                f"cannot resume: the job has begun with the Trainer's own checkpoint {began_with}, which is gone, and"
+                " no step was made since; put it back, or start over with --fresh"
+            )
+        return self._train_from(began_with, *args, **kwargs)
+
     def _train_anew(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
+        """Train from the beginning, or from what the script names, although it holds no state of a Trainer."""
         directory = self._trainer.args.output_dir
-        if resume_from_checkpoint is True and get_last_checkpoint(directory) is None:
+        if resume_from_checkpoint and resume_kind() is not Resume.FRESH:
+            self._say("resume_from_checkpoint is not used: the job begins with what --load-checkpoint names")
+            resume_from_checkpoint = None
+        elif resume_from_checkpoint is True:
             self._say(f"there is no checkpoint in {directory} yet: the training begins")
             resume_from_checkpoint = None
+        return self._train_from(resume_from_checkpoint, *args, **kwargs)
+
+    def _train_from(self, checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
+        self._boundaries.began_with = checkpoint if isinstance(checkpoint, str) else None
         with inside.begins_at(self._trainer, None, self._boundaries.begins_at):
-            return self._plain_train(resume_from_checkpoint, *args, **kwargs)
+            return self._plain_train(checkpoint, *args, **kwargs)
 
     def _say(self, text: str) -> None:
         if self._speaks:
