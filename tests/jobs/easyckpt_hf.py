@@ -1,8 +1,8 @@
 """A Trainer with EasyCkpt's lines: `easyckpt_hf.py OUT [TrainingArguments as flags]`.
 
 PLAIN=1: not wrapped, as an undisturbed run without us; PLAIN=resume: it resumes from the Trainer's own checkpoint.
-FAULT="RANK STEP; ...": killed there, one an attempt. STOP_AT: rank 0 gets a SIGTERM once so many steps are complete, and
-steps take longer. HOLD_AT: once so many steps are complete, wait for the end. Left in OUT: final_RANK (digest),
+FAULT="RANK STEP; ...": killed there, one an attempt. STOP_AT: rank 0 gets a SIGTERM once so many steps are complete,
+and steps take longer. HOLD_AT: once so many steps are complete, wait for the end. Left in OUT: final_RANK (digest),
 history_RANK (the log), steps_RANK, fired, held_RANK.
 """
 
