@@ -2,7 +2,8 @@
 
 PLAIN=1: not wrapped, as an undisturbed run without us; PLAIN=resume: it resumes from the Trainer's own checkpoint.
 FAULT="RANK STEP; ...": killed there, one an attempt. STOP_AT: rank 0 gets a SIGTERM once so many steps are complete,
-and steps take longer. HOLD_AT: once so many steps are complete, wait for the end. Left in OUT: final_RANK (digest),
+and steps take longer. HOLD_AT: once so many steps are complete, wait for the end. SPLIT=1: each rank has an output_dir
+of its own, as on nodes that share none. NOT_ASKED=1: train() is not told to resume. Left in OUT: final_RANK (digest),
 history_RANK (the log), steps_RANK, fired, held_RANK.
 """
 
@@ -51,6 +52,8 @@ class Faults(transformers.TrainerCallback):
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     (args,) = transformers.HfArgumentParser(transformers.TrainingArguments).parse_args_into_dataclasses(sys.argv[2:])
+    if "SPLIT" in os.environ:
+        args.output_dir += f"_{RANK}"
     if args.deepspeed:  # Accelerate takes it on accelerators only: it is told that the ranks are on some
         assert args.device.type == "cpu"
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
@@ -70,7 +73,7 @@ def main() -> None:
         from ftlaunch_hooks.adapters.easyckpt.transformers import TrainerWrapper
 
         trainer = TrainerWrapper(trainer)
-        trainer.train(resume_from_checkpoint=True)
+        trainer.train(resume_from_checkpoint="NOT_ASKED" not in os.environ)
     digest = hashlib.sha256()
     for tensor in trainer.model.state_dict().values():
         digest.update(tensor.numpy().tobytes())

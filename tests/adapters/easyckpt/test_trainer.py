@@ -108,31 +108,41 @@ def test_at_the_end_of_each_epoch(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
-    """The job's own step is newer at first; then all memory is lost, and the Trainer's checkpoint is newer.
+SELDOM = ("--storage-interval", "1h")
+LONGER = ("--max_steps=20",)
 
-    From there it ends as the Trainer alone does, also where a rank is killed. Taken out: without begin_at() the job
-    goes on from its own step.
-    """
-    flags = ("--max_steps=20",)
-    seldom = ("--storage-interval", "1h")
-    start(job, "lost", flags, seldom, ranks, STOP_AT="5")
+
+def lose_machine_at_14(job: FtJob, ranks: int, **env: str) -> int:
+    """Stop a job once, have it go on and lose all of its memory at step 14; return the step that it has saved."""
+    start(job, "lost", LONGER, SELDOM, ranks, STOP_AT="5", **env)
     assert job.wait(120) == 75, job.stderr
     [own] = kept(job)
     assert 5 <= own < 14
-    start(job, "lost", flags, seldom, ranks, HOLD_AT="14")
+    start(job, "lost", LONGER, SELDOM, ranks, HOLD_AT="14", **env)
     wait_for(lambda: len([*job.out.glob("held_*")]) == ranks, "the ranks at step 14", 120)
     assert f"resume_from_checkpoint is not used: the job goes on from its own step {own}" in logs(job)
     job.dispose()
     assert kept(job) == [own]
+    return own
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
+    """The job's own step is newer at first; then all memory is lost, and the Trainer's checkpoint is newer.
+
+    From there it ends as the Trainer alone does, also where a rank is killed. Taken out: without begin_at() the numbers
+    of steps are those of the job's own checkpoint; where the steps are not compared, its first resume is from step 4.
+    """
+    own = lose_machine_at_14(job, ranks)
     assert kept_by_trainer(job) == [12, 14]
     shutil.copytree(job.out / "trainer", job.home / "alone" / "trainer")
-    alone = run(job, "alone", *flags, ranks=ranks, PLAIN="resume")
+    alone = run(job, "alone", *LONGER, ranks=ranks, PLAIN="resume")
 
     job.out, job.run_dir = job.home / "lost", job.home / "run_lost"
     (job.out / "steps_0").unlink()
-    start(job, "lost", flags, seldom, ranks, FAULT="0 17")
+    broken = job.out / "trainer" / "checkpoint-16"
+    broken.mkdir()
+    start(job, "lost", LONGER, SELDOM, ranks, FAULT="0 17")
     assert job.wait(120) == 0, job.stderr
     assert job.fired() == ["0 17 0"]
     assert ends_of(job) == alone
@@ -144,8 +154,46 @@ def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
         f"the training begins at step 14 with the Trainer's own checkpoint {job.out}/trainer/checkpoint-14, as the job"
     )
     assert logs(job).count(f"{line} has nothing newer than step {own}: what is restored is what") == 1
+    assert logs(job).count(f"checkpoint-16 in {job.out}/trainer is incomplete, and passed over") == 1
     assert kept(job) == [own, 20]
     job.assert_clean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "env", "said"),
+    [
+        (
+            LONGER,
+            {"NOT_ASKED": "1"},
+            "checkpoint-14 is newer than the job's step {own}, and is not used, as the script",
+        ),
+        (("--max_steps=14",), {}, "checkpoint-14 is the end of a training, from which the Trainer would make one step"),
+    ],
+)
+def test_what_the_newer_one_is_not_used_for(job: FtJob, flags: tuple[str, ...], env: dict[str, str], said: str) -> None:
+    own = lose_machine_at_14(job, 1)
+    start(job, "lost", flags, SELDOM, 1, **env)
+    assert job.wait(120) == 0, job.stderr
+    assert said.format(own=own) in logs(job)
+    assert job.events("resumed")[-1]["step"] == own
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_one_node_has(job: FtJob) -> None:
+    """The job's own is gone on from. With none of its own it does not begin: the ranks would not have the same."""
+    own = lose_machine_at_14(job, 2, SPLIT="1")
+    start(job, "lost", LONGER, SELDOM, 2, SPLIT="1")
+    assert job.wait(120) == 0, job.stderr
+    unseen = "rank 1 does not see the Trainer's checkpoint of step"
+    assert f"{unseen} 14, which is newer than the job's own step {own} and needs an output_dir" in logs(job)
+    assert job.events("resumed")[-1]["step"] == own
+    job.assert_clean()
+    shutil.rmtree(job.run_dir)
+    start(job, "lost", LONGER, SELDOM, 2, SPLIT="1")
+    assert job.wait(120) not in (0, 75)
+    assert f"cannot begin: {unseen} 20; give an output_dir that all nodes share" in logs(job)
 
 
 @pytest.mark.slow

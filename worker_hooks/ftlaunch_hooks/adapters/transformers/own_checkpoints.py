@@ -17,6 +17,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ftlaunch_contract.pages.page import NONE
 
 _NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
+_TENSORS = (".bin", ".pt", ".pth", ".safetensors")
 _RANDOM_NUMBERS = "rng_state*.pth"
 """files that the Trainer writes behind those of optimizer and scheduler, and not with save_only_model"""
 
@@ -44,23 +45,35 @@ class Found:
 
 
 def read(directory: Path) -> TrainerCheckpoint | None:
-    """Return the checkpoint in `directory`; None where it is incomplete: the Trainer writes its state last."""
+    """Return the checkpoint in `directory`; None where it is incomplete.
+
+    The Trainer writes its state last. Of a machine that was lost file systems may have kept names, and no bytes.
+    """
     try:
         state = json.loads((directory / TRAINER_STATE_NAME).read_bytes())
         step = int(state["global_step"])
         last = int(state["max_steps"])
+        is_empty = any(path.stat().st_size == 0 for path in directory.iterdir() if path.suffix in _TENSORS)
     except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if is_empty:
         return None
     return TrainerCheckpoint(str(directory), step, last, is_whole=any(directory.glob(_RANDOM_NUMBERS)))
 
 
 def newest(output_dir: str, *, whole: bool) -> TrainerCheckpoint | None:
     """Return the newest checkpoint in `output_dir` that is complete. whole: those with the model alone do not count."""
-    for directory in _directories(Path(output_dir)):
+    for _, directory in _directories(Path(output_dir)):
         checkpoint = read(directory)
         if checkpoint is not None and (checkpoint.is_whole or not whole):
             return checkpoint
     return None
+
+
+def incomplete(output_dir: str, behind: int) -> list[str]:
+    """Return the names of checkpoints of later steps than `behind` that were not written to their end."""
+    found = [directory for step, directory in _directories(Path(output_dir)) if step > behind]
+    return [directory.name for directory in found if read(directory) is None]
 
 
 def find(asked: str | bool, args: Any, *, whole: bool) -> Found | None:
@@ -81,17 +94,17 @@ def find(asked: str | bool, args: Any, *, whole: bool) -> Found | None:
         mine = read(Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
     steps = _gather(NONE if mine is None else mine.step, args.device)
     blind = next((rank for rank, seen in enumerate(steps) if seen != step), None)
-    here = mine or TrainerCheckpoint(f"{PREFIX_CHECKPOINT_DIR}-{step}", step, step, is_whole=False)
-    return Found(here, blind)
+    unseen = TrainerCheckpoint(f"{PREFIX_CHECKPOINT_DIR}-{step}", step, step, is_whole=False)
+    return Found(mine or unseen, blind)
 
 
-def _directories(output_dir: Path) -> Iterator[Path]:
-    """Yield the folders of checkpoints, the newest first."""
+def _directories(output_dir: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the folders of checkpoints with their steps, the newest first."""
     try:
         found = [(int(match[1]), path) for path in output_dir.iterdir() if (match := _NAME.fullmatch(path.name))]
     except FileNotFoundError:
         return
-    yield from (path for _, path in sorted(found, reverse=True) if path.is_dir())
+    yield from ((step, path) for step, path in sorted(found, reverse=True) if path.is_dir())
 
 
 def _gather(number: int, device: torch.device) -> list[int]:

@@ -129,6 +129,8 @@ class KeptTraining:
             self._tell_of_newer(own)
             return None
         found = own_checkpoints.find(asked_for, self._trainer.args, whole=point is not None)
+        if asked_for is True:
+            self._tell_of_incomplete(own if found is None else max(own, found.checkpoint.step))
         if found is None or found.checkpoint.step <= own:
             return None
         theirs = found.checkpoint
@@ -143,6 +145,14 @@ class KeptTraining:
             self._say(f"{theirs.path} is the end of a training, from which the Trainer would make one step too many")
             return None
         return theirs
+
+    def _tell_of_incomplete(self, step: int) -> None:
+        """Say which checkpoints of later steps than `step` are passed over."""
+        directory = self._trainer.args.output_dir
+        if self._speaks and (names := own_checkpoints.incomplete(directory, step)):
+            say(
+                f"{', '.join(names)} in {directory} is incomplete, and passed over: the Trainer did not come to its end"
+            )
 
     def _tell_of_newer(self, own: int) -> None:
         """Say that the Trainer has a newer checkpoint than the job's step `own`, for which the script does not ask."""
