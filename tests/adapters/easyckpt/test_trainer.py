@@ -130,8 +130,9 @@ def lose_machine_at_14(job: FtJob, ranks: int, **env: str) -> int:
 def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
     """The job's own step is newer at first; then all memory is lost, and the Trainer's checkpoint is newer.
 
-    From there it ends as the Trainer alone does, also where a rank is killed. Taken out: without begin_at() the numbers
-    of steps are those of the job's own checkpoint; where the steps are not compared, its first resume is from step 4.
+    From there it ends as the Trainer alone does, also where a rank is killed, before the first step, too. Taken out:
+    without begin_at() the numbers of steps are those of the job's own checkpoint; where the steps are not compared, an
+    older one of the Trainer's is gone on from; without KeptState.began_with the first kill has it begin at step 0.
     """
     own = lose_machine_at_14(job, ranks)
     assert kept_by_trainer(job) == [12, 14]
@@ -142,14 +143,13 @@ def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
     (job.out / "steps_0").unlink()
     broken = job.out / "trainer" / "checkpoint-16"
     broken.mkdir()
-    start(job, "lost", LONGER, SELDOM, ranks, FAULT="0 17")
+    start(job, "lost", LONGER, SELDOM, ranks, FAULT="0 14; 0 17")
     assert job.wait(120) == 0, job.stderr
-    assert job.fired() == ["0 17 0"]
+    assert job.fired() == ["0 14 0", "0 17 1"]
     assert ends_of(job) == alone
     assert alone["steps"] == "14 15 16 17 18 19"
-    begun, again = [(event["step"], event["source"]) for event in job.events("resumed")][-2:]
-    assert begun == (14, None)
-    assert again == (17, "memory")
+    resumed = [(event["step"], event["source"]) for event in job.events("resumed")][-3:]
+    assert resumed == [(14, None), (14, "memory"), (17, "memory")]
     line = (
         f"the training begins at step 14 with the Trainer's own checkpoint {job.out}/trainer/checkpoint-14, as the job"
     )
