@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
-from tests.adapters.kit import OFFLINE, WITH_TRAINER
+from tests.adapters.kit import OFFLINE, WITH_TRAINER, environment
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
@@ -194,6 +197,35 @@ def test_a_checkpoint_that_one_node_has(job: FtJob) -> None:
     start(job, "lost", LONGER, SELDOM, 2, SPLIT="1")
     assert job.wait(120) not in (0, 75)
     assert f"cannot begin: {unseen} 20; give an output_dir that all nodes share" in logs(job)
+
+
+@pytest.mark.slow
+def test_the_newer_one_without_a_supervisor(tmp_path: Path) -> None:
+    checkpoints, out = tmp_path / "checkpoints", tmp_path / "out"
+    settings = {"FTLAUNCH_CHECKPOINT_DIR": str(checkpoints), "FTLAUNCH_STORAGE_INTERVAL": "1000"}
+    script = (sys.executable, str(JOBS / "easyckpt_hf.py"), str(out), f"--output_dir={out}/trainer", *FLAGS, *LONGER)
+
+    def begin(**env: str) -> subprocess.Popen[str]:
+        everything = {**environment(), **settings, **env}
+        return subprocess.Popen(script, env=everything, stderr=subprocess.PIPE, text=True)
+
+    with begin(STOP_AT="5") as stopped:
+        said = stopped.communicate(timeout=150)[1]
+        assert stopped.returncode == 75, said
+    holds = "save_steps=2: not used, as the job was given FTLAUNCH_STORAGE_INTERVAL=1000, which holds"
+    assert holds in said
+    [(own, _)] = layout.list_iterations(checkpoints)
+    assert 5 <= own < 14
+    with begin(HOLD_AT="14") as lost:
+        wait_for((out / "held_0").exists, "step 14", 120)
+        lost.kill()
+        lost.communicate()
+    assert [step for step, _ in layout.list_iterations(checkpoints)] == [own]
+    with begin() as last:
+        said = last.communicate(timeout=150)[1]
+        assert last.returncode == 0, said
+    assert f"the training begins at step 14 with the Trainer's own checkpoint {out}/trainer/checkpoint-14" in said
+    assert sorted(step for step, _ in layout.list_iterations(checkpoints)) == [own, 20]
 
 
 @pytest.mark.slow

@@ -36,8 +36,8 @@ class TrainerCheckpoint:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The newest checkpoint that rank 0 can use."""
+class AgreedCheckpoint:
+    """The newest checkpoint that rank 0 can use, as all ranks know it."""
 
     checkpoint: TrainerCheckpoint
     blind_rank: int | None
@@ -76,7 +76,7 @@ def incomplete(output_dir: str, behind: int) -> list[str]:
     return [directory.name for directory in found if read(directory) is None]
 
 
-def find(asked: str | bool, args: Any, *, whole: bool) -> Found | None:
+def find(asked: str | bool, args: Any, *, whole: bool) -> AgreedCheckpoint | None:
     """Look for what `resume_from_checkpoint` asks for. Every rank calls it, and all ranks return the same.
 
     Args:
@@ -95,7 +95,7 @@ def find(asked: str | bool, args: Any, *, whole: bool) -> Found | None:
     steps = _gather(NONE if mine is None else mine.step, args.device)
     blind = next((rank for rank, seen in enumerate(steps) if seen != step), None)
     unseen = TrainerCheckpoint(f"{PREFIX_CHECKPOINT_DIR}-{step}", step, step, is_whole=False)
-    return Found(mine or unseen, blind)
+    return AgreedCheckpoint(mine or unseen, blind)
 
 
 def _directories(output_dir: Path) -> Iterator[tuple[int, Path]]:
