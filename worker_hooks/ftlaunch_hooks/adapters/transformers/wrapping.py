@@ -209,7 +209,7 @@ class KeptTraining:
         return self._train_from(resume_from_checkpoint, *args, **kwargs)
 
     def _train_from(self, checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
-        self._boundaries.began_with = checkpoint if isinstance(checkpoint, str) else None
+        self._boundaries.began_with = str(checkpoint) if checkpoint else None
         with inside.begins_at(self._trainer, None, self._boundaries.begins_at):
             return self._plain_train(checkpoint, *args, **kwargs)
 
