@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.kit import OFFLINE, WITH_TRAINER, environment
+from tests.adapters.versions import RANKS_ON_CPU
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
@@ -21,6 +22,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 pytestmark = pytest.mark.long
 
+NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
 FLAGS = (
     *("--max_steps=10", "--gradient_checkpointing=false"),
     *("--save_strategy=steps", "--save_steps=2", "--save_total_limit=2"),
@@ -115,13 +117,22 @@ SELDOM = ("--storage-interval", "1h")
 LONGER = ("--max_steps=20",)
 
 
-def lose_machine_at_14(job: FtJob, ranks: int, **env: str) -> int:
+def zero(home: Path, stage: int) -> tuple[str, ...]:
+    """The flag for DeepSpeed's ZeRO on CPUs."""
+    auto = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    config = home / "zero.json"
+    on_cpus = {"zero_force_ds_cpu_optimizer": False}
+    config.write_text(json.dumps({"zero_optimization": {"stage": stage}, **dict.fromkeys(auto, "auto"), **on_cpus}))
+    return (f"--deepspeed={config}",)
+
+
+def lose_machine_at_14(job: FtJob, ranks: int, flags: tuple[str, ...] = LONGER, **env: str) -> int:
     """Stop a job once, have it go on and lose all of its memory at step 14; return the step that it has saved."""
-    start(job, "lost", LONGER, SELDOM, ranks, STOP_AT="5", **env)
+    start(job, "lost", flags, SELDOM, ranks, STOP_AT="5", **env)
     assert job.wait(120) == 75, job.stderr
     [own] = kept(job)
     assert 5 <= own < 14
-    start(job, "lost", LONGER, SELDOM, ranks, HOLD_AT="14", **env)
+    start(job, "lost", flags, SELDOM, ranks, HOLD_AT="14", **env)
     wait_for(lambda: len([*job.out.glob("held_*")]) == ranks, "the ranks at step 14", 120)
     assert f"resume_from_checkpoint is not used: the job goes on from its own step {own}" in logs(job)
     job.dispose()
@@ -129,24 +140,32 @@ def lose_machine_at_14(job: FtJob, ranks: int, **env: str) -> int:
     return own
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "stage"),
+    [
+        (1, None),
+        pytest.param(2, None, marks=RANKS_ON_CPU),
+        pytest.param(2, 2, marks=[NO_ENGINE, RANKS_ON_CPU, pytest.mark.slow]),
+    ],
+)
+def test_the_newer_of_both_checkpoints(job: FtJob, ranks: int, stage: int | None) -> None:
     """The job's own step is newer at first; then all memory is lost, and the Trainer's checkpoint is newer.
 
     From there it ends as the Trainer alone does, also where a rank is killed, before the first step, too. Taken out:
     without begin_at() the numbers of steps are those of the job's own checkpoint; where the steps are not compared, an
     older one of the Trainer's is gone on from; without KeptState.began_with the first kill has it begin at step 0.
     """
-    own = lose_machine_at_14(job, ranks)
+    flags = LONGER if stage is None else (*LONGER, *zero(job.home, stage))
+    own = lose_machine_at_14(job, ranks, flags)
     assert kept_by_trainer(job) == [12, 14]
     shutil.copytree(job.out / "trainer", job.home / "alone" / "trainer")
-    alone = run(job, "alone", *LONGER, ranks=ranks, PLAIN="resume")
+    alone = run(job, "alone", *flags, ranks=ranks, PLAIN="resume")
 
     job.out, job.run_dir = job.home / "lost", job.home / "run_lost"
     (job.out / "steps_0").unlink()
     broken = job.out / "trainer" / "checkpoint-16"
     broken.mkdir()
-    start(job, "lost", LONGER, SELDOM, ranks, FAULT="0 14; 0 17")
+    start(job, "lost", flags, SELDOM, ranks, FAULT="0 14; 0 17")
     assert job.wait(120) == 0, job.stderr
     assert job.fired() == ["0 14 0", "0 17 1"]
     assert ends_of(job) == alone
@@ -229,15 +248,11 @@ def test_the_newer_one_without_a_supervisor(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
+@NO_ENGINE
 @pytest.mark.parametrize("stage", [1, 2])
 def test_a_trainer_that_starts_deepspeed(job: FtJob, stage: int) -> None:
     """EasyCkpt's way to DeepSpeed: the same two lines, and a configuration of DeepSpeed among the Trainer's flags."""
-    auto = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    config = job.home / "zero.json"
-    on_cpus = {"zero_force_ds_cpu_optimizer": False}
-    config.write_text(json.dumps({"zero_optimization": {"stage": stage}, **dict.fromkeys(auto, "auto"), **on_cpus}))
-    flags = (f"--deepspeed={config}",)
+    flags = zero(job.home, stage)
     calm = run(job, "calm", *flags, ranks=2, PLAIN="1")
     assert run(job, "killed", *flags, ranks=2, FAULT="1 3; 0 7") == calm
     assert job.fired() == ["1 3 0", "0 7 1"]
