@@ -66,7 +66,7 @@ def test_a_job_with_a_killed_rank_is_told_in_numbers(job: FtJob) -> None:
     assert page["ftlaunch_restart_to_first_step_seconds_count"] == [({}, 1)]
     assert page["ftlaunch_restart_to_first_step_seconds_sum"] == [({}, job.events("recovered")[0]["seconds"])]
     left = {labels["after"]: number for labels, number in page["ftlaunch_restarts_left"]}
-    assert left == {"failure": 2, "hang": 3}
+    assert left == {"failure": 2, "hang": 2}
     assert page["ftlaunch_ranks_alive"] == [({}, 2)]
     assert sorted(labels["rank"] for labels, _ in page["ftlaunch_rank_step"]) == ["0", "1"]
     assert page["ftlaunch_supervisor_process_resident_memory_bytes"][0][1] > 1e6

@@ -54,6 +54,7 @@ def trained(rank: int) -> str:
 def train(home: Path, how: str) -> None:
     """Train under the supervisor."""
     _do_without_mindspore()
+    from ftlaunch_contract.saving_request import SavingRequest
     from ftlaunch_contract.shared_keys import own_key
     from ftlaunch_hooks.job.supervised import Supervised
     from ftlaunch_hooks.process import bootstrap
@@ -64,7 +65,7 @@ def train(home: Path, how: str) -> None:
     coordinator = Supervised(page)
     rank = coordinator.rank
     assert _wait_until((home / "begin").exists, 60.0), "nobody said that the ranks may begin"
-    job = KeptJob(coordinator, save_every=4)
+    job = KeptJob(coordinator, SavingRequest(steps=4))
     keys = {"weights": own_key("network.weights", rank), "moments": own_key("training.moments", rank)}
     state = first_state(rank)
     if job.saved is not None:
