@@ -61,5 +61,8 @@ class Around:
     """steps between copies of snapshots to other nodes; 0 is off"""
     tell: Callable[[JobEvent], None] = lambda event: None
     """tells the journal of nodes that come, get places and leave"""
+    may_be_beside: bool = False
+    """whether the head before, on another machine, may live on until it learns of this one; it may have begun an
+    attempt of which the plan did not tell yet"""
     seed: int = 0
     """of the job, for what its ranks draw without a seed of their own"""

@@ -92,6 +92,8 @@ class OlderRanks:
         now = self._around.clock()
         if self._begun:
             return False
+        if self._around.may_be_beside and now <= self.last:
+            return True  # also where the plan's nodes have come: the head before may have begun ranks on others since
         if any(now <= until and self._is_incomplete(lineage) for lineage, until in self._attempts.items()):
             return True
         return self._may_be_taken_up and not self._fences.all_down(now)

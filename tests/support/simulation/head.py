@@ -61,7 +61,7 @@ def _raise(failed: FailedCall) -> None:
 class Head:
     """One life of the head."""
 
-    def __init__(self, job: Job, name: str, machine: Machine, sign: Sign) -> None:
+    def __init__(self, job: Job, name: str, machine: Machine, sign: Sign, *, may_be_beside: bool) -> None:
         """name: of this life. sign: as it was shown when the term was claimed."""
         self.job, self.lives, self.savers, self._stalled, self._closed = job, True, 0, 0, False
         self.machine, self.sign, self.port, self.term = machine, sign, sign.port, sign.term
@@ -84,6 +84,7 @@ class Head:
             spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
             lambda: loop.post(Event.PAUSE), _Alive, self._plan, name, self._begun, FACTS,
             machines, name, machine.name, sign.term, self._leads, job.story.copies,
+            may_be_beside=may_be_beside,
         )  # fmt: skip
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), name)
         self.cluster = cluster = Cluster(around)

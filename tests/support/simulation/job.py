@@ -83,9 +83,13 @@ class Job:
         """Who listens at a port of a machine."""
         return next((one for one in self.heads if one.lives and (one.machine.name, one.port) == place), None)
 
-    def start_head(self, machine: Machine, sign: Sign) -> None:
-        """It listens there, and has claimed its term."""
-        head = Head(self, f"head{len(self.heads) + 1}", machine, sign)
+    def start_head(self, machine: Machine, sign: Sign, *, may_be_beside: bool) -> None:
+        """Start a head that listens there, and has claimed its term.
+
+        Args:
+            may_be_beside: the head before is on another machine, and may live on for a while.
+        """
+        head = Head(self, f"head{len(self.heads) + 1}", machine, sign, may_be_beside=may_be_beside)
         self.heads.append(head)
         self.claims.watch(head)
 

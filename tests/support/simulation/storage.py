@@ -206,7 +206,7 @@ class Storage:
         if machine.lives and machine.search is search:
             machine.when_awake(search.on_answer)(told)
 
-    def _stand(self, machine: Machine, port: int) -> int:
+    def _stand(self, machine: Machine, port: int, *, may_be_beside: bool = False) -> int:
         """Claim the next term for a head that listens there: see election.stand."""
         job, claims = self._job, self.claims(machine)
         if job.listener((machine.name, port)) is not None:
@@ -214,7 +214,7 @@ class Storage:
         sign = Sign(claims.next_term(), machine.name, port, machine.boot, 1, 1, 0)
         if not claims.claim(sign):
             return 0
-        job.start_head(machine, sign)
+        job.start_head(machine, sign, may_be_beside=may_be_beside)
         return 1
 
     def _take_over(self, machine: Machine, sign: Sign | None) -> int:
@@ -223,13 +223,14 @@ class Storage:
         if sign is None or sign.ended:
             return 0
         port = sign.port
-        if sign.machine == machine.boot:
-            job.kill_heads(machine, port)
-        else:
+        is_elsewhere = sign.machine != machine.boot
+        if is_elsewhere:
             self._port += 1
             port = self._port
+        else:
+            job.kill_heads(machine, port)
         job.world.tell(f"{machine.name} takes the head's place")
-        return self._stand(machine, port)
+        return self._stand(machine, port, may_be_beside=is_elsewhere)
 
     def _start(self, machine: Machine, search: HeadSearch, sign: Sign | None, *, begins: bool) -> None:
         """See election.stand: at the endpoint, or where the last head was on this machine, and none lives."""

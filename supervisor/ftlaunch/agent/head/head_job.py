@@ -73,11 +73,15 @@ class HeadJob:
         random: Callable[[], float],
         reached: int,
         life: SignOfLife,
+        *,
+        may_be_beside: bool,
     ) -> None:
         """spec: as every node has it. world: its ranks are all those of the job. Raises OSError or Unusable.
 
-        reached: the newest step that a killed head knew of, or -1.
+        reached: the newest step that a killed head knew of, or -1. may_be_beside: the head before was on another
+        machine, and nobody knows that it is dead.
         """
+        self._may_be_beside = may_be_beside
         self._spec, self._loop, self._reporter = spec, loop, reporter
         self._pages, self._plan, self._reached = _mirrors(workspace), plan.read(spec.run_dir), reached
         self._machines = machines = IsolatedMachines(
@@ -126,7 +130,7 @@ class HeadJob:
             nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
             lambda: loop.post(Event.PAUSE), PortProbe, self._plan, self._run, self._note_plan,
             facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
-            self._leads, nodes.peer_interval, self._reporter.tell, seed=self._seed,
+            self._leads, nodes.peer_interval, self._reporter.tell, may_be_beside=self._may_be_beside, seed=self._seed,
         )  # fmt: skip
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:

@@ -181,7 +181,9 @@ def _serve(
     notifier = NotifierLink(helpers, world, dict(os.environ))
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
     reached = engine_main.tell_of_start(world, workspace, reporter)
-    job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
+    job = HeadJob(
+        spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life, may_be_beside=elsewhere
+    )
     if few := messages.few_descriptors(descriptor_limit.limit(), spec.nodes.most):
         reporter.complain(few)
     door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
