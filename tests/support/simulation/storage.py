@@ -249,5 +249,5 @@ class Storage:
     def _start_if_stale(self, machine: Machine, search: HeadSearch, seen: Sign) -> None:
         told = 0
         if machine.awake and self.claims(machine).read() == seen and not self._job.over:
-            told = self._stand(machine, ENDPOINT[1])
+            told = self._stand(machine, ENDPOINT[1], may_be_beside=True)  # the head before was on another machine
         self._answer(machine, search, head=told)
