@@ -12,6 +12,7 @@ import signal
 
 import psutil
 import pytest
+from tests.support.descriptors import descriptors
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
@@ -145,4 +146,4 @@ def test_the_warm_parent_is_killed_while_it_is_to_fork(job: FtJob, calm: FtJob) 
 
 
 def sockets(pid: int) -> int:
-    return sum(os.readlink(entry.path).startswith("socket:") for entry in os.scandir(f"/proc/{pid}/fd"))
+    return sum(target.startswith("socket:") for target in descriptors(pid))

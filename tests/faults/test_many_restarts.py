@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.support.descriptors import descriptors
 from tests.support.harness import JOBS, TINY, FtJob
 from tests.support.waiting import wait_for
 
@@ -67,10 +68,7 @@ class Held:
 
 
 def open_files(pid: int) -> Counter[str]:
-    kinds: Counter[str] = Counter()
-    for entry in os.listdir(f"/proc/{pid}/fd"):
-        kinds[re.sub(r"\d+", "N", os.readlink(f"/proc/{pid}/fd/{entry}"))] += 1
-    return kinds
+    return Counter(re.sub(r"\d+", "N", target) for target in descriptors(pid))
 
 
 def kibibytes(job: FtJob, pids: set[int]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.checkpoints import commit
+from tests.support.descriptors import descriptors
 from tests.support.refusing import stand_ins, without_flock
 from tests.support.waiting import wait_for
 
@@ -87,7 +88,7 @@ def test_forked_children_do_not_hold_it(tmp_path: Path) -> None:
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
         child = wait_for(children.read_text, "the child").strip()
         lock = str(tmp_path / "x" / CHECKPOINT_LOCK)
-        wait_for(lambda: lock not in [str(fd.readlink()) for fd in Path(f"/proc/{child}/fd").iterdir()], "its closing")
+        wait_for(lambda: lock not in descriptors(int(child)), "its closing")
         holder.kill()
         holder.wait()
         Custody(tmp_path / "x", never, print).leave()
@@ -186,7 +187,7 @@ def test_without_locks_forked_children_do_not_hold_it(no_flock: Path) -> None:
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
         child = wait_for(children.read_text, "the child").strip()
         (stand_in,) = stand_ins(no_flock)
-        wait_for(lambda: str(stand_in) not in [str(fd.readlink()) for fd in Path(f"/proc/{child}/fd").iterdir()], "it")
+        wait_for(lambda: str(stand_in) not in descriptors(int(child)), "it")
         assert stand_ins(no_flock) == [stand_in], "the child takes nothing away from its parent"
         holder.kill()
         holder.wait()
