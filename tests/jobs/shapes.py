@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import ftlaunch_hooks as ft
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--kind", choices=["plain", "ddp", "fsdp", "tp", "groups"], default="plain")
+parser.add_argument("--kind", choices=["plain", "ddp", "fsdp", "hsdp", "tp", "groups"], default="plain")
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=4)
 parser.add_argument("--step-time", type=float, default=0.0)
@@ -65,7 +65,10 @@ def shard(inner: nn.Module) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = init_device_mesh("cpu", (WORLD,))
+    # hsdp: two ranks hold the shards of one whole, and the next two the same ones
+    hybrid = args.kind == "hsdp"
+    shape, names = ((WORLD // 2, 2), ("replicate", "shard")) if hybrid else ((WORLD,), ("all",))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     if args.kind == "tp":
         return parallelize_module(inner, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     for layer in (inner[0], inner[2], inner):
@@ -95,7 +98,7 @@ def tell(moment: str) -> None:
     part.rename(part.with_suffix(".json"))
 
 
-torch.manual_seed(100 + (RANK % 2 if args.kind == "groups" else RANK))
+torch.manual_seed(100 + (RANK % 2 if args.kind in ("groups", "hsdp") else RANK))  # replicas begin alike
 model = build()
 GROUP = list(range(RANK % 2, WORLD, 2))
 groups = [dist.new_group(list(range(first, WORLD, 2))) for first in (0, 1)] if args.kind == "groups" else []

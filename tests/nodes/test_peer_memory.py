@@ -10,11 +10,13 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tests.nodes.test_lost_nodes import assert_lost, lose
 from tests.support.agents import PATIENT, NodesJob
+from tests.support.ctl import ftctl
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
@@ -62,9 +64,67 @@ def test_a_standby_goes_on_from_copies_in_the_memory_of_another_node(nodes: Node
     assert {source["node"] for source in fetched["nodes"][0]["sources"]} == {0}
     assert nodes.resumed() == ("peer", AT, 0)
     recovery = json.loads((nodes.run_dir / "recovery.json").read_text())
-    assert (recovery["source"], recovery["fetched"]) == ("peer", fetched["nodes"])
+    assert (recovery["source"], recovery["fetched"], recovery["done"]) == ("peer", fetched["nodes"], True)
+    assert_planned_before_the_restart(nodes, AT, recovery)
     nodes.assert_same_end(alone)
     nodes.assert_clean(".node1")
+
+
+def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict[str, Any]) -> None:
+    """Of two nodes with two ranks each the second one was lost; the first one holds all that its ranks need."""
+    planned = {
+        "lost": "2, 3",
+        "ranks": [{"ranks": "0, 1", "from": "own memory"}, {"ranks": "2, 3", "from": "copies", "keeper": 0}],
+        "replicas": [0],
+    }
+    *_, told = nodes.events("restore_planned")
+    assert planned | {"step": step, "source": "peer"} == {key: told[key] for key in (*planned, "step", "source")}
+    *_, started = nodes.events("attempt_started")
+    *_, fetched = nodes.events("fetched")
+    assert told["mono"] < started["mono"] < fetched["mono"]
+    assert planned == {key: recovery[key] for key in planned}
+    code, shown, complaint = ftctl("recovery", nodes.run_dir, cwd=nodes.home)
+    assert (code, complaint) == (0, "")
+    first, own, lost, *parts = shown.splitlines()
+    assert first == f"attempt {started['attempt']} resumes from the memory of other nodes at step {step}"
+    assert own == "  ranks 0, 1: the memory of their own node"
+    assert lost == "  ranks 2, 3: lost; their copies from node 0; what replicas hold alike from nodes 0"
+    assert parts and all("from node 0, brought to node 1" in part for part in parts)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["hsdp", "groups"])
+def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) -> None:
+    """Two nodes hold the same shards: the copies hold none of them, and the map says who supplies them."""
+    words = ("--kind", kind, "--steps", "60", "--step-time", "0.1")
+    for name in ("alone", "nodes"):
+        (tmp_path / name).mkdir()
+    alone, nodes = FtJob(tmp_path / "alone"), NodesJob(tmp_path / "nodes")
+    try:
+        alone.start(script=SHAPES, args=("--out", str(alone.out), *words), ranks=4)
+        assert alone.wait() == 0, alone.stderr
+        nodes.script, nodes.words = SHAPES, words
+        nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
+        nodes.begin()
+        nodes.wait_joined(2)
+        nodes.agent()
+        nodes.wait_joined(3)
+        nodes.wait_step(12)
+        wait_for(lambda: copied(nodes), "copies of all ranks")
+        held = [json.loads(note.read_text())["present"] for note in notes(nodes.memory_of(0))]
+        assert held and all(present["model"] == [] for present in held), "the shards of ranks 2 and 3"
+        lose(nodes, 1)
+        assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+        source, step, _ = nodes.resumed()
+        assert source == "peer", nodes.told
+        recovery = json.loads((nodes.run_dir / "recovery.json").read_text())
+        assert_planned_before_the_restart(nodes, step, recovery)
+        assert {part["group"] for part in recovery["fetched"][0]["sources"]} >= {"model"}, "rank 0 and 1 supply it"
+        assert [end_of(nodes, rank) for rank in range(4)] == [end_of(alone, rank) for rank in range(4)]
+        nodes.assert_clean(".node1")
+    finally:
+        nodes.dispose()
+        alone.dispose()
 
 
 @pytest.mark.long

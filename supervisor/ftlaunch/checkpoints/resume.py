@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,9 +13,10 @@ from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.proving_step import choose_proving_step
 from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan
+from ftlaunch.memory.restore_map import restore_map
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded, of_moves
-from ftlaunch.reporting.events.copies import FetchedFromPeers
+from ftlaunch.reporting.events.copies import FetchedFromPeers, RestorePlanned
 from ftlaunch.reporting.events.incidents import RolledBack
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileSystemSilent, FileThread
@@ -46,6 +47,9 @@ class PeerMemory(Protocol):
 
     def kept(self) -> Sequence[Kept]:
         """Snapshots that other nodes than a rank's own have."""
+
+    def place_of_keeper(self, number: int) -> int:
+        """Return the place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
 
     def fetch(self, plan: RecoveryPlan, done: Callable[[str, list[dict[str, Any]]], None]) -> None:
         """Bring what a plan takes from other nodes.
@@ -91,14 +95,18 @@ class ResumeDecision:
         self._asked, self._fetching = False, None
         if self.numbers.back_before is not None:
             self.saving.hurry()  # a save under way holds up all ranks
+            self._write_map(Resume.UNDECIDED, RecoveryPlan(Resume.STORAGE, NONE, {}))
             return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
         stored = self._stored()
         plan = self._plan(stored, [] if self._peers is None else self._peers.kept())
         if plan.kind is Resume.PEER:
             self._fetching = plan
+            self._write_map(plan.kind, plan)
             return Resume.UNDECIDED, plan.step
         if plan.kind is Resume.MEMORY:
-            return plan.kind, self._proving_step(plan.step, stored)
+            proving = replace(plan, step=self._proving_step(plan.step, stored))
+            self._write_map(proving.kind, proving)
+            return proving.kind, proving.step
         return self._without_peers(plan, first=first)
 
     def _proving_step(self, newest: int, stored: Sequence[int]) -> int:
@@ -123,12 +131,31 @@ class ResumeDecision:
         refused = plan.kind is Resume.FRESH and self._files.call(lambda: layout.refused_before(directory))
         load = self._found.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
+            self._write_map(Resume.UNDECIDED, plan if not refused else replace(plan, step=NONE))
             return self._ask(self.pages.newest_common())  # the next rung, should storage have nothing usable
         if load is not None:
+            self._write_map(Resume.UNDECIDED, replace(plan, step=NONE))
             return self._ask(self.pages.newest_common(), load=load.path)
         if plan.kind is Resume.FRESH and first and self._found.unfinished:
             self._tell(Note("no checkpoint was ever finished: starting from the beginning"))
+        if not first:
+            self._write_map(plan.kind, plan)
         return plan.kind, plan.step
+
+    def _write_map(self, kind: Resume, plan: RecoveryPlan) -> None:
+        """Tell where each rank is to take its state from, before any of them does."""
+        peers = self._peers
+        self._tell(
+            RestorePlanned(
+                restore_map(
+                    kind,
+                    plan,
+                    ranks=len(self.pages),
+                    ranks_each=0 if peers is None else peers.ranks_each,
+                    place_of=lambda node: NONE if peers is None else peers.place_of_keeper(node),
+                )
+            )
+        )
 
     # --- from other nodes -------------------------------------------------------------------------------------
 
@@ -208,6 +235,7 @@ class ResumeDecision:
             self._cannot(f"cannot resume: {told}; nothing there was changed, and the same command tries it again")
             return
         self._tell(Note(f"{told}; going on from the older step {plan.step}, which memory has"))
+        self._write_map(plan.kind, plan)
         self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
 
     def _reject(self, rejected: Sequence[dict[str, Any]], taken: int) -> None:
@@ -222,6 +250,7 @@ class ResumeDecision:
         self._reject(rejected, plan.step if found else NONE)
         if found:
             self.saving.committed = verified
+            self._write_map(plan.kind, plan)
             self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
             return
         self._cannot(

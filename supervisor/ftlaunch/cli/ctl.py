@@ -23,6 +23,7 @@ from ftlaunch.cli.nodes import drain, nodes
 from ftlaunch.cli.pages.dashboard import dashboard
 from ftlaunch.cli.pages.report import report
 from ftlaunch.cli.plan import plan
+from ftlaunch.cli.recovery import recovery
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.cli.schedulers.kubernetes import kubernetes
 from ftlaunch.cli.schedulers.systemd import systemd
@@ -92,6 +93,7 @@ command.add_command(nodes)
 command.add_command(drain)
 command.add_command(kubernetes)
 command.add_command(systemd)
+command.add_command(recovery)
 command.add_command(report)
 command.add_command(dashboard)
 command.add_command(logs)

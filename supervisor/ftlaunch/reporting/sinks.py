@@ -21,7 +21,7 @@ from ftlaunch.reporting.events.checkpoints import (
     CheckpointRejected,
     CheckpointUnfinished,
 )
-from ftlaunch.reporting.events.copies import FetchedFromPeers
+from ftlaunch.reporting.events.copies import FetchedFromPeers, RestorePlanned
 from ftlaunch.reporting.events.incidents import HangSeen
 from ftlaunch.reporting.events.job import JobEnded, StopRequested
 from ftlaunch.reporting.events.ranks import AttemptStarted, Resumed
@@ -37,6 +37,7 @@ RECOVERY, REPORT = "recovery.json", "report.json"
 _MOST_WAITING = 1000  # lines
 Line = dict[str, Any]
 """A line of the journal: an event's fields with its time and attempt."""
+_NO_MAP: Line = {"lost": "", "ranks": [], "replicas": []}  # of a job that begins with nothing
 
 
 class Sink(Protocol):
@@ -71,21 +72,28 @@ class JournalSink:
 
 
 class RecoverySink:
-    """Writes recovery.json: where the state of the newest attempt has come from, shard by shard."""
+    """Writes recovery.json: where the state of the newest attempt is to come from, and then what came from where."""
 
     def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
         """files: writes in the run dir. complain: says a sentence on the terminal where the file cannot be written."""
         self._path, self._files, self._complain = spec.run_dir / RECOVERY, files, complain
-        self._fetched: Line = {}
+        self._planned = _NO_MAP
+        self._fetched: Sequence[Line] = ()
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Keep what was fetched, until all ranks have their state: write then."""
+        """Have the file written as the restart is planned, and again once all ranks have their state."""
         if isinstance(event, FetchedFromPeers):
-            self._fetched = event.fields()
-        if not isinstance(event, Resumed) or line is None:
-            return
-        fetched, self._fetched = self._fetched, {}
-        text = json.dumps({**line, "fetched": fetched.get("nodes", [])}, indent=1) + "\n"
+            self._fetched = event.nodes
+        elif isinstance(event, RestorePlanned) and line is not None:
+            self._planned = line
+            self._fetched = ()
+            self._have_written({**line, "done": False, "fetched": []})
+        elif isinstance(event, Resumed) and line is not None:
+            self._have_written({**self._planned, **line, "done": True, "fetched": list(self._fetched)})
+            self._planned = _NO_MAP
+
+    def _have_written(self, told: Line) -> None:
+        text = json.dumps(told, indent=1) + "\n"
         self._files.write(lambda: self._write(text), self._failed, size=len(text), replaces=RECOVERY)
 
     def _write(self, text: str) -> None:

@@ -6,8 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch.common.formatting import size
+from ftlaunch.common.formatting import size, stretches
+from ftlaunch.memory.restore_map import RestoreMap
 from ftlaunch.reporting.events.base import JobEvent
+
+
+@dataclass(frozen=True)
+class RestorePlanned(JobEvent):
+    """It is decided where each rank of the next attempt takes its state from."""
+
+    name = "restore_planned"
+    map: RestoreMap
+
+    def fields(self) -> dict[str, Any]:
+        """The step, the ranks that do not find it in the memory of their node, and what supplies which ranks."""
+        found = self.map
+        return {
+            "step": found.step,
+            "source": found.source,
+            "lost": stretches(found.lost),
+            "ranks": [row.fields() for row in found.rows],
+            "replicas": list(found.replicas),
+        }
 
 
 @dataclass(frozen=True)
