@@ -162,9 +162,7 @@ class Alignment:
         advantage = reward - self._actors["value"].call("judge", *pair)
         self._actors["policy"].call("learn", *pair, advantage)
         self._actors["value"].call("learn", *pair, reward)
-        self._progress.train_iteration += 1
-        if self._progress.train_iteration % self._iterations == 0:
-            self._progress.episode += 1
+        if self._progress.end_train_iteration(per_episode=self._iterations):
             self._written = []
 
     def state_dict(self) -> dict[str, Any]:

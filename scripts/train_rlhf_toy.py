@@ -181,13 +181,12 @@ def main() -> None:
         experience = rollouts.all()
         chosen = torch.randperm(len(experience["said"]))[: args.batch_size]
         loss = models.learn({name: tensor[chosen] for name, tensor in experience.items()}, args.clip)
-        progress.train_iteration += 1
         score, kl = experience["score"].mean().item(), experience["kl"].mean().item()
         scores.write(f"{step},{score:.4f},{kl:.4f},{loss.hex()}\n")
-        if progress.train_iteration % args.iterations == 0:
+        episode = progress.episode
+        if progress.end_train_iteration(per_episode=args.iterations):
             if rank == 0:
-                print(f"episode {progress.episode}: score {score:+.3f}, KL {kl:.3f}")
-            progress.episode += 1
+                print(f"episode {episode}: score {score:+.3f}, KL {kl:.3f}")
             rollouts.chunks = []
 
     if rank == 0:

@@ -42,6 +42,21 @@ class DataProgress:
         consumed: int = self.prompts.consumed
         return consumed
 
+    def end_train_iteration(self, *, per_episode: int) -> bool:
+        """Count an iteration of training; the last one of an episode ends the episode.
+
+        Args:
+            per_episode: iterations of training in an episode, 1 or more.
+
+        Returns:
+            Whether the episode is over.
+        """
+        self.train_iteration += 1
+        is_last = self.train_iteration % per_episode == 0
+        if is_last:
+            self.episode += 1
+        return is_last
+
     def state_dict(self) -> dict[str, Any]:
         """Return the progress. `consumed_samples` is there for people: the sampler's state has it as well."""
         return {
