@@ -9,7 +9,8 @@ in the network); augment (the data draw random numbers of C++), python (of NumPy
 that make the data), unseeded; longer (five epochs), own (MindSpore's own checkpoint at the end of each epoch), half
 (FP16 beside the norm, with a loss scale); fit (evaluates after each epoch); decay (a callback changes the learning
 rate at the end of an epoch), noise (a callback draws a random number at each step), counts (a callback counts for
-itself); wide (another network); twice (train() a second time); slow; lonely (its ranks do not meet); saves (every 4
+itself); wide (another network), plain_layers (without a norm, whose averages are each rank's
+own); twice (train() a second time); slow; lonely (its ranks do not meet); saves (every 4
 steps), careless (without exception_save).
 What is left in OUT: final (digest), losses, samples, fired.
 """
@@ -55,7 +56,8 @@ class Network(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
         width = 20 if "wide" in STYLE else 16
-        self.first, self.norm, self.second = nn.Dense(8, width), nn.BatchNorm1d(width), nn.Dense(width, 3)
+        norm = nn.Identity() if "plain_layers" in STYLE else nn.BatchNorm1d(width)
+        self.first, self.norm, self.second = nn.Dense(8, width), norm, nn.Dense(width, 3)
         self.drops, self.functional = "dropout" in STYLE, "functional" in STYLE
         self.dropout = nn.Dropout(p=0.3) if self.drops else nn.ReLU()
 

@@ -17,6 +17,7 @@ from ftlaunch_mindspore import model_wrapping, random_numbers, settings
 from ftlaunch_mindspore.kept_job import KeptJob
 from ftlaunch_mindspore.random_numbers import DataSeed
 from ftlaunch_mindspore.refusal import TrainingRefused
+from ftlaunch_mindspore.saving.saved_step import SavedStep
 from ftlaunch_mindspore.saving.slot import Groups
 from ftlaunch_mindspore.training_state import TrainingState
 from ftlaunch_mindspore.unsaved import Unsaved
@@ -91,7 +92,28 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         self._data = DataSeed(saved.trees["training"]["data"] if saved is not None else None)
         self._python_data = model_wrapping.has_python_functions(dataset)
         self._batch, self._looked = int(dataset.get_batch_size()), False
+        self._batches = int(dataset.get_dataset_size())
+        if saved is not None and saved.ranks != self._job.world_size:
+            self._goes_on_with_other_ranks(saved)
         return self._job.step
+
+    def _goes_on_with_other_ranks(self, saved: SavedStep) -> None:
+        """Say what is not as it was. Raises TrainingRefused where a step stands for other data than before."""
+        ranks, training = self._job.world_size, saved.trees["training"]
+        before = (training.get("batch", 0) * saved.ranks, training.get("batches", 0))
+        now = (self._batch * ranks, self._batches)
+        if before != now:
+            raise TrainingRefused(
+                f"cannot resume: {saved.ranks} ranks have saved step {saved.step}, {before[0]} samples a step and"
+                f" {before[1]} steps an epoch; {ranks} ranks have {now[0]} and {now[1]}, and the step would stand for"
+                f" other data; give each rank a batch of {before[0] / ranks:g}, or start with {saved.ranks} ranks"
+            )
+        if self._job.rank == 0:
+            say(
+                f"{saved.ranks} ranks have saved step {saved.step}, and {ranks} go on: parameters and optimizer are as"
+                " they were, on all of them; which rank gets which samples, random numbers, and the order in which"
+                " gradients are added are not, so this run is not exact from here on"
+            )
 
     def only_restore(self, train_network: Any, network: Any, optimizer: Any, loss_scale: Any) -> None:
         """All steps were made before: the network gets its parameters, and training is over."""
@@ -170,6 +192,7 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         trees = self._state.trees()
         trees["training"] |= {
             "data": self._data.state, "random": random_numbers.collect(), "append_info": self._given.append_info,
+            "batch": self._batch, "batches": self._batches,
         }  # fmt: skip
         return self._state.arrays(), trees
 

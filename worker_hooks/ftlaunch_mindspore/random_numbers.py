@@ -25,7 +25,8 @@ class DataSeed:
     def __init__(self, saved: Json | None) -> None:
         """Set it, before the pipeline begins. saved: what `state` was, where training resumes; None: a new training."""
         if saved is not None:
-            _put_back(saved["generators"])
+            if saved["generators"] is not None:  # this rank is new
+                _put_back(saved["generators"])
             seed = int(saved["seed"])
         else:
             seed = ms.dataset.config.get_seed()
@@ -51,7 +52,9 @@ def collect() -> Json:
 
 
 def restore(saved: Json, *, own_generators: bool) -> None:
-    """Put them back. own_generators: Python's and NumPy's, too."""
+    """Put them back. saved: None for a rank that is new. own_generators: Python's and NumPy's, too."""
+    if saved is None:
+        return
     if own_generators:
         _put_back(saved["generators"])
     ms.set_rng_state(ms.Tensor(np.array(saved["mindspore"], np.uint8)))

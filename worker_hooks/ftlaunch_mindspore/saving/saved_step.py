@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_mindspore.refusal import TrainingRefused
 from ftlaunch_mindspore.saving import arrays
 from ftlaunch_mindspore.saving.arrays import Array
+from ftlaunch_mindspore.saving.other_ranks import take_over
 
 KIND = "mindspore"  # of the object `training` in common.json
 
@@ -26,6 +28,8 @@ class SavedStep:
     step: int
     trees: dict[str, Any]
     arrays: dict[str, Array]
+    ranks: int
+    """so many have saved it"""
 
 
 def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
@@ -56,21 +60,26 @@ def _read(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep:
     rank, world_size = coordinator.rank, coordinator.world_size
     if kind.in_memory:
         slot = layout.slot_dir(coordinator.memory_dir, rank, coordinator.page.slot_steps().index(step))
-        return _join(slot, step, rank, [layout.slot_file(slot, group) for group in layout.GROUPS])
+        return _join(slot, step, rank, world_size, [layout.slot_file(slot, group) for group in layout.GROUPS])
     directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
     if kind == Resume.LOADED:
         directory = initial.checkpoint_at(coordinator.load_path, step)
     metadata = verify.read_metadata(directory)
-    if metadata["world_size"] != world_size:
-        raise Damaged(
-            f"{metadata['world_size']} ranks have saved it, and this job has {world_size}; start it with as many, or"
-            " give --fresh to start over"
-        )
-    shards = [directory / name for name in metadata["files"] if layout.is_shard_of(name, rank, world_size)]
-    return _join(directory, step, rank, shards)
+    savers: int = metadata["world_size"]
+    wanted = [rank] if savers == world_size else range(savers)
+    found = [_join(directory, step, saver, savers, _shards(directory, metadata, saver)) for saver in wanted]
+    if savers == world_size:
+        return found[0]
+    trees, held = take_over([one.trees for one in found], [one.arrays for one in found], rank, world_size)
+    return SavedStep(step, trees, held, savers)
 
 
-def _join(directory: Path, step: int, rank: int, files: list[Path]) -> SavedStep:
+def _shards(directory: Path, metadata: Mapping[str, Any], rank: int) -> list[Path]:
+    """Return the files of a checkpoint that a rank has saved."""
+    return [directory / name for name in metadata["files"] if layout.is_shard_of(name, rank, metadata["world_size"])]
+
+
+def _join(directory: Path, step: int, rank: int, ranks: int, files: list[Path]) -> SavedStep:
     common = json.loads((directory / layout.COMMON).read_bytes())
     if common["step"] != step:
         raise Damaged(f"{directory} is of step {common['step']}")
@@ -78,4 +87,4 @@ def _join(directory: Path, step: int, rank: int, files: list[Path]) -> SavedStep
     for path in files:
         found |= arrays.read(path)
     own = common.get("ranks", {}).get(str(rank), common["state"])  # of a checkpoint: where ranks differ
-    return SavedStep(step, own, found)
+    return SavedStep(step, own, found, ranks)
