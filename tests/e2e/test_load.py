@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.support.checkpoints import flip_a_bit, steps
+from tests.support import mindformers
+from tests.support.checkpoints import content_of, flip_a_bit, steps
 from tests.support.harness import JOBS, FtJob
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -170,6 +171,35 @@ def test_a_job_begins_with_the_weights_of_another_library(name: str, kind: str, 
     begun = json.loads((job.home / "out" / "begin_0.json").read_text())
     assert begun["step"] >= 3, "after the kill it goes on with what it has"
     assert begun["from"] == "memory"
+    job.assert_clean()
+
+
+@pytest.mark.long
+def test_a_job_begins_with_the_weights_of_mindspore_transformers(job: FtJob) -> None:
+    """Cut up on four cards, on two ranks of this job; and a folder of theirs is neither gone on from nor written to."""
+    torch.manual_seed(7)
+    trained = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.ReLU(), torch.nn.Linear(12, 6))
+    cuts: dict[str, list[mindformers.Axis]] = {"0.weight": [0, 1], "0.bias": [[1, 0]], "2.weight": [-1, 0]}
+    for step, weights in ((8, trained), (12, torch.nn.Linear(3, 3))):
+        mindformers.write(job.home / "theirs", step, weights.state_dict(), cuts)
+    (job.home / "theirs" / layout.TRACKER).write_text("8")
+    before = content_of(job.home / "theirs")
+    run(job, 1, "--load-checkpoint", "theirs", code=2)
+    assert "theirs: it is a checkpoint of MindSpore Transformers (Checkpoint 2.0), of which only the" in job.stderr
+    args = ("--steps", "40", "--kind", "fsdp", "--out", "out", "--step-time", "0.1")
+    asked = ("--load-checkpoint", "theirs", "--no-resume-training", "--max-restarts", "1", "--memory-interval", "1")
+    job.start(*asked, script=SHAPES, args=args, ranks=2)
+    job.wait_step(3)
+    begun = json.loads((job.home / "out" / "begin_0.json").read_text())
+    assert (begun["step"], begun["from"], begun["weights"]) == (0, None, weights_of(trained))
+    os.kill(job.pids()[0], signal.SIGKILL)
+    assert job.wait() == 0, job.stderr
+    assert f"taking the weights of iteration 8 from {job.home / 'theirs'}, a checkpoint of MindSpore" in job.stderr
+    assert f"took the weights of `model` (4 tensors) from {job.home / 'theirs' / 'iteration_00000008'}" in job.log(0, 0)
+    assert len(job.events("incident")) == 1
+    begun = json.loads((job.home / "out" / "begin_0.json").read_text())
+    assert begun["step"] >= 3, "after the kill it goes on with what it has"
+    assert content_of(job.home / "theirs") == before
     job.assert_clean()
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 HF_NAMES = ("model.safetensors", "pytorch_model.bin")  # with `.index.json` behind: the weights lie in several files
 INDEX = ".index.json"
 DCP_INDEX = ".metadata"
-_MINDSPORE = re.compile(r"(.+-)?(model|opt)-\d{7}-\d{7}\.safetensors?")
+MINDSPORE_FILE = re.compile(r"(?P<prefix>.+-)?(?P<group>model|opt)-(?P<number>\d{7})-(?P<total>\d{7})\.safetensors?")
+"""A file in a checkpoint of MindSpore Transformers, or of ours, whose layout follows it: ours bear a mark."""
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
@@ -24,6 +25,7 @@ class Format(Enum):
     SAFETENSORS = "a safetensors file"
     DCP = "a folder of torch.distributed.checkpoint"
     TORCH = "a file of torch.save"
+    MINDSPORE = "a checkpoint of MindSpore Transformers (Checkpoint 2.0)"
 
 
 def format_of(path: Path) -> Format | None:
@@ -31,8 +33,9 @@ def format_of(path: Path) -> Format | None:
     if path.is_dir():
         if (path / DCP_INDEX).is_file():
             return Format.DCP
-        hf = any((path / name).is_file() or (path / f"{name}{INDEX}").is_file() for name in HF_NAMES)
-        return Format.HF if hf else None
+        if any((path / name).is_file() or (path / f"{name}{INDEX}").is_file() for name in HF_NAMES):
+            return Format.HF
+        return Format.MINDSPORE if program_of(path) else None
     if not path.is_file():
         return None
     if path.suffix == ".safetensors":
@@ -43,12 +46,12 @@ def format_of(path: Path) -> Format | None:
 
 
 def program_of(folder: Path) -> str:
-    """The program whose checkpoint a folder is, by the names of its files, where none of these can be loaded.
+    """The program that makes the job's checkpoints, whose names ours have, and whose checkpoint a folder is.
 
-    Empty where none is known. MindSpore Transformers' names are ours as well: only for what has no mark of ours.
+    Empty where the names of its files are of no such program. Only for what has no mark of ours.
     """
     try:
         names = [entry.name for entry in folder.iterdir()]
     except OSError:
         return ""
-    return "MindSpore Transformers' Checkpoint 2.0" if any(map(_MINDSPORE.fullmatch, names)) else ""
+    return "MindSpore Transformers' Checkpoint 2.0" if any(map(MINDSPORE_FILE.fullmatch, names)) else ""

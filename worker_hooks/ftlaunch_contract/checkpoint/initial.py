@@ -43,12 +43,29 @@ class InitialCheckpoint:
 def asked(path: Path, weights_only: bool) -> InitialCheckpoint:
     """What is meant by a path, as the files there say."""
     kind = foreign_format(path)
-    return InitialCheckpoint(path, weights_only or kind is not None, kind)
+    return InitialCheckpoint(path, weights_only or kind not in (None, Format.MINDSPORE), kind)
 
 
-def foreign_format(path: Path) -> Format | None:
-    """The format of what another library wrote; None where this one wrote it, or there is nothing."""
-    return None if _candidates(path) else foreign_formats.format_of(path)
+def foreign_format(path: Path, step: int | None = None) -> Format | None:
+    """The format of what another library wrote; None where this one wrote it, or there is nothing.
+
+    step: the number that `find` has returned, where it was called.
+    """
+    return None if _candidates(path) else foreign_formats.format_of(foreign_at(path, step)[1])
+
+
+def foreign_at(path: Path, step: int | None = None) -> tuple[int, Path]:
+    """The number and the place of what another library wrote.
+
+    In a folder of MindSpore Transformers' checkpoints it is the one of `step`, by default the one that the tracker file
+    names: their last act of a save. Everything else is where `path` says, and has the number 0.
+    """
+    if foreign_formats.format_of(path) is None:
+        wanted = layout.read_tracker(path) if step is None else step
+        for number, folder in layout.list_foreign(path):
+            if number == wanted:
+                return number, folder
+    return 0, path
 
 
 def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
@@ -69,7 +86,12 @@ def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
 
 
 def check(load: InitialCheckpoint) -> None:
-    """Raises CannotLoad where there is no checkpoint at all. Nothing is verified."""
+    """Raises CannotLoad where there is no checkpoint at all, or not for a resume. Nothing is verified."""
+    if load.foreign is Format.MINDSPORE and not load.weights_only:
+        raise CannotLoad(
+            f"cannot go on from {load.path}: it is {load.foreign.value}, of which only the weights can be taken;"
+            " --no-resume-training takes those, and the job begins at step 0"
+        )
     if not _candidates(load.path) and load.foreign is None:
         why = "there is no such file or directory"
         if load.path.exists():
@@ -81,11 +103,12 @@ def find(path: Path, advance: Advance = ignore) -> tuple[int, list[Refusal]]:
     """The step of the checkpoint that `path` means (-1: none is usable), and what was refused on the way.
 
     In a folder the checkpoint that the tracker file names comes first, then the newest. Nothing is moved: the folder
-    belongs to another job. What another library wrote has no step: 0; whether it can be used, its reader says.
+    belongs to another job. Of what another library wrote it is the number of `foreign_at`, which all ranks are told
+    (its tracker file may have changed when they look); whether it can be used, its reader says.
     advance: told of bytes that are read.
     """
     if foreign_format(path) is not None:
-        return 0, []
+        return foreign_at(path)[0], []
     refusals: list[Refusal] = []
     for step, directory in _candidates(path):
         try:
@@ -105,6 +128,8 @@ def checkpoint_at(path: Path, step: int) -> Path:
 def _whose(path: Path) -> str:
     """Whose the checkpoint is, or the newest of those in a folder, that no version of this program has written."""
     in_it = layout.list_foreign(path)
+    if in_it and foreign_formats.program_of(in_it[0][1]):
+        return f"{foreign.whose(in_it[0][1])}, and {layout.TRACKER} names none that is there; give one of them"
     if not in_it and layout.step_of(path) is None and not (path / layout.METADATA).exists():
         return ""
     return f"{foreign.whose(in_it[0][1] if in_it else path)}, and ftlaunch loads none of its checkpoints"
@@ -126,7 +151,9 @@ def _candidates(path: Path) -> list[tuple[int, Path]]:
 def beginning(load: InitialCheckpoint, step: int) -> str:
     """What is said when the job begins with a checkpoint."""
     if load.foreign is not None:
-        return f"taking the weights from {load.path}, {load.foreign.value}; the job begins at step 0 with those alone"
+        which = f" of iteration {step}" if step else ""
+        begins = "the job begins at step 0 with those alone"
+        return f"taking the weights{which} from {load.path}, {load.foreign.value}; {begins}"
     if load.weights_only:
         return f"taking the weights of step {step} from {load.path}; the job begins at step 0"
     return f"going on from step {step} in {load.path}"

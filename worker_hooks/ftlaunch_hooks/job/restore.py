@@ -186,8 +186,9 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
 def _load(
     state: RankState, kind: Resume, step: int, coordinator: Coordinator, opened: SavedTensors | None
 ) -> SavedTensors | None:
-    if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path)) is not None:
-        load_weights(coordinator.load_path, other, state.modules(), tell=coordinator.rank == 0)
+    if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path, step)) is not None:
+        place = initial.foreign_at(coordinator.load_path, step)[1]
+        load_weights(place, other, state.modules(), tell=coordinator.rank == 0)
         return None
     reader = opened or open_step(kind, step, coordinator)
     if reader is None:

@@ -1,4 +1,4 @@
-"""Checkpoints of other programs under the names that ours have: nothing moves, deletes, counts or loads them."""
+"""Checkpoints of other programs under the names that ours have: nothing moves, deletes, counts or resumes them."""
 
 from __future__ import annotations
 
@@ -193,13 +193,39 @@ def test_a_tracker_that_names_anothers_checkpoint_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("one", [True, False], ids=["one", "a folder of some"])
-def test_it_is_not_loaded_and_whose_it_is_is_said(one: bool, tmp_path: Path) -> None:
+def test_no_job_goes_on_from_it_and_what_can_be_taken_is_said(one: bool, tmp_path: Path) -> None:
     path = mindspore(tmp_path / "theirs", 8)
-    asked = initial.asked(path if one else path.parent, weights_only=False)
+    place = path if one else path.parent
     with pytest.raises(CannotLoad) as refusal:
-        initial.check(asked)
+        initial.check(initial.asked(place, weights_only=False))
     assert str(refusal.value) == (
-        f"cannot load {path if one else path.parent}: {path} {THEIRS}, and ftlaunch loads none of its checkpoints"
+        f"cannot go on from {place}: it is a checkpoint of MindSpore Transformers (Checkpoint 2.0), of which only the"
+        " weights can be taken; --no-resume-training takes those, and the job begins at step 0"
+    )
+    initial.check(initial.asked(place, weights_only=True))
+
+
+def test_of_a_folder_the_tracked_one_is_taken_whatever_comes_later(tmp_path: Path) -> None:
+    """All ranks are told the number: the other program may go on saving while they look."""
+    old, new = mindspore(tmp_path, 8), mindspore(tmp_path, 12)
+    (tmp_path / layout.TRACKER).write_text("8")
+    step, refusals = initial.find(tmp_path)
+    assert (step, refusals) == (8, [])
+    (tmp_path / layout.TRACKER).write_text("12")
+    assert initial.foreign_at(tmp_path, step) == (8, old)
+    assert initial.foreign_at(tmp_path) == (12, new)
+    assert initial.find(old)[0] == 0
+    assert initial.foreign_at(old, 0) == (0, old)
+
+
+def test_without_a_tracker_file_none_of_several_is_guessed(tmp_path: Path) -> None:
+    """It is the last thing that they write: of what it does not name nobody knows whether it is whole."""
+    path = mindspore(tmp_path, 8)
+    (tmp_path / layout.TRACKER).unlink()
+    with pytest.raises(CannotLoad) as refusal:
+        initial.check(initial.asked(tmp_path, weights_only=True))
+    assert str(refusal.value) == (
+        f"cannot load {tmp_path}: {path} {THEIRS}, and {layout.TRACKER} names none that is there; give one of them"
     )
 
 

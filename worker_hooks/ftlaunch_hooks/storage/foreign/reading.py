@@ -13,6 +13,7 @@ from ftlaunch_contract.foreign_formats import Format
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.storage.foreign.dcp_folder import pieces_of_dcp
 from ftlaunch_hooks.storage.foreign.hf_folder import pieces_of_folder, pieces_of_safetensors
+from ftlaunch_hooks.storage.foreign.mindspore_folder import pieces_of_mindspore
 from ftlaunch_hooks.storage.foreign.names import Match, best_match
 from ftlaunch_hooks.storage.foreign.sources import PickedTensors, unstacked
 from ftlaunch_hooks.storage.foreign.torch_files import pieces_of_file
@@ -25,6 +26,7 @@ _READERS: Mapping[Format, Callable[[Path], dict[str, list[SavedChunk]]]] = {
     Format.SAFETENSORS: pieces_of_safetensors,
     Format.DCP: pieces_of_dcp,
     Format.TORCH: pieces_of_file,
+    Format.MINDSPORE: pieces_of_mindspore,
 }
 
 
