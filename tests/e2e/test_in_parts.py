@@ -14,6 +14,7 @@ import pytest
 from tests.support.harness import JOBS, FtJob
 
 PARTS = JOBS / "in_parts.py"
+EPOCHS = JOBS / "part_epochs.py"
 
 
 @pytest.fixture
@@ -64,6 +65,65 @@ def test_new_data_with_the_old_schedule(twice: list[FtJob]) -> None:
     assert ends[1]["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * 24 / 40)) / 2]), (
         "one schedule over both parts"
     )
+
+
+def start_epochs(job: FtJob, part: int, epochs: int, *args: str) -> None:
+    words = ("--part", str(part), "--epochs", str(epochs), "--out", "out", *args)
+    job.start("--max-restarts", "1", "--memory-interval", "1", script=EPOCHS, args=words, ranks=1)
+
+
+@pytest.mark.long
+def test_new_data_with_as_many_epochs_as_all_parts_need(twice: list[FtJob]) -> None:
+    """The number of epochs counts those of all parts: with as many as are made already, nothing is left to train."""
+    ends = []
+    for job in twice:
+        start_epochs(job, 1, 1)
+        first = end(job)
+        assert (first["step"], first["consumed"], first["epochs"]) == (8, 64, [0])
+        start_epochs(job, 2, 1)
+        none = end(job, 2)
+        assert (none["step"], none["weights"], none["lr"]) == (8, first["weights"], first["lr"])
+        assert "nothing was left to train" in job.stderr
+        start_epochs(job, 2, 3, "--step-time", "0.1" if job is twice[0] else "0")
+        if job is twice[0]:
+            job.wait_step(22)
+            os.kill(job.pids()[0], signal.SIGKILL)
+        ends.append(end(job, 2))
+        job.assert_clean()
+    assert len(twice[0].events("incident")) == 1, "in the second epoch of the second part"
+    killed, alone = ends
+    assert killed == alone
+    assert (alone["step"], alone["consumed"], alone["epochs"]) == (8 + 2 * 11, 64 + 2 * 88, [0, 1, 2])
+    assert alone["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * 30 / 40)) / 2]), "one schedule over both parts"
+
+
+@pytest.mark.long
+def test_new_data_within_an_epoch(job: FtJob) -> None:
+    """A part that is stopped in its second epoch: that epoch goes on with all of the new data."""
+    start_epochs(job, 1, 15, "--step-time", "0.1")
+    job.wait_step(12)
+    os.kill(job.supervisor.pid, signal.SIGTERM)
+    assert job.wait() == 75, job.stderr
+    [saved] = (job.run_dir / "checkpoints").glob("iteration_*")
+    stopped = int(saved.name.rpartition("_")[2])
+    assert 12 <= stopped < 16, "in the second epoch"
+    start_epochs(job, 2, 3)
+    last = end(job, 2)
+    assert (last["step"], last["epochs"]) == (stopped + 2 * 11, [0, 1, 2])
+    assert last["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * last["step"] / 40)) / 2])
+    job.assert_clean()
+
+
+@pytest.mark.long
+def test_a_loop_that_was_left_is_over_and_that_is_said(job: FtJob) -> None:
+    """What stands behind the batches of the epoch that was left would run twice."""
+    for _ in range(2):
+        start_epochs(job, 1, 15, "--leave-after", "0")
+        assert end(job)["step"] == 8
+    start_epochs(job, 2, 15)
+    assert job.wait() == 1
+    assert "cannot resume: epoch 0 was left behind its last batch, by `break`" in job.log(0, 0)
+    job.assert_clean()
 
 
 @pytest.mark.long

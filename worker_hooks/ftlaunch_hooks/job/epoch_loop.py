@@ -184,6 +184,12 @@ class EpochLoop:
     def _end_epoch(self, *, last: bool) -> None:
         """The body has run to its end: the step of its last batch is complete."""
         if self._resumed is not None and self._resumed["calls"]:
+            if self._calls == _made_passes(self._resumed):
+                raise AttachError(
+                    f"cannot resume: epoch {self._epoch} was left behind its last batch, by `break` and job.finish(),"
+                    " and what stands there in its body has run before; leave the loop there again, and another time"
+                    " let it end by the number given to job.epochs(), or give --fresh to start over"
+                )
             raise AttachError(
                 f"cannot resume: the job was in pass {self._resumed['calls']} over job.batches() in epoch"
                 f" {self._epoch}, which has now asked for {self._calls}; start it with the script that it had, or give"
