@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from tests.support import mindformers
 from tests.support.harness import FtJob
-from tests.support.mindspore_jobs import said, start_alone
+from tests.support.mindspore_jobs import said, start, start_alone
 
 pytestmark = pytest.mark.long
 
@@ -35,6 +37,17 @@ def test_refused(style: str, sentence: str, job: FtJob) -> None:
     process = start_alone(job, style)
     assert process.wait(60) == 1
     assert sentence in said(job)
+
+
+def test_weights_alone_are_refused(job: FtJob) -> None:
+    """Those of MindSpore Transformers, too, which a script in torch begins with."""
+    theirs = mindformers.write(job.home / "theirs", 8, {"first.weight": torch.zeros(4, 4)})
+    start(job, "graph", "--load-checkpoint", str(theirs), "--no-resume-training")
+    assert job.wait(60) == 1
+    assert f"cannot begin with the weights of {theirs} alone: a training of MindSpore's goes on from all" in job.log(
+        0, 0
+    )
+    job.assert_clean()
 
 
 def test_another_network_is_refused_and_a_damaged_checkpoint_passed_over(job: FtJob) -> None:
