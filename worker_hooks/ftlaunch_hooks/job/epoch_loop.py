@@ -184,7 +184,7 @@ class EpochLoop:
     def _end_epoch(self, *, last: bool) -> None:
         """The body has run to its end: the step of its last batch is complete."""
         if self._resumed is not None and self._resumed["calls"]:
-            if self._calls == _made_passes(self._resumed):
+            if self._calls == self._resumed["calls"] and not self._resumed["open"]:
                 raise AttachError(
                     f"cannot resume: epoch {self._epoch} was left behind its last batch, by `break` and job.finish(),"
                     " and what stands there in its body has run before; leave the loop there again, and another time"
