@@ -179,6 +179,8 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
 
     def _restore(self, state: TrainingState) -> None:
         self._state = state
+        if self._job.weights is not None:
+            state.load_weights(self._job.weights)
         if (saved := self._job.saved) is None:
             return
         try:

@@ -39,6 +39,7 @@ class KeptJob:
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
         self._kind, step = coordinator.resume()
         self.saved = saved_step.find(self._kind, step, coordinator)
+        self.weights = saved_step.find_weights(self._kind, step, coordinator)
         self.step = self.saved.step if self.saved is not None else 0
         self._request = request
         self._pace = AdaptiveInterval(*coordinator.memory_interval)

@@ -72,6 +72,17 @@ class TrainingState:
         for name, value in training["loss_scale"].items():
             setattr(self._loss_scale, name, value)
 
+    def load_weights(self, arrays: Mapping[str, Array]) -> None:
+        """Take the parameters of the network alone, by name; nothing has changed where it raises TrainingRefused."""
+        if lacking := sorted(self._weights.keys() - arrays.keys()):
+            raise TrainingRefused(f"cannot load weights: the parameter {lacking[0]} is not among them")
+        if surplus := sorted(arrays.keys() - self._weights.keys()):
+            raise TrainingRefused(f"cannot load weights: {surplus[0]} is among them, and no parameter of the network")
+        for name, one in self._weights.items():
+            self._check_alike(name, one, arrays[name])
+        for name, one in self._weights.items():
+            one.set_data(ms.Tensor(arrays[name], one.dtype))
+
     def _check(self, found: Mapping[int, Array | None], saved: set[str]) -> None:
         """Raises TrainingRefused unless all parameters, and no others, were saved, with their shapes."""
         own = {**self._weights, **self._others}
@@ -81,12 +92,17 @@ class TrainingState:
             array = found[id(one)]
             if array is None:
                 raise TrainingRefused(f"cannot restore: the parameter {name} is there now, and was not saved")
-            kind = one.asnumpy().dtype.name.replace("bfloat16", "float32")  # as arrays.read() gives it
-            if (array.shape, array.dtype.name) != (tuple(one.shape), kind):
-                raise TrainingRefused(
-                    f"cannot restore: the parameter {name} is {one.dtype} of shape {tuple(one.shape)} now, and was"
-                    f" {array.dtype.name} of shape {array.shape}"
-                )
+            self._check_alike(name, one, array)
+
+    @staticmethod
+    def _check_alike(name: str, one: Any, array: Array) -> None:
+        """Raises TrainingRefused unless an array has the shape and the type of a parameter."""
+        kind = one.asnumpy().dtype.name.replace("bfloat16", "float32")  # as arrays.read() gives it
+        if (array.shape, array.dtype.name) != (tuple(one.shape), kind):
+            raise TrainingRefused(
+                f"cannot restore: the parameter {name} is {one.dtype} of shape {tuple(one.shape)} now, and was"
+                f" {array.dtype.name} of shape {array.shape}"
+            )
 
     def _key(self, part: str, name: str) -> str:
         return own_key(f"{part}.{name}".replace("@", "@@"), self._rank)

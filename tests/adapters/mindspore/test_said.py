@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.support import mindformers
+from tests.support.checkpoints import content_of
 from tests.support.harness import FtJob
 from tests.support.mindspore_jobs import said, start, start_alone
 
@@ -39,14 +40,41 @@ def test_refused(style: str, sentence: str, job: FtJob) -> None:
     assert sentence in said(job)
 
 
-def test_weights_alone_are_refused(job: FtJob) -> None:
-    """Those of MindSpore Transformers, too, which a script in torch begins with."""
-    theirs = mindformers.write(job.home / "theirs", 8, {"first.weight": torch.zeros(4, 4)})
-    start(job, "graph", "--load-checkpoint", str(theirs), "--no-resume-training")
-    assert job.wait(60) == 1
-    assert f"cannot begin with the weights of {theirs} alone: a training of MindSpore's goes on from all" in job.log(
-        0, 0
-    )
+WEIGHTS = {
+    "first.weight": torch.arange(128.0).reshape(16, 8) / 1000,
+    "first.bias": torch.zeros(16),
+    "second.weight": torch.arange(48.0).reshape(3, 16) / 1000,
+    "second.bias": torch.zeros(3),
+}
+
+
+def test_a_training_begins_with_weights_of_mindspore_transformers(job: FtJob) -> None:
+    """Cut for four cards they are the same weights as those of one card, and other weights end otherwise."""
+    cuts: dict[str, list[mindformers.Axis]] = {"first.weight": [0, -1], "second.weight": [-1, 1]}
+    other = {**WEIGHTS, "second.bias": torch.tensor([2.0, 0.0, 0.0])}
+    theirs = {
+        "four": mindformers.write(job.home / "four", 8, WEIGHTS, cuts),
+        "one": mindformers.write(job.home / "one", 8, WEIGHTS, matrix=(1,)),
+        "other": mindformers.write(job.home / "other", 8, other, matrix=(1,)),
+    }
+    ends = {}
+    for name, folder in theirs.items():
+        before = content_of(folder)
+        place = ("--run-dir", str(job.home / f"run_{name}"))
+        start(job, "graph+plain_layers", *place, "--load-checkpoint", str(folder), "--no-resume-training")
+        assert job.wait(120) == 0, job.stderr
+        assert "taking the weights" in job.stderr and "the job begins at step 0" in job.stderr
+        assert content_of(folder) == before, "nothing is written there"
+        ends[name] = (job.out / "final").read_text()
+    assert ends["four"] == ends["one"] != ends["other"]
+    job.assert_clean()
+
+
+def test_weights_of_another_network_are_refused(job: FtJob) -> None:
+    theirs = mindformers.write(job.home / "theirs", 8, {**WEIGHTS, "third.bias": torch.ones(3)}, matrix=(1,))
+    start(job, "graph+plain_layers", "--load-checkpoint", str(theirs), "--no-resume-training")
+    assert job.wait(120) == 1
+    assert "cannot load weights: third.bias is among them, and no parameter of the network" in job.log(0, 0)
     job.assert_clean()
 
 

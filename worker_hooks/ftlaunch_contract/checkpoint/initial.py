@@ -89,8 +89,8 @@ def check(load: InitialCheckpoint) -> None:
     """Raises CannotLoad where there is no checkpoint at all, or not for a resume. Nothing is verified."""
     if load.foreign is Format.MINDSPORE and not load.weights_only:
         raise CannotLoad(
-            f"cannot go on from {load.path}: it is {load.foreign.value}, of which only the weights can be taken,"
-            " by modules of torch; --no-resume-training does, and the job begins at step 0"
+            f"cannot go on from {load.path}: it is {load.foreign.value}, of which only the weights can be taken;"
+            " --no-resume-training does, and the job begins at step 0"
         )
     if not _candidates(load.path) and load.foreign is None:
         why = "there is no such file or directory"

@@ -11,10 +11,11 @@ from typing import Any
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import initial, layout, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.foreign_formats import Format
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_mindspore.refusal import TrainingRefused
-from ftlaunch_mindspore.saving import arrays
+from ftlaunch_mindspore.saving import arrays, initial_weights
 from ftlaunch_mindspore.saving.arrays import Array
 from ftlaunch_mindspore.saving.other_ranks import take_over
 
@@ -39,12 +40,7 @@ def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
             f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/);"
             f" {protocol.ENV_FRESH}=1 starts over"
         )
-    if kind == Resume.WEIGHTS:
-        raise TrainingRefused(
-            f"cannot begin with the weights of {coordinator.load_path} alone: a training of MindSpore's goes on from"
-            " all of a checkpoint; load the weights in the script, by mindspore.load_checkpoint()"
-        )
-    if kind == Resume.FRESH:
+    if kind in (Resume.FRESH, Resume.WEIGHTS):
         return None
     try:
         found = _read(kind, step, coordinator)
@@ -53,6 +49,26 @@ def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
     if found.trees.get("training", {}).get("kind") != KIND:
         raise TrainingRefused(f"cannot restore step {step}: it is not of a training of MindSpore's")
     return found
+
+
+def find_weights(kind: Resume, step: int, coordinator: Coordinator) -> dict[str, Array] | None:
+    """What the parameters of the network begin with; None where it is not weights alone. Raises TrainingRefused.
+
+    step: the number of the checkpoint of MindSpore Transformers.
+    """
+    if kind != Resume.WEIGHTS:
+        return None
+    path = coordinator.load_path
+    if initial.foreign_format(path, step) is not Format.MINDSPORE:
+        raise TrainingRefused(
+            f"cannot begin with the weights of {path} alone: a training of MindSpore's goes on from all of a"
+            " checkpoint, or takes the weights of one of MindSpore Transformers; load others in the script, by"
+            " mindspore.load_checkpoint()"
+        )
+    try:
+        return initial_weights.read(initial.foreign_at(path, step)[1])
+    except (Damaged, OSError) as problem:
+        raise TrainingRefused(f"cannot load weights from {path}: {problem}") from problem
 
 
 def _read(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep:

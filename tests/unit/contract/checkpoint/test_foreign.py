@@ -200,7 +200,7 @@ def test_no_job_goes_on_from_it_and_what_can_be_taken_is_said(one: bool, tmp_pat
         initial.check(initial.asked(place, weights_only=False))
     assert str(refusal.value) == (
         f"cannot go on from {place}: it is a checkpoint of MindSpore Transformers (Checkpoint 2.0), of which only the"
-        " weights can be taken, by modules of torch; --no-resume-training does, and the job begins at step 0"
+        " weights can be taken; --no-resume-training does, and the job begins at step 0"
     )
     initial.check(initial.asked(place, weights_only=True))
 

@@ -1,143 +1,19 @@
-"""Checkpoints of MindSpore Transformers (Checkpoint 2.0): the weights in one file, or in several and cut up.
-
-metadata.json says of every tensor into how many parts each dimension is cut (`axis_fragmentations`), and which files
-hold which part. `global_offset` is the number of a part, counted row by row, and no place in the tensor: so
-mindformers/checkpoint/sharded_tensor.py computes it, of the device matrix in `layout` and a rank. It is computed here
-again, for the rank that has stored the part: there were releases that named the files of other ranks, and those hold
-other parts of the same shape. A task on one card writes no metadata.json, as its tensors are whole.
-"""
+"""The tensors of MindSpore Transformers' checkpoints; mindformers_folder.py says where their parts belong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from pathlib import Path
-from typing import Any
 
-from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
-from ftlaunch_contract.files.untrusted_json import extents, mapping, parse, text, whole
-from ftlaunch_contract.foreign_formats import MINDSPORE_FILE
+from ftlaunch_contract.checkpoint import mindformers_folder
 from ftlaunch_hooks.storage.foreign.hf_folder import Pieces, pieces_of_safetensors
-from ftlaunch_hooks.storage.saved_tensors import SavedChunk
-
-_METADATA = "metadata.json"
 
 
 def pieces_of_mindspore(folder: Path) -> Pieces:
-    """The tensors in the files of weights; those of optimizers are in others. Raises OSError, Damaged."""
-    files = {name: pieces_of_safetensors(folder / name) for name in _weight_files(folder)}
-    try:
-        content = (folder / _METADATA).read_bytes()
-    except FileNotFoundError:
-        if len(files) > 1:
-            why = f"it has {len(files)} files of weights and no {_METADATA}, which says how they belong together"
-            raise Damaged(why) from None
-        return next(iter(files.values()))
-    try:
-        return _joined(files, mapping(parse(content), "it"))
-    except ValueError as error:
-        raise Damaged(f"its {_METADATA} and its files of weights cannot be brought together: {error}") from error
-
-
-def _weight_files(folder: Path) -> list[str]:
-    """The names of all files of weights. Raises Damaged unless they are all files of one save."""
-    matches = [match for entry in folder.iterdir() if (match := MINDSPORE_FILE.fullmatch(entry.name))]
-    found = [match for match in matches if match["group"] == "model"]
-    if not found:
-        raise Damaged("it has no file of weights")
-    if len(saves := {(match["prefix"], match["total"]) for match in found}) > 1:
-        raise Damaged(f"it has files of weights of {len(saves)} saves, by their names")
-    total = int(found[0]["total"])
-    if len(found) != total or {int(match["number"]) for match in found} != set(range(total)):
-        raise Damaged(f"of its {total} files of weights {len(found)} are there")
-    return [match.string for match in found]
-
-
-def _joined(files: Mapping[str, Pieces], metadata: Mapping[str, Any]) -> Pieces:
-    """Every tensor of any file, of all its parts. Raises ValueError."""
-    tensors = mapping(metadata.get("state_dict_metadata"), "`state_dict_metadata`")
-    storage = mapping(metadata.get("storage_data"), "`storage_data`")
-    joined = {}
-    for key in sorted({key for pieces in files.values() for key in pieces}):
-        if key not in tensors:
-            raise ValueError(f"nothing is said about {key}")
-        joined[key] = _parts(key, mapping(tensors[key], f"the entry of {key}"), storage, files)
-    return joined
-
-
-def _parts(
-    key: str, told: Mapping[str, Any], storage: Mapping[str, Any], files: Mapping[str, Pieces]
-) -> list[SavedChunk]:
-    size = extents(told.get("global_shape"), f"`global_shape` of {key}")
-    cuts = extents(told.get("axis_fragmentations"), f"`axis_fragmentations` of {key}")
-    if len(cuts) != len(size) or any(cut == 0 or extent % cut for extent, cut in zip(size, cuts, strict=True)):
-        raise ValueError(f"{key} is not cut into equal parts")
-    listed = told.get("chunk")
-    if not isinstance(listed, list) or len(listed) != prod(cuts):
-        raise ValueError(f"not all parts of {key} are listed")
-    numbers = [extents(mapping(part, f"a part of {key}").get("global_offset"), "an offset") for part in listed]
-    if sorted(numbers) != [(number,) for number in range(len(listed))]:
-        raise ValueError(f"the parts of {key} are not numbered one by one, and where they belong is not known")
-    shape = tuple(extent // cut for extent, cut in zip(size, cuts, strict=True))
-    layout = mapping(told.get("layout"), f"`layout` of {key}")
-    parts = []
-    for number in range(len(listed)):
-        name, rank = _place(key, number, storage)
-        if _number_of(rank, layout, cuts, key) != number:
-            raise ValueError(f"part {number} of {key} is said to be with rank {rank}, which has another one")
-        if name not in files or key not in files[name]:
-            raise ValueError(f"part {number} of {key} is said to be in {name}, and no such file of weights has it")
-        [piece] = files[name][key]
-        if piece.chunk.shape != shape:
-            raise ValueError(f"part {number} of {key} is {piece.chunk.shape}, and not {shape}")
-        offset = _offset(number, cuts, shape)
-        parts.append(replace(piece, chunk=Chunk(key, piece.chunk.dtype, shape, key, offset, size)))
-    if len({part.chunk.dtype for part in parts}) > 1:
-        raise ValueError(f"the parts of {key} are of several types")
-    return parts
-
-
-def _place(key: str, number: int, storage: Mapping[str, Any]) -> tuple[str, int]:
-    """The file of a part, and the rank that has saved it; of ranks with the same part the first. Raises ValueError."""
-    what = f"the place of part {number} of {key}"
-    places = storage.get(str((key, (number,))))  # as they make one string of both
-    if not isinstance(places, list) or not places:
-        raise ValueError(f"{what} is not told")
-    found = mapping(places[0], what)
-    return text(found.get("file_name"), what), whole(found.get("storage_rank"), what)
-
-
-def _number_of(rank: int, layout: Mapping[str, Any], cuts: Sequence[int], key: str) -> int:
-    """The number of the part that a rank has, by the matrix of devices. Raises ValueError."""
-    if layout.get("interleaved_parallel") is not False:
-        raise ValueError(f"{key} is cut in an interleaved way, or it is not told how")
-    matrix = extents(layout.get("device_matrix"), f"`device_matrix` of {key}")
-    ranks = extents(layout.get("rank_list"), f"`rank_list` of {key}")
-    axes = layout.get("tensor_map")
-    if not isinstance(axes, list) or len(axes) != len(cuts):
-        raise ValueError(f"`tensor_map` of {key} is not a list of its dimensions")
-    if len(ranks) != prod(matrix) or rank not in ranks:
-        raise ValueError(f"rank {rank} has no place in `device_matrix` of {key}")
-    place, number = ranks.index(rank), 0
-    for axis, cut in zip(axes, cuts, strict=True):
-        count = 1
-        for dimension in axis if isinstance(axis, list) else [axis]:
-            if whole(dimension, f"`tensor_map` of {key}", least=-1) >= len(matrix):
-                raise ValueError(f"`tensor_map` of {key} names a dimension that is not there")
-            if dimension != -1:  # -1: not cut
-                extent = matrix[-1 - dimension]
-                number = number * extent + place // prod(matrix[len(matrix) - dimension :]) % extent
-                count *= extent
-        if count != cut:
-            raise ValueError(f"`layout` and `axis_fragmentations` of {key} contradict each other")
-    return number
-
-
-def _offset(number: int, cuts: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """Where the part of a number begins in its tensor. shape: of the part."""
-    offset: list[int] = []
-    for cut, extent in zip(reversed(cuts), reversed(shape), strict=True):
-        number, index = divmod(number, cut)
-        offset.insert(0, index * extent)
-    return tuple(offset)
+    """The tensors in the files of weights, mapped. Raises OSError, Damaged."""
+    parts = mindformers_folder.parts_of(folder)
+    files = {name: pieces_of_safetensors(folder / name) for placed in parts.values() for name, _ in placed}
+    return {
+        key: [replace(piece, chunk=chunk) for name, chunk in placed for piece in files[name][key]]
+        for key, placed in parts.items()
+    }
