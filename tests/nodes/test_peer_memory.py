@@ -74,7 +74,7 @@ def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict
     """Of two nodes with two ranks each the second one was lost; the first one holds all that its ranks need."""
     planned = {
         "lost": "2, 3",
-        "ranks": [{"ranks": "0, 1", "from": "own memory"}, {"ranks": "2, 3", "from": "copies", "keeper": 0}],
+        "sources": [{"ranks": "0, 1", "from": "own memory"}, {"ranks": "2, 3", "from": "copies", "keeper": 0}],
         "replicas": [0],
     }
     *_, told = nodes.events("restore_planned")

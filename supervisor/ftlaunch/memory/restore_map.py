@@ -97,7 +97,7 @@ def restore_lines(written: Mapping[str, Any]) -> list[str]:
         at = "" if step == NONE else f" at step {step}"
         begins = f"{who} resumes from {_WORDS.get(source, source)}{at}"
     lines = [begins if written["done"] else f"{begins}: planned; not all ranks have it yet"]
-    for row in written["ranks"]:
+    for row in written["sources"]:
         lines.append(f"  ranks {row['ranks']}: {_where(row, written['replicas'])}")
     for node in written["fetched"]:
         for part in node["sources"]:

@@ -37,7 +37,7 @@ RECOVERY, REPORT = "recovery.json", "report.json"
 _MOST_WAITING = 1000  # lines
 Line = dict[str, Any]
 """A line of the journal: an event's fields with its time and attempt."""
-_NO_MAP: Line = {"lost": "", "ranks": [], "replicas": []}  # of a job that begins with nothing
+_NO_MAP: Line = {"lost": "", "sources": [], "replicas": []}  # of a job that begins with nothing
 
 
 class Sink(Protocol):

@@ -44,7 +44,7 @@ def test_a_lost_node() -> None:
         "step": 8,
         "source": "peer",
         "lost": "2, 3",
-        "ranks": [
+        "sources": [
             {"ranks": "0, 1, 4, 5", "from": "own memory"},
             {"ranks": "2, 3", "from": "copies", "keeper": 2},
         ],

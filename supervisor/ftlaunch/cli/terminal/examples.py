@@ -34,6 +34,7 @@ EXAMPLES = {
         "ftctl plan --gpus 512 --run gpt --simulate 200",
     ),
     "rehearse": ("ftctl rehearse --steps 30 job.yaml", "ftctl rehearse --nproc-per-node 2 train.py --lr 3e-4"),
+    "recovery": ("ftctl recovery gpt", "ftctl recovery gpt --json"),
     "report": ("ftctl report gpt", "ftctl report runs --since 7d", "ftctl report runs --json"),
     "status": ("ftctl status", "ftctl status gpt --json"),
     "stop": ("ftctl stop gpt", "ftctl stop --timeout 10m"),

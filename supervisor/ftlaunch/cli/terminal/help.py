@@ -11,7 +11,7 @@ from ftlaunch.cli.terminal.examples import EXAMPLES
 from ftlaunch.common.suggestions import did_you_mean
 
 SECTIONS = {
-    "Look at jobs": ("status", "top", "jobs", "logs", "attach", "report", "dashboard", "nodes"),
+    "Look at jobs": ("status", "top", "jobs", "logs", "attach", "report", "recovery", "dashboard", "nodes"),
     "Command a job": ("stop", "drain", "clean"),
     "Checkpoints": ("checkpoints",),
     "Before a run": ("check", "rehearse", "plan"),

@@ -25,7 +25,7 @@ class RestorePlanned(JobEvent):
             "step": found.step,
             "source": found.source,
             "lost": stretches(found.lost),
-            "ranks": [row.fields() for row in found.rows],
+            "sources": [row.fields() for row in found.rows],
             "replicas": list(found.replicas),
         }
 
