@@ -100,7 +100,12 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
     def _goes_on_with_other_ranks(self, saved: SavedStep) -> None:
         """Say what is not as it was. Raises TrainingRefused where a step stands for other data than before."""
         ranks, training = self._job.world_size, saved.trees["training"]
-        before = (training.get("batch", 0) * saved.ranks, training.get("batches", 0))
+        if "batch" not in training:
+            raise TrainingRefused(
+                f"cannot resume: {saved.ranks} ranks have saved step {saved.step} with an earlier version, which did"
+                f" not note how many samples a step takes; start with {saved.ranks} ranks"
+            )
+        before = (training["batch"] * saved.ranks, training["batches"])
         now = (self._batch * ranks, self._batches)
         if before != now:
             raise TrainingRefused(

@@ -9,9 +9,8 @@ import click
 from ftlaunch.cli.asking import Cannot
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
+from ftlaunch.history.recovery_view import RECOVERY, restore_lines
 from ftlaunch.history.runs import find
-from ftlaunch.memory.restore_map import restore_lines
-from ftlaunch.reporting.sinks import RECOVERY
 from ftlaunch_contract.files import untrusted_json
 from ftlaunch_contract.files.regular_file import read_regular
 

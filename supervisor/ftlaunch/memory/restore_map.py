@@ -6,7 +6,7 @@ same strategy supplies what they held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,10 @@ from ftlaunch.common.formatting import stretches
 from ftlaunch.memory.recovery_plan import NONE, RecoveryPlan, Rung
 from ftlaunch_contract.protocol import RESTORED_FROM, Resume
 
-_OWN, _COPIES, _STORAGE, _BEGINNING = "own memory", "copies", "storage", "beginning"
+OWN = "own memory"
+COPIES = "copies"
+STORAGE = "storage"
+BEGINNING = "beginning"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class RestoreRow:
     def fields(self) -> dict[str, Any]:
         """Return the row for a file."""
         row: dict[str, Any] = {"ranks": stretches(self.ranks), "from": self.source}
-        if self.source == _COPIES:
+        if self.source == COPIES:
             row["keeper"] = None if self.keeper == NONE else self.keeper
         return row
 
@@ -50,12 +53,12 @@ class RestoreMap:
     @property
     def lost(self) -> list[int]:
         """The ranks that do not find the step in the memory of their own node."""
-        return sorted(rank for row in self.rows if row.source != _OWN for rank in row.ranks)
+        return sorted(rank for row in self.rows if row.source != OWN for rank in row.ranks)
 
     @property
     def source(self) -> str | None:
         """What all of it comes from, as the journal names it; None: the job begins."""
-        return _STORAGE if self.kind is Resume.UNDECIDED else RESTORED_FROM.get(self.kind)
+        return STORAGE if self.kind is Resume.UNDECIDED else RESTORED_FROM.get(self.kind)
 
 
 def restore_map(
@@ -71,53 +74,17 @@ def restore_map(
         place_of: the place of the node that a plan's source names as keeping copies, or NONE.
     """
     if not kind.in_memory:
-        source = _BEGINNING if kind is Resume.FRESH else _STORAGE
+        source = BEGINNING if kind is Resume.FRESH else STORAGE
         return RestoreMap(kind, plan.step, [RestoreRow(range(ranks), source)])
     by_source: dict[tuple[str, int], list[int]] = {}
     for (rank, _), found in sorted(plan.sources.items()):
         far = found.rung is Rung.PEER
-        by_source.setdefault((_COPIES if far else _OWN, found.node if far else NONE), []).append(rank)
+        by_source.setdefault((COPIES if far else OWN, found.node if far else NONE), []).append(rank)
     rows = [
-        RestoreRow(found, source, place_of(node) if source == _COPIES else NONE)
+        RestoreRow(found, source, place_of(node) if source == COPIES else NONE)
         for (source, node), found in by_source.items()
     ]
-    here = {rank for row in rows if row.source == _OWN for rank in row.ranks}
+    here = {rank for row in rows if row.source == OWN for rank in row.ranks}
     each = ranks_each or ranks
     replicas = [place for place in range(ranks // each) if here.issuperset(range(place * each, (place + 1) * each))]
     return RestoreMap(kind, plan.step, rows, replicas if kind is Resume.PEER else ())
-
-
-def restore_lines(written: Mapping[str, Any]) -> list[str]:
-    """Return what recovery.json holds as lines for people. Raises KeyError, TypeError or ValueError for nonsense."""
-    step, source = int(written["step"]), written["source"]
-    who = f"attempt {int(written['attempt'])}" if written["done"] else "the next attempt"
-    if source is None:
-        begins = f"{who} begins at step 0"
-    else:
-        at = "" if step == NONE else f" at step {step}"
-        begins = f"{who} resumes from {_WORDS.get(source, source)}{at}"
-    lines = [begins if written["done"] else f"{begins}: planned; not all ranks have it yet"]
-    for row in written["sources"]:
-        lines.append(f"  ranks {row['ranks']}: {_where(row, written['replicas'])}")
-    for node in written["fetched"]:
-        for part in node["sources"]:
-            lines.append(
-                f"  rank {part['rank']}, {part['group']}: {part['bytes']} bytes from node {part['node']},"
-                f" brought to node {node['place']}"
-            )
-    return lines
-
-
-_WORDS = {"memory": "memory", "peer": "the memory of other nodes", "storage": "storage"}
-
-
-def _where(row: Mapping[str, Any], replicas: Sequence[int]) -> str:
-    if row["from"] == _STORAGE:
-        return "storage: the newest checkpoint that verifies, or the one to begin with"
-    if row["from"] == _BEGINNING:
-        return "nothing: they begin"
-    if row["from"] == _OWN:
-        return "the memory of their own node"
-    keeper = "a node that stands by" if row["keeper"] is None else f"node {row['keeper']}"
-    alike = f"; what replicas hold alike from nodes {stretches(replicas)}" if replicas else ""
-    return f"lost; their copies from {keeper}{alike}"

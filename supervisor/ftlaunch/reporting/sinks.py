@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.journal import Journal, encoded
+from ftlaunch.history.recovery_view import RECOVERY
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.checkpoints import (
@@ -33,7 +34,7 @@ from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
 from ftlaunch_contract.checkpoint import operation_log
 from ftlaunch_contract.files import atomic
 
-RECOVERY, REPORT = "recovery.json", "report.json"
+REPORT = "report.json"
 _MOST_WAITING = 1000  # lines
 Line = dict[str, Any]
 """A line of the journal: an event's fields with its time and attempt."""

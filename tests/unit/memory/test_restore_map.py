@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from ftlaunch.history.recovery_view import restore_lines
 from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan, of_snapshots
-from ftlaunch.memory.restore_map import RestoreMap, restore_lines, restore_map
+from ftlaunch.memory.restore_map import RestoreMap, restore_map
 from ftlaunch.reporting.events.copies import RestorePlanned
 from ftlaunch_contract.protocol import Resume
 

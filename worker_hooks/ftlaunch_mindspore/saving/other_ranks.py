@@ -37,6 +37,12 @@ def take_over(
                     f" different values of {name.partition('.')[2]}, so that none of them holds all; start it with"
                     f" {len(arrays)} ranks, or give --fresh to start over"
                 )
+    scales = [told["training"]["loss_scale"] for told in trees]
+    if any(scale != scales[0] for scale in scales):
+        raise Damaged(
+            f"{len(trees)} ranks have saved it, and this job has {world_size}: they had different loss scales; start it"
+            f" with {len(trees)} ranks, or give --fresh to start over"
+        )
     chosen = trees[rank if rank < len(trees) else 0]
     training = dict(chosen["training"])
     parameters = {

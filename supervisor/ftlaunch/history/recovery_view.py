@@ -1,0 +1,47 @@
+"""What `ftctl recovery` prints of recovery.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ftlaunch.common.formatting import stretches
+from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.memory.restore_map import BEGINNING, OWN, STORAGE
+
+RECOVERY = "recovery.json"
+"""the file in a run dir that says where the ranks of the newest attempt take their state from"""
+_WORDS = {"memory": "memory", "peer": "the memory of other nodes", "storage": "storage"}
+
+
+def restore_lines(written: Mapping[str, Any]) -> list[str]:
+    """Return what recovery.json holds as lines for people. Raises KeyError, TypeError or ValueError for nonsense."""
+    step, source = int(written["step"]), written["source"]
+    who = f"attempt {int(written['attempt'])}" if written["done"] else "the next attempt"
+    if source is None:
+        begins = f"{who} begins at step 0"
+    else:
+        at = "" if step == NONE else f" at step {step}"
+        begins = f"{who} resumes from {_WORDS.get(source, source)}{at}"
+    lines = [begins if written["done"] else f"{begins}: planned; not all ranks have it yet"]
+    for row in written["sources"]:
+        lines.append(f"  ranks {row['ranks']}: {_where(row, written['replicas'])}")
+    for node in written["fetched"]:
+        for part in node["sources"]:
+            lines.append(
+                f"  rank {part['rank']}, {part['group']}: {part['bytes']} bytes from node {part['node']},"
+                f" brought to node {node['place']}"
+            )
+    return lines
+
+
+def _where(row: Mapping[str, Any], replicas: Sequence[int]) -> str:
+    if row["from"] == STORAGE:
+        return "storage: the newest checkpoint that verifies, or the one to begin with"
+    if row["from"] == BEGINNING:
+        return "nothing: they begin"
+    if row["from"] == OWN:
+        return "the memory of their own node"
+    keeper = "a node that stands by" if row["keeper"] is None else f"node {row['keeper']}"
+    alike = f"; what replicas hold alike from nodes {stretches(replicas)}" if replicas else ""
+    return f"lost; their copies from {keeper}{alike}"
