@@ -287,11 +287,20 @@ def reap_orphans(own: Collection[int]) -> int:
 
     own: pids whose exit status others take.
     """
+    count = 0
     try:
-        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            return 0  # of all looks most end here
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid in own:  # it would be named each time: those behind it are looked for one by one
+                return count + _reap_behind(own)
+            os.waitpid(ended.si_pid, os.WNOHANG)
+            count += 1
     except ChildProcessError:
-        return 0
+        pass  # there is no child at all, or somebody else has taken the exit status
+    return count
+
+
+def _reap_behind(own: Collection[int]) -> int:
+    """Take the exit status of ended children other than `own`, and return how many there were."""
     ended = [pid for pid in children(os.getpid()) if pid not in own and state_of(pid) == "Z"]
     for pid in ended:
         with contextlib.suppress(ChildProcessError):
