@@ -19,10 +19,11 @@ SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
 
 
 def test_the_command_is_a_process(tmp_path: Path) -> None:
-    """What the others run in pytest's own process."""
-    command = [sys.executable, "-m", "ftlaunch.cli.ctl", "status"]
+    """What the others run in pytest's own process; asked for what does not depend on the jobs of other tests."""
+    words = ("status", "--no-such-option")
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == ftctl("status", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == ftctl(*words, cwd=tmp_path)
     assert done.returncode == 2
 
 
