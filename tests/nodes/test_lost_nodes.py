@@ -76,7 +76,10 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
     lose(nodes, 1)
     assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
     assert_lost(nodes, 1)
-    assert nodes.resumed() == ("storage", 10, 5)
+    (resumed,) = [event for event in nodes.events("resumed") if event["step"] > 0]
+    committed = [event for event in nodes.events("checkpoint_committed") if event["mono"] < resumed["mono"]]
+    newest = max(event["step"] for event in committed)  # a slow machine may commit the step of the fault, too
+    assert nodes.resumed() == ("storage", newest, AT - newest)
     nodes.assert_same_end(alone)
     nodes.assert_clean(".node1")
 

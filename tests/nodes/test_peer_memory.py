@@ -83,13 +83,17 @@ def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict
     *_, fetched = nodes.events("fetched")
     assert told["mono"] < started["mono"] < fetched["mono"]
     assert planned == {key: recovery[key] for key in planned}
+    (supplied,) = nodes.events("fetch_planned")
+    *_, resumed = nodes.events("resumed")
+    assert started["mono"] < supplied["mono"] <= fetched["mono"] < resumed["mono"], "known before a rank goes on"
+    assert [node["sources"] for node in supplied["nodes"]] == [node["sources"] for node in fetched["nodes"]]
     code, shown, complaint = ftctl("recovery", nodes.run_dir, cwd=nodes.home)
     assert (code, complaint) == (0, "")
     first, own, lost, *parts = shown.splitlines()
     assert first == f"attempt {started['attempt']} resumes from the memory of other nodes at step {step}"
     assert own == "  ranks 0, 1: the memory of their own node"
     assert lost == "  ranks 2, 3: lost; their copies from node 0; what replicas hold alike from nodes 0"
-    assert parts and all("from node 0, brought to node 1" in part for part in parts)
+    assert parts and all("from node 0, " in part and part.endswith("brought to node 1") for part in parts)
 
 
 @pytest.mark.long
@@ -125,7 +129,9 @@ def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) ->
         assert (source, step) == ("peer", fetched["step"]), nodes.told
         recovery = json.loads((nodes.run_dir / "recovery.json").read_text())
         assert_planned_before_the_restart(nodes, step, recovery)
-        assert {part["group"] for part in recovery["fetched"][0]["sources"]} >= {"model"}, "rank 0 and 1 supply it"
+        supplies = recovery["fetched"][0]["sources"]
+        shards = {(part["rank"], part["of"]) for part in supplies if part["group"] == "model"}
+        assert shards == {(2, 0), (3, 1)}, "each shard comes from the rank that holds the same one"
         assert [end_of(nodes, rank) for rank in range(4)] == [end_of(alone, rank) for rank in range(4)]
         nodes.assert_clean(".node1")
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.support import copier_fixture
 from tests.support.copier_fixture import Make
 from tests.support.copiers import same_files
@@ -42,9 +44,14 @@ def test_slots_that_are_fetched_are_those_that_were_lost(make: Make) -> None:
     assert fetched.get("error") is None
     assert same_files(one.slot(0, 1), third.slot(0, 2))
     assert same_files(one.slot(1, 1), third.slot(1, 0))
-    sums = {(one["rank"], one["group"]): one["bytes"] for one in fetched["sources"]}
+    assert third.hear("fetch_plan") == {"did": "fetch_plan", "step": 10, "sources": fetched["sources"]}
+    sums = Counter[tuple[int, str]]()
+    for supply in fetched["sources"]:
+        assert supply["of"] in (supply["rank"], 2, 3), "a copy, or a replica of the other node's own ranks"
+        sums[supply["rank"], supply["group"]] += supply["bytes"]
+    assert {supply["of"] for supply in fetched["sources"] if supply["group"] == "opt"} == {0, 1}, "their own"
     assert sums == {(0, "model"): 12 * MIB, (0, "opt"): 5056, (1, "model"): 12 * MIB, (1, "opt"): 5056}
-    assert sum(sums.values()) == fetched["bytes"]
+    assert sums.total() == fetched["bytes"]
 
 
 def test_a_standby_keeps_whole_shards_and_takes_the_place(make: Make) -> None:

@@ -16,7 +16,7 @@ from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan
 from ftlaunch.memory.restore_map import restore_map
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded, of_moves
-from ftlaunch.reporting.events.copies import FetchedFromPeers, RestorePlanned
+from ftlaunch.reporting.events.copies import FetchedFromPeers, FetchPlanned, RestorePlanned
 from ftlaunch.reporting.events.incidents import RolledBack
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileSystemSilent, FileThread
@@ -51,10 +51,18 @@ class PeerMemory(Protocol):
     def place_of_keeper(self, number: int) -> int:
         """Return the place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
 
-    def fetch(self, plan: RecoveryPlan, done: Callable[[str, list[dict[str, Any]]], None]) -> None:
+    def fetch(
+        self,
+        plan: RecoveryPlan,
+        planned: Callable[[list[dict[str, Any]]], None],
+        done: Callable[[str, list[dict[str, Any]]], None],
+    ) -> None:
         """Bring what a plan takes from other nodes.
 
-        done: told why it could not be brought, or nothing; and a row for each node that has fetched.
+        Args:
+            plan: which ranks lack which step.
+            planned: called before the nodes have read it, with a row for each node that fetches: what comes from where.
+            done: called with why it could not be brought, or nothing; and a row for each node that has fetched.
         """
 
     def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
@@ -162,7 +170,11 @@ class ResumeDecision:
     def begun(self) -> None:
         """The ranks are started, and wait: have brought what other nodes keep for them."""
         if (plan := self._fetching) is not None and self._peers is not None:
-            self._peers.fetch(plan, lambda why, brought: self._fetched(plan, why, brought))
+            self._peers.fetch(
+                plan,
+                planned=lambda nodes: self._tell(FetchPlanned(plan.step, nodes)),
+                done=lambda why, brought: self._fetched(plan, why, brought),
+            )
 
     def _fetched(self, plan: RecoveryPlan, why: str, brought: list[dict[str, Any]]) -> None:
         if self._fetching is not plan:

@@ -57,7 +57,9 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # copies that the node wants, from what one costs; 0: it has sent none
     "copier": {"port": _INT, "lineage": _TEXT, "every": _INT},
     "copies": {"number": _INT, "held": _MAP},  # the answer to `copies`: rank -> steps
-    # the answer to `fetch`; `error`: empty where all is there; `sources`: a row of rank, group, node and bytes each
+    # before a byte is read; `sources`: rows of rank, group, node, the rank `of` whose snapshot is read there, and bytes
+    "fetch_planned": {"number": _INT, "sources": _LIST},
+    # the answer to `fetch`; `error`: empty where all is there; `sources`: as they were in the end
     "fetched": {"number": _INT, "error": _TEXT, "seconds": _NUMBER, "bytes": _INT, "sources": _LIST},
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},

@@ -26,13 +26,16 @@ def restore_lines(written: Mapping[str, Any]) -> list[str]:
     lines = [begins if written["done"] else f"{begins}: planned; not all ranks have it yet"]
     for row in written["sources"]:
         lines.append(f"  ranks {row['ranks']}: {_where(row, written['replicas'])}")
+    to = "brought to" if written["done"] else "to be brought to"
     for node in written["fetched"]:
-        for part in node["sources"]:
-            lines.append(
-                f"  rank {part['rank']}, {part['group']}: {part['bytes']} bytes from node {part['node']},"
-                f" brought to node {node['place']}"
-            )
+        lines += [f"  {_supply(part)}, {to} node {node['place']}" for part in node["sources"]]
     return lines
+
+
+def _supply(part: Mapping[str, Any]) -> str:
+    """Say which node supplies a part of a lost rank's snapshot, and from whose."""
+    whose = "a copy" if part["of"] == part["rank"] else f"of its replica, rank {part['of']}"
+    return f"rank {part['rank']}, {part['group']}: {part['bytes']} bytes from node {part['node']}, {whose}"
 
 
 def _where(row: Mapping[str, Any], replicas: Sequence[int]) -> str:

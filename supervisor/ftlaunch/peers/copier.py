@@ -21,7 +21,9 @@ of several nodes has one. At the end of stdin it ends at once: a copy is whole o
     {"do": "fetch", "lineage", "step", "world", "ranks": {"RANK": {"slot", "from": [{"node", "address", "port"}, ...]}},
      "suppliers": [{"node", "address", "port"}, ...]}: make these slots whole; those of ranks of other nodes are
      deleted when the next attempt begins
-        -> {"did": "fetch", "step", "bytes", "seconds", "sources": [{"rank", "group", "node", "bytes"}, ...]}
+        -> {"did": "fetch_plan", "step", "sources": [{"rank", "group", "node", "of", "bytes"}, ...]}: which node is to
+           supply what, from the snapshot of rank `of`: before a byte is read
+        -> {"did": "fetch", "step", "bytes", "seconds", "sources"}: as it was, where a node failed meanwhile
         or {"did": "fetch", "step", "error"}
 """
 
@@ -114,7 +116,7 @@ class Copier:
             {rank: [_address(one) for one in told["from"]] for rank, told in ranks.items()},
             [_address(one) for one in said["suppliers"]],
         )
-        fetch = Fetch(self._node, order)
+        fetch = Fetch(self._node, order, self._tell)
         thread = threading.Thread(target=lambda: self._tell(fetch.run()), name="fetch", daemon=True)
         try:
             thread.start()

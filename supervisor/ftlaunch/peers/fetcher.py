@@ -9,12 +9,12 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ftlaunch.channel.framing import FrameError
 from ftlaunch.peers.buddy_link import PeerAddress
@@ -31,6 +31,17 @@ from ftlaunch_contract.checkpoint import layout
 _Failures = (PeerError, FrameError, ValueError, OSError)
 _NoThread = RuntimeError
 """raised where no thread may be started"""
+
+
+class _Supply(NamedTuple):
+    """Bytes of a file that is made which come from one file of another node."""
+
+    rank: int
+    """whose snapshot is made"""
+    group: str
+    node: int
+    of: int
+    """the rank whose snapshot the node reads: `rank` itself where it is a copy, another one where it is a replica"""
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,10 @@ class FetchOrder:
 class Fetch:
     """One fetch. `run` is called in a thread of its own, `cancel` in another."""
 
-    def __init__(self, node: CopierNode, order: FetchOrder) -> None:
+    def __init__(self, node: CopierNode, order: FetchOrder, tell: Callable[[dict[str, Any]], None]) -> None:
+        """Prepare to fetch what `order` says to `node`. tell: is given the plan before the first byte is read."""
         self._node, self._order = node, order
+        self._tell = tell
         self._own = node.attempt.slots.ranks if node.attempt is not None else range(0)
         self._links: dict[int, SourceLink] = {}
         self._failed: set[int] = set()
@@ -63,7 +76,7 @@ class Fetch:
         self._commons: dict[int, bytes] = {}
         self._copies: dict[int, dict[int, DescribedSlot]] = {rank: {} for rank in order.slots}
         self._supplied: dict[int, list[DescribedSlot]] = {}
-        self._read: Counter[tuple[int, str, int]] = Counter()
+        self._read: Counter[_Supply] = Counter()  # bytes
         self._lock = threading.Lock()
         self._cancelled = False
 
@@ -77,9 +90,8 @@ class Fetch:
         except (MissingError, _NoThread, *_Failures) as error:
             self._remove()
             return {**answer, "error": "it was given up" if self._cancelled else why(error) + self._complaints()}
-        told = [{"rank": r, "group": g, "node": n, "bytes": size} for (r, g, n), size in sorted(self._read.items())]
         seconds = round(time.monotonic() - began, 6)
-        return {**answer, "bytes": self._read.total(), "seconds": seconds, "sources": told}
+        return {**answer, "bytes": self._read.total(), "seconds": seconds, "sources": _rows(self._read)}
 
     def cancel(self) -> None:
         """End it soon."""
@@ -100,11 +112,11 @@ class Fetch:
             list(pool.map(self._ask, sources.values()))
             stretches = stretches_of(self._copies, self._supplied)
             fds = self._lay_out(stack)
-            while stretches:
-                left = pool.map(
-                    lambda share: self._read_from(share[0], share[1], fds), self._share_out(stretches).items()
-                )
-                stretches = [stretch for one in left for stretch in one]
+            shares = self._share_out(stretches)
+            self._tell_plan(shares)
+            while shares:
+                left = pool.map(lambda share: self._read_from(share[0], share[1], fds), shares.items())
+                shares = self._share_out([stretch for one in left for stretch in one])
         self._write_commons()
 
     def _ask(self, where: PeerAddress) -> None:
@@ -147,6 +159,14 @@ class Fetch:
             [lost] = error.args
             raise MissingError(f"no node is left that has all of the snapshot of rank {lost.rank}") from error
 
+    def _tell_plan(self, shares: Mapping[int, Sequence[Stretch]]) -> None:
+        """Tell which node is to supply what, from the snapshot of which rank."""
+        planned: Counter[_Supply] = Counter()
+        for node, share in shares.items():
+            for stretch in share:
+                planned[_supply(stretch, node)] += stretch.size
+        self._tell({"did": "fetch_plan", "step": self._order.step, "sources": _rows(planned)})
+
     def _read_from(self, node: int, share: Sequence[Stretch], fds: Mapping[tuple[int, str], int]) -> Iterable[Stretch]:
         """Read a share from a node; returns what is left of it."""
         left = dict(enumerate(batches(share)))
@@ -154,7 +174,7 @@ class Fetch:
         def done(number: int) -> None:
             with self._lock:
                 for stretch in left.pop(number):
-                    self._read[stretch.rank, stretch.group, node] += stretch.size
+                    self._read[_supply(stretch, node)] += stretch.size
 
         try:
             self._links[node].read(list(left.values()), fds, done)
@@ -210,3 +230,13 @@ class Fetch:
     def _close(self) -> None:
         for link in self._links.values():
             link.close()
+
+
+def _supply(stretch: Stretch, node: int) -> _Supply:
+    of, *_ = stretch.sources[node]
+    return _Supply(stretch.rank, stretch.group, node, of)
+
+
+def _rows(supplies: Mapping[_Supply, int]) -> list[dict[str, Any]]:
+    """Return a row for each supply, with its bytes."""
+    return [{**supply._asdict(), "bytes": amount} for supply, amount in sorted(supplies.items())]

@@ -22,7 +22,7 @@ from ftlaunch.reporting.events.checkpoints import (
     CheckpointRejected,
     CheckpointUnfinished,
 )
-from ftlaunch.reporting.events.copies import FetchedFromPeers, RestorePlanned
+from ftlaunch.reporting.events.copies import FetchedFromPeers, FetchPlanned, RestorePlanned
 from ftlaunch.reporting.events.incidents import HangSeen
 from ftlaunch.reporting.events.job import JobEnded, StopRequested
 from ftlaunch.reporting.events.ranks import AttemptStarted, Resumed
@@ -79,18 +79,24 @@ class RecoverySink:
         """files: writes in the run dir. complain: says a sentence on the terminal where the file cannot be written."""
         self._path, self._files, self._complain = spec.run_dir / RECOVERY, files, complain
         self._planned = _NO_MAP
-        self._fetched: Sequence[Line] = ()
+        self._supplied: Sequence[Line] = ()  # what each node that fetches reads from where
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Have the file written as the restart is planned, and again once all ranks have their state."""
-        if isinstance(event, FetchedFromPeers):
-            self._fetched = event.nodes
+        """Have the file written as the restart is planned, and again once more is known.
+
+        That is: which node supplies what, and that all ranks have their state.
+        """
+        if isinstance(event, FetchPlanned):
+            self._supplied = event.nodes
+            self._have_written({**self._planned, "done": False, "fetched": list(event.nodes)})
+        elif isinstance(event, FetchedFromPeers):
+            self._supplied = event.nodes
         elif isinstance(event, RestorePlanned) and line is not None:
             self._planned = line
-            self._fetched = ()
+            self._supplied = ()
             self._have_written({**line, "done": False, "fetched": []})
         elif isinstance(event, Resumed) and line is not None:
-            self._have_written({**self._planned, **line, "done": True, "fetched": list(self._fetched)})
+            self._have_written({**self._planned, **line, "done": True, "fetched": list(self._supplied)})
             self._planned = _NO_MAP
 
     def _have_written(self, told: Line) -> None:

@@ -64,11 +64,18 @@ def test_copies_on_a_node_that_stands_by() -> None:
 
 
 def test_what_was_fetched_is_shown_part_by_part() -> None:
-    source = {"rank": 2, "group": "model", "node": 0, "bytes": 512}
-    fetched = [{"place": 1, "seconds": 0.1, "bytes": 512, "sources": [source]}]
+    copy = {"rank": 2, "group": "opt", "node": 2, "of": 2, "bytes": 64}
+    replica = {"rank": 2, "group": "model", "node": 0, "of": 0, "bytes": 512}
+    fetched = [{"place": 1, "seconds": 0.1, "bytes": 576, "sources": [copy, replica]}]
     lines = restore_lines(written(mapped(lost_node(KEEPER_WITH_A_PLACE)), done=True, fetched=fetched))
     assert lines[0] == "attempt 4 resumes from the memory of other nodes at step 8"
-    assert lines[-1] == "  rank 2, model: 512 bytes from node 0, brought to node 1"
+    assert lines[-2:] == [
+        "  rank 2, opt: 64 bytes from node 2, a copy, brought to node 1",
+        "  rank 2, model: 512 bytes from node 0, of its replica, rank 0, brought to node 1",
+    ]
+    planned = [{"place": 1, "sources": [replica]}]
+    lines = restore_lines(written(mapped(lost_node(KEEPER_WITH_A_PLACE)), fetched=planned))
+    assert lines[-1] == "  rank 2, model: 512 bytes from node 0, of its replica, rank 0, to be brought to node 1"
 
 
 def test_all_find_their_step_in_memory() -> None:

@@ -210,6 +210,8 @@ class NodeCopier:
             self._tell("copier", **self.said())
         elif did == "freeze":
             self._tell("copies", number=self._numbers.pop("copies"), held=answer["copies"])
+        elif did == "fetch_plan" and "fetch" in self._numbers:
+            self._tell("fetch_planned", number=self._numbers["fetch"], sources=answer["sources"])
         elif did == "fetch" and "fetch" in self._numbers:
             self._on_fetched(answer)
         elif did == "copied" and "error" in answer:

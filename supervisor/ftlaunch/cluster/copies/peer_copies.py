@@ -24,6 +24,8 @@ _MOST_SUPPLIERS = 8  # nodes that one node reads from at once, besides those tha
 _PATIENCE = 10.0  # seconds
 _LONGEST_REASON = 400  # characters
 
+Planned = Callable[[list[dict[str, Any]]], None]
+"""Called before the nodes have read anything: what is to come from where."""
 Done = Callable[[str, list[dict[str, Any]]], None]
 """Told how the bringing ended: why not, or nothing; and what came from where."""
 
@@ -36,6 +38,7 @@ class _Fetch:
     step: int
     wanted: dict[int, dict[int, int]]
     """place of the node that fetches -> rank -> key of the node that keeps its copy"""
+    planned: Planned
     done: Done
     number: int
     until: float
@@ -46,6 +49,8 @@ class _Fetch:
     """place -> key of its node that was told to fetch"""
     brought: list[dict[str, Any]] = field(default_factory=list)
     """a row for each node that has its snapshots: place, seconds, bytes, sources"""
+    plans: dict[int, list[Any]] = field(default_factory=dict)
+    """place -> what its node is to read from where"""
 
 
 class PeerCopies:
@@ -143,6 +148,8 @@ class PeerCopies:
                 self._renew(node)
         elif name == "copies":
             self._on_copies(node, message)
+        elif name == "fetch_planned":
+            self._on_fetch_planned(node, message)
         elif name == "fetched":
             self._on_fetched(node, message)
         else:
@@ -171,9 +178,9 @@ class PeerCopies:
 
     # --- bringing it --------------------------------------------------------------------------------------------
 
-    def fetch(self, plan: RecoveryPlan, done: Done) -> None:
+    def fetch(self, plan: RecoveryPlan, planned: Planned, done: Done) -> None:
         """Have nodes whose ranks lack their snapshots fetch them."""
-        self.bring(plan, {}, done)
+        self._bring(plan, hosts={}, planned=planned, done=done)
 
     def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
         """See PeerMemory."""
@@ -181,6 +188,9 @@ class PeerCopies:
 
     def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
         """Have nodes fetch what a plan takes from other nodes. hosts: rank -> place, where it is not the rank's own."""
+        self._bring(plan, hosts=hosts, planned=lambda _: None, done=done)
+
+    def _bring(self, plan: RecoveryPlan, *, hosts: Mapping[int, int], planned: Planned, done: Done) -> None:
         wanted: dict[int, dict[int, int]] = {}
         by_number = {self._keeper(node): key for key, node in self._nodes.items()}
         for (rank, _), source in plan.sources.items():
@@ -189,7 +199,16 @@ class PeerCopies:
                 wanted.setdefault(place, {})[rank] = by_number.get(source.node, NONE)
         self._number += 1
         until = self._around.clock() + _PATIENCE
-        self._fetch = _Fetch(self.lineage, plan.step, wanted, done, self._number, until, for_others=bool(hosts))
+        self._fetch = _Fetch(
+            lineage=self.lineage,
+            step=plan.step,
+            wanted=wanted,
+            planned=planned,
+            done=done,
+            number=self._number,
+            until=until,
+            for_others=bool(hosts),
+        )
 
     def place_of_keeper(self, number: int) -> int:
         """The place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
@@ -250,6 +269,15 @@ class PeerCopies:
             ranks={rank: [self._address_of(one, one.member.place)] for rank, one in holders.items()},
             suppliers=[self._address_of(one, one.member.place) for one in suppliers],
         )
+
+    def _on_fetch_planned(self, node: Node, message: Mapping[str, Any]) -> None:
+        """A node knows from where it reads what its ranks lack; once all do, it is told."""
+        fetch = self._fetch
+        if fetch is None or message["number"] != fetch.number or node.member.place not in fetch.wanted:
+            return
+        fetch.plans[node.member.place] = message["sources"]
+        if len(fetch.plans) == len(fetch.wanted):
+            fetch.planned([{"place": place, "sources": fetch.plans[place]} for place in sorted(fetch.plans)])
 
     def _on_fetched(self, node: Node, message: Mapping[str, Any]) -> None:
         """A node has fetched what its ranks lacked, or could not."""

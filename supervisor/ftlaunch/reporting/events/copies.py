@@ -31,6 +31,20 @@ class RestorePlanned(JobEvent):
 
 
 @dataclass(frozen=True)
+class FetchPlanned(JobEvent):
+    """Nodes whose ranks had lost their memory know which node supplies what, and have read nothing yet."""
+
+    name = "fetch_planned"
+    step: int
+    nodes: Sequence[dict[str, Any]]
+    """a row for each node that fetches: place, sources"""
+
+    def fields(self) -> dict[str, Any]:
+        """The step, and what is to come from where."""
+        return {"step": self.step, "nodes": list(self.nodes)}
+
+
+@dataclass(frozen=True)
 class FetchedFromPeers(JobEvent):
     """Nodes whose ranks had lost their memory have fetched it from others, or could not."""
 
