@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "bench_nodes")]
 
 import copies
+import link
 import lost
 from machines.namespaces import CannotIsolate, Machines
 
@@ -46,6 +47,9 @@ def main() -> int:
                 copies.told_spread(name, [one[name] for one in rounds], UNITS.get(name, "s"))
         costs = [lost.cost(home / f"cost-{number}", 64, 0.1) for number in range(args.rounds)]
         copies.told_spread("\nsteps with copies / without (64 MiB, 0.1 s)", costs, "")
+        print("\nsteps of a job that fills its link with copies / without")
+        for name, ratios in link.measure(home, args.rounds).items():
+            copies.told_spread(name, ratios, "")
     finally:
         shutil.rmtree(home)
     return 0

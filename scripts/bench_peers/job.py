@@ -1,6 +1,6 @@
 """A job whose ranks share nothing: as much state as BENCH_MIB says, all of which changes at every step.
 
-Notes what scripts/bench/jobs/notes.py says, in the file BENCH_NOTES.
+In each step the ranks sum up BENCH_REDUCED_MIB MiB of theirs, a single number where it is not set. Notes what scripts/bench/jobs/notes.py says, in the file BENCH_NOTES.
 """
 
 import os
@@ -17,7 +17,9 @@ import torch.distributed as dist
 
 import ftlaunch_hooks as ft
 
-STEPS, STEP_SECONDS = int(os.environ["BENCH_STEPS"]), float(os.environ["BENCH_STEP_SECONDS"])
+STEPS = int(os.environ["BENCH_STEPS"])
+STEP_SECONDS = float(os.environ["BENCH_STEP_SECONDS"])
+REDUCED = int(os.environ.get("BENCH_REDUCED_MIB", "0")) << 18 or 1  # numbers of 4 bytes
 
 
 class Shard(torch.nn.Module):
@@ -36,7 +38,7 @@ note("attached", job.step)
 step_ends = time.monotonic()
 for step in job.steps(STEPS):
     shard.part[:: 1 << 16] += 1.0
-    together = torch.ones(1)
+    together = torch.ones(REDUCED)
     dist.all_reduce(together)
     step_ends = max(step_ends + STEP_SECONDS, time.monotonic())
     time.sleep(max(step_ends - time.monotonic(), 0))
