@@ -155,7 +155,14 @@ class NodesJob(FtJob):
     def wait_held(self, step: int) -> None:
         """Wait until the fault, which never goes on, holds all ranks in the body of this step, and memory has it."""
         self.wait_step(step)
-        wait_for(self.fired, "the fault")
+
+        def fired() -> list[str]:
+            found = self.fired()
+            incidents = self.events("incident")
+            assert found or not incidents, f"an incident came before the fault: {incidents}\n{self.told}"
+            return found
+
+        wait_for(fired, "the fault")
         pages = [Page(page_path(self.memory_of(node), rank)) for node in range(self.nodes) for rank in self.own(node)]
         wait_for(lambda: all(step in page.slot_steps() for page in pages), f"snapshots of step {step}")
         for page in pages:
