@@ -70,7 +70,7 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
     nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0")
     nodes.begin()
     nodes.wait_held(AT)
-    assert nodes.wait_event("checkpoint_committed")["step"] == 10
+    assert nodes.wait_event("checkpoint_committed")["step"] in (10, AT)  # AT: steps are faster than a busy head
     nodes.agent()
     nodes.wait_joined(3)
     lose(nodes, 1)
@@ -78,7 +78,7 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
     assert_lost(nodes, 1)
     (resumed,) = [event for event in nodes.events("resumed") if event["step"] > 0]
     committed = [event for event in nodes.events("checkpoint_committed") if event["mono"] < resumed["mono"]]
-    newest = max(event["step"] for event in committed)  # a slow machine may commit the step of the fault, too
+    newest = max(event["step"] for event in committed)
     assert nodes.resumed() == ("storage", newest, AT - newest)
     nodes.assert_same_end(alone)
     nodes.assert_clean(".node1")
