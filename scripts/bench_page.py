@@ -118,7 +118,7 @@ def write(run_dir: Path, case: Case) -> int:
 
 def made(run_dir: Path) -> tuple[float, float]:
     """Seconds of a processor, and peak MiB, of the process that writes the page."""
-    process = subprocess.Popen([sys.executable, "-m", "ftlaunch.report_page", str(run_dir)])
+    process = subprocess.Popen([sys.executable, "-m", "ftlaunch.views.report_page", str(run_dir)])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"the page was not made: status {status}")

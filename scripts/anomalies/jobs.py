@@ -231,7 +231,7 @@ SCENES: Mapping[str, Scene] = {
     "head-node-lost": Scene(_head, how="node", options=_COPIES, agents=3),
     "agent-node-lost": Scene(lambda job: job.started[0].pid, how="node", options=_COPIES, agents=3),
     "copier": Scene(
-        lambda job: _child_of(job.started[0].pid, "ftlaunch.peers.copier"), how="node", agents=3,
+        lambda job: _child_of(job.started[0].pid, "ftlaunch.nodes.peers.copier"), how="node", agents=3,
         options=_COPIES, idle=True, new_threads=True,
     ),
 }  # fmt: skip

@@ -120,7 +120,7 @@ def measured(home: Path, ranks: int, rounds: int, seconds: float, on: str) -> li
         watchers = stack.enter_context(_watchers(home / job_id, on))
         time.sleep(8.0)  # until all of them have begun
         me = psutil.Process(process.pid)
-        helpers = [child for child in me.children() if any("ftlaunch.metrics" in word or "ftlaunch.notify" in word
+        helpers = [child for child in me.children() if any("ftlaunch.views.metrics" in word or "ftlaunch.notify" in word
                    for word in child.cmdline())]  # fmt: skip
         for _ in range(rounds):
             before, others, began = _used([me]), _used([*helpers, *watchers]), time.monotonic()

@@ -18,11 +18,11 @@ from typing import Any
 from pretended_agent import NO_MESSAGE_OF_A_RESTART, PretendedAgent, Surroundings
 from timed_loop import TimedLoop
 
-from ftlaunch.agent.main import TOKEN, probe_socket
 from ftlaunch.cli.options import read_command_line
-from ftlaunch.cluster.beat_pace import beat_seconds
-from ftlaunch.cluster.membership import facts
-from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.nodes.agent.main import TOKEN, probe_socket
+from ftlaunch.nodes.cluster.beat_pace import beat_seconds
+from ftlaunch.nodes.cluster.membership import facts
+from ftlaunch.nodes.cluster.membership.fingerprint import job_of
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import descriptor_limit, job_token
 

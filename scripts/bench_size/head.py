@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 
-from ftlaunch.agent.head.election import Order
-from ftlaunch.agent.head.main import be_head
-from ftlaunch.agent.main import TOKEN
 from ftlaunch.cli.options import read_command_line
-from ftlaunch.cluster.membership import facts
+from ftlaunch.nodes.agent.head.election import Order
+from ftlaunch.nodes.agent.head.main import be_head
+from ftlaunch.nodes.agent.main import TOKEN
+from ftlaunch.nodes.cluster.membership import facts
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import job_token
 

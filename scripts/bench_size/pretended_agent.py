@@ -15,9 +15,9 @@ from typing import Any
 from pretended_ranks import PretendedRanks
 from timed_loop import TimedLoop
 
-from ftlaunch.agent.head_link import HeadLink
-from ftlaunch.agent.node.exit_reports import ExitReports
-from ftlaunch.channel.framing import OVERHEAD, PREFIX
+from ftlaunch.nodes.agent.head_link import HeadLink
+from ftlaunch.nodes.agent.node.exit_reports import ExitReports
+from ftlaunch.nodes.channel.framing import OVERHEAD, PREFIX
 
 _SIGTERM = -15
 _KILLED = -9

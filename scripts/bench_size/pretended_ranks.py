@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.cluster.mirrors import cluster_pages
-from ftlaunch.cluster.mirrors.page_words import Changes
 from ftlaunch.memory.pages import Pages
+from ftlaunch.nodes.cluster.mirrors import cluster_pages
+from ftlaunch.nodes.cluster.mirrors.page_words import Changes
 from ftlaunch_contract.pages.page import NONE, SIZE, Page
 from ftlaunch_contract.protocol import MEMORY_SLOTS, Flag, Phase, Resume
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import psutil
 
-from ftlaunch.agent.head.starter import START, SUCCEED
 from ftlaunch.history.journal import read_events
 from ftlaunch.memory.directory import memory_dir, remove_memory
+from ftlaunch.nodes.agent.head.starter import START, SUCCEED
 from ftlaunch.system.control_socket import SOCKET
 
 HERE = Path(__file__).parent

@@ -36,7 +36,7 @@ _RETURN = 2.0  # seconds at most, after which a machine is back, as new
 # off and loses everything. All that is killed comes back.
 TARGETS = {"rank": 30, "machine": 22, "agent": 14, "head": 10, "copier": 10, "saver": 8, "warm parent": 6}
 _WORDS = {
-    "copier": "ftlaunch.peers.copier",
+    "copier": "ftlaunch.nodes.peers.copier",
     "saver": "ftlaunch.checkpoints.saver",
     "warm parent": "fork_server.py",
     "rank": training.__file__,

@@ -46,8 +46,10 @@ def _commands(words: tuple[str, ...], one: click.Command) -> Iterator[tuple[tupl
     if len(words) > 1:
         yield words, one
     if isinstance(one, click.Group):
-        for name, inner in one.commands.items():
-            yield from _commands((*words, name), inner)
+        context = click.Context(one)
+        for name in one.list_commands(context):
+            if (inner := one.get_command(context, name)) is not None:
+                yield from _commands((*words, name), inner)
 
 
 def _section(words: tuple[str, ...], one: click.Command) -> str:

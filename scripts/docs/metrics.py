@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftlaunch.metrics.catalogue import ROWS
+from ftlaunch.views.metrics.catalogue import ROWS
 
 
 def table() -> str:

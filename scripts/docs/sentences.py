@@ -46,7 +46,9 @@ def stands_in_the_code(quoted: str) -> bool:
 def refusals() -> Iterator[str]:
     """The sentences with which `ftctl` refuses: those of each `raise Cannot(...)` and `raise CannotFind(...)`."""
     top = SOURCES["ftlaunch"]
-    for path in [*sorted((top / "cli").rglob("*.py")), top / "history/runs.py"]:
+    folders = ("cli", "views/commands", "tools/commands")
+    commands = [path for folder in folders for path in sorted((top / folder).rglob("*.py"))]
+    for path in [*commands, top / "nodes/commands.py", top / "history/runs.py"]:
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
                 begin = _REFUSED.get(node.exc.func.id)

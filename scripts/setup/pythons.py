@@ -26,7 +26,7 @@ USAGE = 2
 # Needs no torch, and is what differs between Pythons: system calls, signals, tracebacks, subprocesses, the standard
 # library. The rest of the tests is for `make test-pythons`: torch alone takes longer to install than this may take.
 PART = (
-    "tests/unit/autopsy", "tests/unit/channel", "tests/unit/common", "tests/unit/policy", "tests/unit/ranks",
+    "tests/unit/autopsy", "tests/unit/nodes/channel", "tests/unit/common", "tests/unit/policy", "tests/unit/ranks",
     "tests/unit/reporting", "tests/unit/system", "tests/proc/test_sleeping_threads.py",
     "tests/unit/hooks/observe/reachable/test_frame_locals.py", "tests/unit/hooks/observe/reachable/test_loop_names.py",
     "tests/faults/test_catalogue.py::test_the_verdicts[later]",

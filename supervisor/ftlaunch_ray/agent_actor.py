@@ -1,8 +1,8 @@
 """The actor on a node: it holds the connection to the agent there, which is a process of its own.
 
-It starts what ssh starts on a host of `--hosts`, `ftlaunch.agent.hosts.remote`: that process starts the agent, and the
-end of its stdin is SIGTERM for the agent. So whatever ends this actor stops the agent in good order: its driver or its
-raylet is gone, or somebody has killed it.
+It starts what ssh starts on a host of `--hosts`, `ftlaunch.nodes.agent.hosts.remote`: that process starts the agent,
+and the end of its stdin is SIGTERM for the agent. So whatever ends this actor stops the agent in good order: its driver
+or its raylet is gone, or somebody has killed it.
 
 Ray kills the children of an actor that ends with SIGKILL. Hence the shell between: Ray kills that one, and the process
 that it has started lives on until the agent has ended.
@@ -60,7 +60,7 @@ class AgentActor:
     async def run(self, order: bytes) -> AsyncIterator[Output | int]:
         """Start the agent, and pass on its output; its exit code comes last. order: a line, see `remote.py`."""
         process = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", _BEHIND, "sh", sys.executable, "-P", "-m", "ftlaunch.agent.hosts.remote",
+            "/bin/sh", "-c", _BEHIND, "sh", sys.executable, "-P", "-m", "ftlaunch.nodes.agent.hosts.remote",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env=_plain(os.environ), start_new_session=True,
         )  # fmt: skip

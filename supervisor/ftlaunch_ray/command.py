@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from ftlaunch.agent.hosts.outlet import Outlet
 from ftlaunch.cli.launch import Begun, run_command
 from ftlaunch.cli.options import Request
+from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_ray.job import NO_ENDPOINT, ray_job

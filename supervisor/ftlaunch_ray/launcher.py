@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from ftlaunch.agent.hosts import attempts
-from ftlaunch.agent.hosts.launcher import agent_order
-from ftlaunch.agent.hosts.outlet import Outlet
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.common.signal_names import signal_name
+from ftlaunch.nodes.agent.hosts import attempts
+from ftlaunch.nodes.agent.hosts.launcher import agent_order
+from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.reporting import messages
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.system.signals import Signals

@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from ftlaunch.agent.hosts.outlet import Outlet
+from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch_ray.agent_actor import AgentActor, Output, Where
 from ftlaunch_ray.job import RayJob
 from ftlaunch_ray.lines import Lines

@@ -10,8 +10,8 @@ from tests.browser.test_report_page import a_run, sees
 from tests.support.browser import DESKTOP, PHONE, BrowserPages, browser_page
 from tests.support.run_dirs import at, failed, run_dir, started
 
-from ftlaunch.report_page.data import page_data
-from ftlaunch.report_page.writing import write_page
+from ftlaunch.views.report_page.data import page_data
+from ftlaunch.views.report_page.writing import write_page
 
 __all__ = ["browser_page"]
 

@@ -11,7 +11,7 @@ from tests.support.agents import NodesJob
 from tests.support.etcd import EtcdCluster, etcd_cluster
 from tests.support.harness import FtJob
 
-from ftlaunch.channel.etcd.client import EtcdClient, EtcdRefused
+from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from tests.support.agents import NodesJob, free_port
 from tests.support.etcd import EtcdCluster, etcd_cluster
 from tests.support.tcp import Handler, says, says_nothing, says_slowly, served
 
-from ftlaunch.channel.claims import Sign
-from ftlaunch.channel.etcd import client, messages
-from ftlaunch.channel.etcd.claims import EtcdClaims
-from ftlaunch.channel.etcd.client import EtcdClient, EtcdRefused, EtcdSilent
+from ftlaunch.nodes.channel.claims import Sign
+from ftlaunch.nodes.channel.etcd import client, messages
+from ftlaunch.nodes.channel.etcd.claims import EtcdClaims
+from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused, EtcdSilent
 from ftlaunch.spec.nodes.etcd import EtcdSpec
 from ftlaunch.system.job_token import ETCD_PASSWORD, ETCD_USER
 

@@ -14,10 +14,10 @@ import pytest
 from tests.support.etcd import EtcdCluster
 from tests.support.tcp import LosesAnswers, served
 
-from ftlaunch.channel.claims import Sign
-from ftlaunch.channel.etcd import client, messages
-from ftlaunch.channel.etcd.claims import EtcdClaims
-from ftlaunch.channel.etcd.client import EtcdClient, EtcdRefused, EtcdSilent
+from ftlaunch.nodes.channel.claims import Sign
+from ftlaunch.nodes.channel.etcd import client, messages
+from ftlaunch.nodes.channel.etcd.claims import EtcdClaims
+from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused, EtcdSilent
 from ftlaunch.spec.nodes.etcd import EtcdSpec
 
 SIGN = Sign(term=1, address="10.0.0.1", port=29400, machine="a machine", pid=7, started=70, count=0)
@@ -27,8 +27,8 @@ RACERS, TERMS = 8, 150
 RACER = f"""
 import json, sys
 from dataclasses import replace
-from ftlaunch.channel.etcd.claims import EtcdClaims
-from ftlaunch.channel.etcd.client import EtcdClient
+from ftlaunch.nodes.channel.etcd.claims import EtcdClaims
+from ftlaunch.nodes.channel.etcd.client import EtcdClient
 from ftlaunch.spec.nodes.etcd import EtcdSpec
 from tests.etcd.test_etcd_claims import SIGN
 pid, *ports = map(int, sys.argv[1:])

@@ -21,7 +21,7 @@ from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
 from ftlaunch.autopsy.procfs import catches_stacks_signal
-from ftlaunch.cli.live.rank_stacks import NoStacks, RankStacks
+from ftlaunch.views.top.rank_stacks import NoStacks, RankStacks
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 HANGS = JOBS / "hangs.py"

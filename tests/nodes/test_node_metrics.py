@@ -38,7 +38,7 @@ def test_one_exporter_tells_of_all_nodes_and_the_next_head_goes_on_counting(node
         ("3", "a-pod", "GPU-b"),
     ]
     head = int(nodes.events("job_started")[0]["pid"])
-    (exporter,) = (one for one in psutil.Process(head).children() if "ftlaunch.metrics.exporter" in one.cmdline())
+    (exporter,) = (one for one in psutil.Process(head).children() if "ftlaunch.views.metrics.exporter" in one.cmdline())
     psutil.Process(head).send_signal(signal.SIGKILL)
     again = url_of(nodes, 2)
     wait_for(lambda: not alive(exporter.pid), "the end of the first exporter")

@@ -225,7 +225,7 @@ def is_copier_of(process: psutil.Process, job: NodesJob) -> bool:
     """Whether a process is the copier of one of a job's agents."""
     try:
         parents = {agent.pid for agent in job.supervisors}
-        return "ftlaunch.peers.copier" in process.cmdline() and process.ppid() in parents
+        return "ftlaunch.nodes.peers.copier" in process.cmdline() and process.ppid() in parents
     except psutil.Error:
         return False
 

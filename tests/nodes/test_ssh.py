@@ -41,7 +41,7 @@ def agents(job: NodesJob) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             parent = process.parent()
-            ours = parent is not None and "ftlaunch.agent.hosts.remote" in parent.cmdline()
+            ours = parent is not None and "ftlaunch.nodes.agent.hosts.remote" in parent.cmdline()
             if ours and any(word.startswith("--node-rank=") for word in process.cmdline()):
                 found.append(process)
     return found

@@ -14,8 +14,8 @@ AGENT = """\
 import json, os, sys, time
 from dataclasses import asdict
 from pathlib import Path
-from ftlaunch.agent.node import node_ranks
-from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.nodes.agent.node import node_ranks
+from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.ranks.fork_client import Warm

@@ -16,8 +16,8 @@ from tests.support.waiting import wait_for
 from ftlaunch_contract.protocol import memory_root
 
 AGENT = """\
-from ftlaunch.agent import main as agent
-from ftlaunch.agent.head import main as head
+from ftlaunch.nodes.agent import main as agent
+from ftlaunch.nodes.agent.head import main as head
 from ftlaunch.cli.launch import main
 
 def refuse(*_):

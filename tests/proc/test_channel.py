@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from tests.support.channels import HEAD, HERE, Place, python
 
-from ftlaunch.channel import listener as listener_module
-from ftlaunch.channel import stream as stream_module
-from ftlaunch.channel.framing import LONGEST_MESSAGE
-from ftlaunch.channel.listener import MOST_STRANGERS, Listener
-from ftlaunch.channel.stream import MOST_QUEUED
+from ftlaunch.nodes.channel import listener as listener_module
+from ftlaunch.nodes.channel import stream as stream_module
+from ftlaunch.nodes.channel.framing import LONGEST_MESSAGE
+from ftlaunch.nodes.channel.listener import MOST_STRANGERS, Listener
+from ftlaunch.nodes.channel.stream import MOST_QUEUED
 
 ROOT = Path(__file__).parents[2]
 

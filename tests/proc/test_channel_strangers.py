@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from tests.support.channels import TOKEN, Place
 
-from ftlaunch.channel import connection as connection_module
-from ftlaunch.channel import listener as listener_module
-from ftlaunch.channel.framing import framed
-from ftlaunch.channel.handshake import NONCE, Handshake, Role
-from ftlaunch.channel.listener import MOST_STRANGERS
+from ftlaunch.nodes.channel import connection as connection_module
+from ftlaunch.nodes.channel import listener as listener_module
+from ftlaunch.nodes.channel.framing import framed
+from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role
+from ftlaunch.nodes.channel.listener import MOST_STRANGERS
 
 CHALLENGE = 4 + 32  # bytes: all that a stranger ever gets
 

@@ -15,10 +15,10 @@ from tests.support.copier_fixture import Make
 from tests.support.copiers import TOKEN, CopierNode
 from tests.support.waiting import wait_for
 
-from ftlaunch.channel.framing import FrameError, framed
-from ftlaunch.peers.copier_client import CopierLink
-from ftlaunch.peers.wire import peer_connection
-from ftlaunch.peers.wire.peer_connection import PeerConnection, connect
+from ftlaunch.nodes.channel.framing import FrameError, framed
+from ftlaunch.nodes.peers.copier_client import CopierLink
+from ftlaunch.nodes.peers.wire import peer_connection
+from ftlaunch.nodes.peers.wire.peer_connection import PeerConnection, connect
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.files import checksums
 

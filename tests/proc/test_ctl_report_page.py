@@ -85,7 +85,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_the_process_that_writes_it_says_why_it_cannot(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ftlaunch.report_page", str(tmp_path)]
+    command = [sys.executable, "-m", "ftlaunch.views.report_page", str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"{tmp_path}/events.jsonl: No such file or directory\n")
 
@@ -93,6 +93,6 @@ def test_the_process_that_writes_it_says_why_it_cannot(tmp_path: Path) -> None:
 def test_it_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     """It is started at the end of every run: what it imports is paid for each time."""
     run = journal(tmp_path / "run", started())
-    code = "import sys; from ftlaunch.report_page.__main__ import main; main([sys.argv[1]]); print(*sys.modules)"
+    code = "import sys; from ftlaunch.views.report_page.__main__ import main; main([sys.argv[1]]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, str(run)], check=True, capture_output=True, text=True)
     assert {"torch", "click", "yaml", "ftlaunch.engine", "asyncio"} & set(done.stdout.split()) == set()

@@ -164,10 +164,10 @@ def test_without_textual_one_sentence_says_how_to_get_it(job: FtJob, tmp_path: P
 
 
 async def look(job: FtJob, folder: Path | None) -> str:
-    from ftlaunch.cli.live.fullscreen.app import TopScreen
-    from ftlaunch.cli.live.job_watch import JobWatch
-    from ftlaunch.cli.terminal.top import _asked
     from ftlaunch.history.runs import load
+    from ftlaunch.views.commands.top import _asked
+    from ftlaunch.views.top.fullscreen.app import TopScreen
+    from ftlaunch.views.top.job_watch import JobWatch
 
     app = TopScreen(JobWatch(load(job.run_dir), lambda run, request: _asked(run, None, request)), lambda: "")
     async with app.run_test(size=(80, 24)) as pilot:

@@ -19,7 +19,7 @@ from tests.support.leftovers import alive
 from tests.support.prometheus import OPEN_METRICS, PROMTOOL, get, samples, start, url_of, value
 from tests.support.waiting import wait_for
 
-from ftlaunch.metrics.catalogue import COUNTER, HISTOGRAM, ROWS
+from ftlaunch.views.metrics.catalogue import COUNTER, HISTOGRAM, ROWS
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,7 @@ def exporters(job: FtJob) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(job.supervisor.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):  # a helper that has ended since
-            if "ftlaunch.metrics.exporter" in child.cmdline():
+            if "ftlaunch.views.metrics.exporter" in child.cmdline():
                 found.append(child)
     return found
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from tests.support.waiting import wait_for
 
-from ftlaunch.agent.main import probe_socket
-from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.nodes.agent.main import probe_socket
+from ftlaunch.nodes.cluster.membership.fences import Fences
 
 NOW, UNTIL = 100.0, 105.0
 

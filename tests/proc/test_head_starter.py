@@ -16,7 +16,7 @@ AGENT = """\
 import os, select, sys
 from types import SimpleNamespace
 from pathlib import Path
-from ftlaunch.agent.head.starter import LOOK, HeadStarter
+from ftlaunch.nodes.agent.head.starter import LOOK, HeadStarter
 def be_head(write, order, term):
     os._exit(0)
 starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(etcd=None)), be_head)
@@ -33,7 +33,7 @@ READS_ON = """\
 import errno, os, resource, select, sys
 from types import SimpleNamespace
 from pathlib import Path
-from ftlaunch.agent.head.starter import LOOK, HeadStarter
+from ftlaunch.nodes.agent.head.starter import LOOK, HeadStarter
 spec = SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(etcd=None))
 starter = HeadStarter(spec, lambda *_: os._exit(0))
 starter.start()
@@ -70,7 +70,7 @@ LATER = """\
 import os, select, sys, time
 from types import SimpleNamespace
 from pathlib import Path
-from ftlaunch.agent.head.starter import TAKE_OVER, HeadStarter
+from ftlaunch.nodes.agent.head.starter import TAKE_OVER, HeadStarter
 home = Path(sys.argv[1])
 def be_head(write, order, term):
     if order == TAKE_OVER:

@@ -57,7 +57,7 @@ def test_a_saver_whose_supervisor_was_killed_ends_the_ranks_all_the_same(tmp_pat
 
 def test_a_copier_whose_agent_was_killed_says_nothing(tmp_path: Path) -> None:
     begin = {"do": "begin", "token": "00", "memory_dir": str(tmp_path), "bandwidth": None, "address": "nowhere"}
-    with unread("ftlaunch.peers.copier") as copier:
+    with unread("ftlaunch.nodes.peers.copier") as copier:
         _, complaint = copier.communicate(as_line(begin), timeout=30)
     assert (copier.returncode, complaint) == (0, b"")
 

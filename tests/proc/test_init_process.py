@@ -13,7 +13,7 @@ from tests.support.waiting import wait_for
 
 SCRIPT = """\
 import os, signal, sys, time
-from ftlaunch.agent.init_process import step_behind_init
+from ftlaunch.nodes.agent.init_process import step_behind_init
 if sys.argv[1] == "early":  # the first process gets no further before it is told so
     os.register_at_fork(after_in_parent=lambda: os.getpid() == 1 and sys.stdin.readline())
 step_behind_init()

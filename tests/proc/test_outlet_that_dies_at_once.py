@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.metrics.outlet_watch import _Outlet
+from ftlaunch.engine.outlet_watch import _Outlet
 from ftlaunch.reporting.events.job import OutletEnded
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
 

@@ -16,7 +16,7 @@ from tests.support.checkpoints import empty, image, make_slots
 from tests.support.nodes import WORLD, Node, NodeRank, process_group
 from tests.support.snapshots import Box, equal, net
 
-from ftlaunch.channel.claims import Claims, Sign
+from ftlaunch.nodes.channel.claims import Claims, Sign
 from ftlaunch_contract.checkpoint import layout, skipped_samples, verify
 from ftlaunch_contract.checkpoint.tensor_file import whole_chunk
 from ftlaunch_contract.node_ranks import NodeRanks

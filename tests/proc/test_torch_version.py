@@ -12,7 +12,7 @@ import torch
 
 PROGRAM = """\
 import sys
-from ftlaunch.cluster.membership import facts
+from ftlaunch.nodes.cluster.membership import facts
 assert "torch" not in sys.modules
 print(facts._torch_version())
 """

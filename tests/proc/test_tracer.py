@@ -45,7 +45,7 @@ def stop(job: FtJob) -> None:
 
 def tracers(job: FtJob) -> list[psutil.Process]:
     children = psutil.Process(job.supervisor.pid).children()
-    return [child for child in children if "ftlaunch.metrics.traces.tracer" in child.cmdline()]
+    return [child for child in children if "ftlaunch.views.metrics.traces.tracer" in child.cmdline()]
 
 
 def attributes(span: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.support.prometheus import BEATS
 from tests.support.trainer_server import Elsewhere, TrainerServer
 from tests.support.waiting import wait_for
 
-from ftlaunch.metrics import trainjob_reporter
+from ftlaunch.views.metrics import trainjob_reporter
 
 pytestmark = [
     pytest.mark.long,

@@ -13,7 +13,7 @@ from tests.support.harness import FtJob
 from tests.support.prometheus import NO_PROMETHEUS, PROMETHEUS, PROMTOOL, Prometheus, start, url_of
 from tests.support.waiting import wait_for
 
-from ftlaunch.metrics.catalogue import HISTOGRAM, ROWS
+from ftlaunch.views.metrics.catalogue import HISTOGRAM, ROWS
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 pytestmark = pytest.mark.skipif(PROMETHEUS is None or PROMTOOL is None, reason=NO_PROMETHEUS)

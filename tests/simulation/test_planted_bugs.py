@@ -15,19 +15,19 @@ from tests.support.simulation.job import simulate
 from tests.support.simulation.laws import Broken
 from tests.support.simulation.story import REQUESTS, Story, of_seed
 
-from ftlaunch.agent.lease import Lease
-from ftlaunch.agent.takeover import Takeover
 from ftlaunch.checkpoints.final_save import FinalSave
-from ftlaunch.cluster.cluster import Cluster
-from ftlaunch.cluster.copies.held_steps import HeldSteps
-from ftlaunch.cluster.copies.peer_copies import PeerCopies
-from ftlaunch.cluster.leadership import Leadership
-from ftlaunch.cluster.membership import plan
-from ftlaunch.cluster.membership.fences import Fences
-from ftlaunch.cluster.membership.roster import Roster
-from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
-from ftlaunch.cluster.older_ranks import OlderRanks
-from ftlaunch.cluster.regrouping import Regrouping
+from ftlaunch.nodes.agent.lease import Lease
+from ftlaunch.nodes.agent.takeover import Takeover
+from ftlaunch.nodes.cluster.cluster import Cluster
+from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
+from ftlaunch.nodes.cluster.copies.peer_copies import PeerCopies
+from ftlaunch.nodes.cluster.leadership import Leadership
+from ftlaunch.nodes.cluster.membership import plan
+from ftlaunch.nodes.cluster.membership.fences import Fences
+from ftlaunch.nodes.cluster.membership.roster import Roster
+from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.older_ranks import OlderRanks
+from ftlaunch.nodes.cluster.regrouping import Regrouping
 from ftlaunch.policy.restart_policy import Budget
 
 MOST_SEEDS = 400

@@ -9,7 +9,7 @@ from tests.support.simulation.job import simulate
 from tests.support.simulation.laws import Broken
 from tests.support.simulation.story import FAULTS, Story
 
-from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 
 _SEARCH = settings(
     max_examples=400, deadline=None, derandomize=True, database=None, phases=(Phase.generate, Phase.shrink)

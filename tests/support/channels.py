@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.channel.connection import Connection, connect
-from ftlaunch.channel.handshake import PROTOCOL
-from ftlaunch.channel.listener import Listener
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.nodes.channel.connection import Connection, connect
+from ftlaunch.nodes.channel.handshake import PROTOCOL
+from ftlaunch.nodes.channel.listener import Listener
 
 TOKEN = b"the token of this job"
 DEADLINE = 30.0  # seconds: of any one wait

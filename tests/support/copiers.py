@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.peers.copier_client import CopierLink
+from ftlaunch.nodes.peers.copier_client import CopierLink
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, whole_chunk

@@ -60,7 +60,7 @@ class RayCluster:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
                 above = process.parents()
-                ours = bool(above) and "ftlaunch.agent.hosts.remote" in above[0].cmdline()
+                ours = bool(above) and "ftlaunch.nodes.agent.hosts.remote" in above[0].cmdline()
                 for raylet in {one.pid for one in above} & set(self.raylets) if ours else ():
                     found[raylet] = process
         return found

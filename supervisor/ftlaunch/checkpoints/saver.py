@@ -51,7 +51,7 @@ from typing import Any
 
 import psutil
 
-from ftlaunch.channel import arbiter
+from ftlaunch.extensions import ARBITER_AT, load
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch.system.descriptors import is_readable, is_writable
 from ftlaunch.system.processes import kill_marked
@@ -135,7 +135,7 @@ def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     began, target = time.monotonic(), _target(request)
     place, term = request["claim"]
     try:
-        done = _commit(target, lambda: arbiter.at(place).check(term))
+        done = _commit(target, lambda: load(ARBITER_AT)(place).check(term))
     except _Problems as error:
         return {**_about("commit", target), "error": _reason(error)}
     deleted, notes = _retire(target, request["keep"], request.get("keep_every"))

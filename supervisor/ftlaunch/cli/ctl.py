@@ -17,25 +17,17 @@ import click
 
 from ftlaunch import __version__
 from ftlaunch.cli.asking import INTERRUPTED, NO, Cannot, NotRunning, ask_job, end_of_supervisor
-from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
-from ftlaunch.cli.nodes import drain, nodes
-from ftlaunch.cli.pages.dashboard import dashboard
-from ftlaunch.cli.pages.report import report
-from ftlaunch.cli.plan import plan
+from ftlaunch.cli.parameters import seconds
 from ftlaunch.cli.recovery import recovery
-from ftlaunch.cli.rehearse import rehearse
-from ftlaunch.cli.schedulers.kubernetes import kubernetes
-from ftlaunch.cli.schedulers.systemd import systemd
 from ftlaunch.cli.terminal.attach import attach
 from ftlaunch.cli.terminal.completion import complete_run, completion
 from ftlaunch.cli.terminal.help import SectionedGroup, usage_sentence
 from ftlaunch.cli.terminal.jobs import jobs
 from ftlaunch.cli.terminal.logs import logs
 from ftlaunch.cli.terminal.progress import progress
-from ftlaunch.cli.terminal.top import top
-from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
+from ftlaunch.extensions import COMMANDS
 from ftlaunch.history.runs import CannotFind, Run, find, find_to_ask, memories_of
 from ftlaunch.history.status_view import not_running, status_lines
 from ftlaunch.memory import cleanup
@@ -75,7 +67,12 @@ def _say(sentence: str) -> None:
     click.echo(f"ftctl: {sentence}", err=True)
 
 
-@click.group(cls=SectionedGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=SectionedGroup,
+    elsewhere=COMMANDS,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, message="ftctl %(version)s")
 def command() -> None:
     """Ask and command jobs that run under ftlaunch.
@@ -85,29 +82,12 @@ def command() -> None:
     """
 
 
-command.add_command(check)
-command.add_command(rehearse)
 command.add_command(checkpoints)
-command.add_command(plan)
-command.add_command(nodes)
-command.add_command(drain)
-command.add_command(kubernetes)
-command.add_command(systemd)
 command.add_command(recovery)
-command.add_command(report)
-command.add_command(dashboard)
 command.add_command(logs)
 command.add_command(attach)
 command.add_command(jobs)
-command.add_command(top)
 command.add_command(completion)
-
-
-def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write 90s or 5m") from None
 
 
 _run = click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
@@ -135,7 +115,7 @@ def status(name: str | None, as_json: bool) -> int:
 @command.command()
 @_run
 @click.option("--no-wait", is_flag=True, help="only ask, do not wait for the end")
-@click.option("--timeout", callback=_seconds, default="5m", show_default=True, help="longest wait, as 90s or 5m")
+@click.option("--timeout", callback=seconds, default="5m", show_default=True, help="longest wait, as 90s or 5m")
 def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find_to_ask(name)

@@ -14,6 +14,17 @@ import yaml
 from click.shell_completion import shell_complete
 
 from ftlaunch.cli.options import Request, command, read_command_line
+from ftlaunch.extensions import (
+    CHECK_MACHINE,
+    COULD_RUN,
+    OPTIONS_OF_HOSTS,
+    RUN_ON_HOSTS,
+    RUN_ON_NODES,
+    SAY_CHECKS,
+    STEP_BEHIND_INIT,
+    WHY_UNFIT,
+    load,
+)
 from ftlaunch.spec.checks import missing_module
 from ftlaunch.spec.errors import shown
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
@@ -119,9 +130,8 @@ def _check_targets(spec: JobSpec) -> None:
 def start_job(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:
     """Run a job on this machine, with others where it has several nodes; see `Start`."""
     if spec.nodes.hosts:  # each of them checks itself
-        from ftlaunch.agent.hosts import launcher  # noqa: PLC0415 - as below
-
-        return launcher.run(spec, request.words(without=launcher.OWN_OPTIONS), environ)
+        words = request.words(without=load(OPTIONS_OF_HOSTS))
+        return int(load(RUN_ON_HOSTS)(spec, words, environ))
     _check_module(spec)
     if not _is_fit(spec, environ):
         return EXIT_SAVED
@@ -133,10 +143,8 @@ def _run(spec: JobSpec, begun: Begun) -> int:
     from ftlaunch.engine.workspace import Unusable  # noqa: PLC0415
 
     if spec.nodes.several:
-        from ftlaunch.agent.init_process import step_behind_init  # noqa: PLC0415
-        from ftlaunch.agent.main import run  # noqa: PLC0415
-
-        step_behind_init()
+        run: Callable[[JobSpec, Begun], int] = load(RUN_ON_NODES)
+        load(STEP_BEHIND_INIT)()
     else:
         from ftlaunch.engine.main import run  # noqa: PLC0415
     try:
@@ -151,9 +159,7 @@ def _is_fit(spec: JobSpec, environ: Mapping[str, str]) -> bool:
     launch = spec.launch
     if launch.node_check is None:
         return True
-    from ftlaunch.tools.preflight.node_check import why_unfit  # noqa: PLC0415 - as above
-
-    why = why_unfit(launch.node_check, launch.node_check_timeout, {**environ, **launch.env})
+    why = load(WHY_UNFIT)(launch.node_check, launch.node_check_timeout, {**environ, **launch.env})
     if why:
         _say(f"this node gets no ranks: its check (`{shown(launch.node_check)}`): {why}")
     return not why
@@ -161,13 +167,11 @@ def _is_fit(spec: JobSpec, environ: Mapping[str, str]) -> bool:
 
 def _could_run(spec: JobSpec) -> bool:
     """--check: the report goes to stderr, as stdout is the ranks'."""
-    from ftlaunch.tools.preflight import checks, rules  # noqa: PLC0415 - as above
-
     began = time.monotonic()
-    found = checks.check(spec)
-    click.echo(checks.say(found, time.monotonic() - began), err=True)
-    if fine := rules.could_run(found):
-        return fine
+    found = load(CHECK_MACHINE)(spec)
+    click.echo(load(SAY_CHECKS)(found, time.monotonic() - began), err=True)
+    if load(COULD_RUN)(found):
+        return True
     worst = next(check for check in found if check.status == "bad")
     _say(f"cannot start: {worst.name}: {worst.found}" + (f": {worst.advice}" if worst.advice else ""))
     return False

@@ -16,12 +16,12 @@ from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.notices.preemption_watch import watch_for
+from ftlaunch.engine.outlet_watch import Outlets
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import LIMIT_REACHED, Unusable, Workspace, limit_hint
 from ftlaunch.history import job_index
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.metrics.outlet_watch import Outlets
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks import environment

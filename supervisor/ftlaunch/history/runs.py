@@ -20,6 +20,8 @@ from ftlaunch.memory.living_jobs import LivingJob, living_jobs
 from ftlaunch_contract.protocol import memory_root, process_start_time
 
 RUNS = Path("runs")
+CLAIMS = "head"
+"""the folder in the run dir of a job of several nodes where processes claim to be its head"""
 ENDS = frozenset({"job_finished", "job_stopped", "job_failed"})
 """the events that end a run of the supervisor"""
 _LONGEST_NAME = 255  # bytes that Linux allows

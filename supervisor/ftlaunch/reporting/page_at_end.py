@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from ftlaunch.common.formatting import duration
+from ftlaunch.extensions import REPORT_PAGE
 from ftlaunch.policy.states import JobState
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
@@ -42,7 +43,7 @@ def page_at_end(helpers: HelperProcesses, spec: JobSpec, state: JobState, *, sto
         return f"{_no_page(page)}: storage does not answer; {_by_hand(spec.run_dir)}"
     patience = PATIENCE_AT_STOP if state is JobState.STOPPED else PATIENCE
     try:
-        writer = helpers.start(module("ftlaunch.report_page", str(spec.run_dir)), stderr=PIPE)
+        writer = helpers.start(module(REPORT_PAGE, str(spec.run_dir)), stderr=PIPE)
     except OSError as error:
         return f"{_no_page(page)}: {error.strerror}; {_by_hand(spec.run_dir)}"
     try:

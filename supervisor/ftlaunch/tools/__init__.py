@@ -1,1 +1,1 @@
-"""Commands that need no running job: preflight, rehearsal, planner. None of them imports the engine."""
+"""Tools around a job, which need no running one: preflight, rehearsal, planner, files for Kubernetes and systemd."""

@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.cluster.cluster import Around, Cluster
-from ftlaunch.cluster.membership.facts import NodeFacts
-from ftlaunch.cluster.membership.fences import PortProbe
-from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
-from ftlaunch.cluster.membership.plan import Plan
-from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
-from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.nodes.cluster.cluster import Around, Cluster
+from ftlaunch.nodes.cluster.membership.facts import NodeFacts
+from ftlaunch.nodes.cluster.membership.fences import PortProbe
+from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
+from ftlaunch.nodes.cluster.membership.plan import Plan
+from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.pages.page import Page, create_page, page_path

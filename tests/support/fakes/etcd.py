@@ -7,8 +7,8 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-from ftlaunch.channel.etcd.client import EtcdRefused, EtcdSilent
-from ftlaunch.channel.etcd.messages import GRANT, KEEP_ALIVE, RANGE, TXN
+from ftlaunch.nodes.channel.etcd.client import EtcdRefused, EtcdSilent
+from ftlaunch.nodes.channel.etcd.messages import GRANT, KEEP_ALIVE, RANGE, TXN
 
 _NOT_FOUND = 5  # of gRPC
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ftlaunch.channel.claims import Sign
 from ftlaunch.checkpoints.resume import Inherited
-from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.cluster import Cluster
-from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
-from ftlaunch.cluster.membership import plan, shared_dirs
-from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
-from ftlaunch.cluster.membership.plan import Plan
-from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
-from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.common.bulkheads import Bulkheads, FailedCall
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.supervisor import Supervisor
+from ftlaunch.nodes.channel.claims import Sign
+from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster import Cluster
+from ftlaunch.nodes.cluster.cluster_autopsy import ClusterCollectors
+from ftlaunch.nodes.cluster.membership import plan, shared_dirs
+from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
+from ftlaunch.nodes.cluster.membership.plan import Plan
+from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged

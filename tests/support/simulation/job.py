@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ftlaunch.channel.claims import Sign
-from ftlaunch.cluster.regrouping import CannotRegroup, Regrouping
+from ftlaunch.nodes.channel.claims import Sign
+from ftlaunch.nodes.cluster.regrouping import CannotRegroup, Regrouping
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_SAVED

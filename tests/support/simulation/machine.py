@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch.agent.agent import Agent
-from ftlaunch.agent.head_search import HeadSearch
-from ftlaunch.cluster.membership.facts import NodeFacts
+from ftlaunch.nodes.agent.agent import Agent
+from ftlaunch.nodes.agent.head_search import HeadSearch
+from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from tests.support.simulation.agent_link import SimLink
 from tests.support.simulation.copier import SimCopier
 from tests.support.simulation.ranks import Memory, Ranks

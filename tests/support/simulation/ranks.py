@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch.cluster.membership.lineage import nodes_of
+from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.protocol import Flag, Phase, Resume
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER
-from ftlaunch.agent.head_search import HeadSearch
-from ftlaunch.channel.claims import Claims, Sign
+from ftlaunch.nodes.agent.head.starter import LOOK, START, TAKE_OVER
+from ftlaunch.nodes.agent.head_search import HeadSearch
+from ftlaunch.nodes.channel.claims import Claims, Sign
 
 if TYPE_CHECKING:
     from tests.support.simulation.head import Head

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.support.waiting import wait_for
 
-from ftlaunch.channel.etcd.member import EtcdMember
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.nodes.channel.etcd.member import EtcdMember
 from ftlaunch.system.name_lookup import NameLookup, addresses_of
 
 STRANGE = ["a..b", "x" * 64 + ".example", "\udc80.example"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import click
 
 from ftlaunch.cli.terminal.examples import EXAMPLES
 from ftlaunch.common.suggestions import did_you_mean
+from ftlaunch.extensions import load
 
 SECTIONS = {
     "Look at jobs": ("status", "top", "jobs", "logs", "attach", "report", "recovery", "dashboard", "nodes"),
@@ -27,7 +29,23 @@ _NOT_A_CHOICE = re.compile(r": '([^']*)' is not one of ")
 
 
 class SectionedGroup(click.Group):
-    """A group whose help lists its commands by section; every command below it gets its examples."""
+    """A group whose help lists its commands by section; every command below it gets its examples.
+
+    A command of another area is imported when somebody asks for it, or for the help.
+    """
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **options: Any) -> None:
+        """elsewhere: name of a command -> where it is, as extensions.py writes it. The rest is click's."""
+        super().__init__(*args, **options)
+        self._elsewhere = elsewhere or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self._elsewhere})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._elsewhere and cmd_name not in self.commands:
+            self.add_command(load(self._elsewhere[cmd_name]), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):
@@ -41,8 +59,8 @@ class SectionedGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rest = {_REST: tuple(name for name in self.list_commands(ctx) if name not in COMMANDS)}
         for title, names in {**SECTIONS, **rest}.items():
-            found = [(name, self.commands[name]) for name in names if name in self.commands]
-            rows = [(name, one.get_short_help_str(_LONGEST_SUMMARY)) for name, one in found if not one.hidden]
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, one.get_short_help_str(_LONGEST_SUMMARY)) for name, one in found if one and not one.hidden]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=14)
@@ -50,8 +68,9 @@ class SectionedGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}{_meant(args[0], self.commands)}")
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}{_meant(args[0], known)}")
         return super().resolve_command(ctx, args)
 
 

@@ -1,1 +1,0 @@
-"""The job on the whole screen: the only place that knows Textual. What is shown is decided in live/."""

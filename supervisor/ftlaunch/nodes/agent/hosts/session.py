@@ -1,0 +1,127 @@
+"""One ssh session: the agent of one host, its lines, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.nodes.agent.hosts.outlet import Outlet
+from ftlaunch.nodes.agent.hosts.remote import REACHED
+from ftlaunch.system.helper_process import PIPE, HelperProcesses
+from ftlaunch_contract.files.kernel_files import open_end
+
+_BLOCK = 64 << 10
+_LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several
+_ROOM = 1 << 20  # bytes of a pipe
+_MOST_WORDS = 20  # lines that are kept of what a host says before its agent begins
+
+
+class _Stream:
+    """One of the two outputs of a session, line by line."""
+
+    def __init__(self, fd: int, outlet: Outlet) -> None:
+        self.fd, self.outlet, self._partial = fd, outlet, b""
+        os.set_blocking(fd, False)
+
+    def read(self) -> tuple[list[bytes], bool]:
+        """The lines that have come, each with its end; whether there may be more."""
+        try:
+            block = os.read(self.fd, _BLOCK)
+        except BlockingIOError:
+            return [], False
+        *lines, self._partial = (self._partial + block).split(b"\n")
+        if self._partial and (not block or len(self._partial) > _LONGEST):
+            lines.append(self._partial)
+            self._partial = b""
+        return [line.rstrip(b"\r") + b"\n" for line in lines], bool(block)
+
+
+class HostSession:
+    """A connection to a host, from the start of ssh to its end."""
+
+    def __init__(
+        self,
+        loop: EventLoop[Any],
+        helpers: HelperProcesses,
+        argv: Sequence[str],
+        host: str,
+        outlets: tuple[Outlet, Outlet],
+        on_reached: Callable[[], None],
+        on_end: Callable[[int], None],
+    ) -> None:
+        """outlets: of our stdout and stderr. on_end: told the exit code. Raises OSError."""
+        self._loop, self._host, self._on_reached, self._on_end = loop, host, on_reached, on_end
+        self._process = process = helpers.start(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin = process.stdin.fileno()
+        with contextlib.suppress(OSError):  # a user may have used up what pipes may hold: then it is 64 KiB
+            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, _ROOM)
+        self.reached = False
+        self.words: deque[str] = deque(maxlen=_MOST_WORDS)
+        """what was said before the host was reached, by ssh or a login shell"""
+        self._streams = [_Stream(process.stdout.fileno(), outlets[0]), _Stream(process.stderr.fileno(), outlets[1])]
+        self._end = open_end(process.pid)
+        for stream in self._streams:
+            loop.register(stream.fd, partial(self._read, stream))
+        loop.register(self._end, self._on_exit)
+
+    def send(self, data: bytes) -> None:
+        """Hand it to the other end; nothing where that is gone."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._stdin, data)
+
+    def stop(self, number: int) -> None:
+        """Pass a signal on to the agent; a host that is not reached yet is given up."""
+        if self.reached:
+            self.send(bytes([number]))
+        else:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the connection."""
+        self._process.terminate()
+
+    def _read(self, stream: _Stream) -> None:
+        self._read_more(stream)
+
+    def _read_more(self, stream: _Stream) -> bool:
+        """Whether there may be more."""
+        lines, more = stream.read()
+        for line in lines:
+            self._take(line, stream.outlet)
+        if not more and stream in self._streams and not lines:
+            self._streams.remove(stream)
+            self._loop.unregister(stream.fd)
+        return more
+
+    def _take(self, line: bytes, outlet: Outlet) -> None:
+        if self.reached:
+            outlet.put(f"[{self._host}] ".encode() + line)
+        elif line == REACHED:
+            self.reached = True
+            self._on_reached()
+        else:
+            self.words.append(line.decode(errors="replace").strip())
+
+    def _on_exit(self) -> None:
+        for stream in list(self._streams):
+            while self._read_more(stream):
+                pass
+            if stream in self._streams:
+                self._loop.unregister(stream.fd)
+        self._loop.unregister(self._end)
+        os.close(self._end)
+        code = self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self._on_end(code)

@@ -1,0 +1,351 @@
+"""Runs a node's part of a job of several nodes to its end, and the head where the endpoint is on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.autopsy.client import collect_here
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.common.bulkheads import Bulkheads, FailedCall
+from ftlaunch.engine.closing import Closing
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.main import keeps_logs_short
+from ftlaunch.engine.notices.preemption_watch import watch_for
+from ftlaunch.engine.workspace import Unusable
+from ftlaunch.extensions import MACHINE_WARNINGS, load
+from ftlaunch.history import job_index
+from ftlaunch.memory import memory_owner
+from ftlaunch.memory.directory import (
+    count_pages,
+    forget_snapshots,
+    places_of,
+    read_lineage,
+    read_places,
+    remove_memory,
+)
+from ftlaunch.memory.memory_owner import MemoryTaken
+from ftlaunch.nodes.agent.agent import Agent
+from ftlaunch.nodes.agent.head.election import Order
+from ftlaunch.nodes.agent.head.main import be_head
+from ftlaunch.nodes.agent.head.starter import HeadStarter
+from ftlaunch.nodes.agent.head_link import HeadLink
+from ftlaunch.nodes.agent.head_search import HeadSearch
+from ftlaunch.nodes.agent.node.node_copier import NodeCopier
+from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
+from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.nodes.agent.questions import Questions
+from ftlaunch.nodes.agent.takeover import QUIET
+from ftlaunch.nodes.channel.claims import this_machine
+from ftlaunch.nodes.cluster.beat_pace import beat_seconds
+from ftlaunch.nodes.cluster.leadership import STALE_PART
+from ftlaunch.nodes.cluster.membership import facts
+from ftlaunch.nodes.cluster.membership.fingerprint import job_of
+from ftlaunch.nodes.cluster.membership.lineage import is_of_fresh_run
+from ftlaunch.nodes.peers.copier_client import CopierLink
+from ftlaunch.ranks import environment
+from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.fork_server_watch import ForkServerWatch
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.failures import CallFailed
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import descriptor_limit, job_token, processes
+from ftlaunch.system.control_socket import Control
+from ftlaunch.system.device_names import gather_names
+from ftlaunch.system.file_thread import FileThreads
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.signals import Signals
+from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import fresh_start
+from ftlaunch_contract.files.dirlock import Locked
+from ftlaunch_contract.files.private_dir import NotPrivate, make_private
+
+TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
+_MOST_AGENTS = 64  # of one job on one machine
+_READ_ON_AGAIN = 1.0  # seconds after which it is tried again
+
+
+def run(spec: JobSpec, begun: Callable[[], None]) -> int:
+    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable.
+
+    begun: is called once the head that is started here, if one is, has taken up the job, and this agent has its memory.
+    """
+    try:
+        spec.run_dir.mkdir(parents=True, exist_ok=True)
+        token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
+    except job_token.TokenRefused as error:
+        raise Unusable(str(error)) from error
+    except OSError as error:
+        raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
+    manager = ServiceManager(os.environ)
+    facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
+    try:
+        starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
+    except OSError as error:
+        raise _cannot_start(error) from error
+    starter.start()
+    if starter.unusable:
+        return protocol.EXIT_USAGE
+    processes.become_subreaper()
+    descriptor_limit.raise_limit()
+    with Signals(spec.launch.stop_signals) as signals:
+        try:
+            node = _Node(spec, token, signals, starter)
+        except OSError as error:
+            starter.dismiss_head()
+            raise _cannot_start(error) from error
+        except BaseException:
+            starter.dismiss_head()
+            raise
+        node.agent.beside_head = starter.has_started
+        manager.tell(READY)
+        manager.show_life(node.loop)
+        begun()
+        code = node.run()
+        manager.tell(STOPPING)
+    if not node.agent.dismissed:  # else the head goes on with the other nodes
+        starter.wait_for_head()
+    return code
+
+
+def _cannot_start(error: OSError) -> Unusable:
+    """What is said of an agent that cannot begin, as a system call has failed."""
+    return Unusable(f"cannot start: {error.filename or 'a system call'}: {error.strerror}")
+
+
+def say(sentence: str) -> None:
+    """Tell it on this node's terminal; the head speaks on its own."""
+    sys.stderr.write(f"{messages.PREFIX}{sentence}\n")
+    sys.stderr.flush()
+
+
+def say_failed(failed: FailedCall) -> None:
+    """Tell of a call that the node goes on without."""
+    if sentence := CallFailed(failed).sentence():
+        say(sentence)
+
+
+def _is_of_unfinished_run(spec: JobSpec, memory_dir: Path) -> bool:
+    """Return whether memory is of the run that began anew with this command, and that therefore goes on."""
+    run = fresh_start.unfinished_run(spec.checkpoint_dir, spec.command)
+    return bool(run) and is_of_fresh_run(read_lineage(memory_dir), run)
+
+
+def _take_memory(spec: JobSpec) -> MemoryTaken:
+    """The memory directory of this agent: of its node rank, or the first that no other agent has. Raises Unusable."""
+    most, rank = spec.nodes.most, spec.nodes.rank  # a rank is below `most`: no other agent takes its directory
+    numbers = range(most, most + _MOST_AGENTS) if rank is None else [rank]
+    try:
+        places = places_of(spec.run_dir, spec.checkpoint_dir)
+        with _one_agent_at_a_time():
+            for number in numbers:
+                with contextlib.suppress(Locked):
+                    return memory_owner.take(f"{spec.job_id}.node{number}", places, lambda _: None, say)
+    except NotPrivate as error:
+        raise Unusable(f"cannot start: {error}") from error
+    except OSError as error:
+        raise Unusable(f"cannot start: {error.filename}: {error.strerror}") from error
+    if spec.nodes.rank is not None:
+        raise Unusable(f"cannot start: another agent of this job has --node-rank {spec.nodes.rank} on this machine")
+    raise Unusable(f"cannot start: {_MOST_AGENTS} agents of this job run on this machine")
+
+
+def probe_socket() -> socket.socket:
+    """Refuses connections once this agent has ended, at all addresses of the machine: see `fences.py`."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+@contextlib.contextmanager
+def _one_agent_at_a_time() -> Iterator[None]:
+    """Agents of one job that start together look for their memory one after another."""
+    root = protocol.memory_root(os.getuid()) / "@agents"  # no job id has an @
+    opened = _locked_directory(root)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            root.rmdir()
+        os.close(opened)
+
+
+def _locked_directory(path: Path) -> int:
+    """A descriptor of a directory that is locked by it, and there: its last holder has removed it before letting go."""
+    while True:
+        make_private(path)
+        with contextlib.suppress(FileNotFoundError):
+            opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(opened), path.stat()):
+                    return opened
+            os.close(opened)
+
+
+class _Node:
+    """The agent, and what it works with."""
+
+    def __init__(self, spec: JobSpec, token: bytes, signals: Signals, starter: HeadStarter) -> None:
+        """Raises Unusable, or OSError; memory that was made for this node is removed then."""
+        self._spec, self._memory = spec, _take_memory(spec)
+        try:
+            self._begin(token, signals, starter)
+        except OSError:
+            self._memory.give_back()
+            raise
+
+    def _begin(self, token: bytes, signals: Signals, starter: HeadStarter) -> None:
+        """Start the helpers, and look for the head. Raises OSError."""
+        spec, memory = self._spec, self._memory
+        marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
+        processes.kill_marked(marker)
+        if spec.saving.fresh and not _is_of_unfinished_run(spec, memory.directory):
+            forget_snapshots(memory.directory)
+        self._helpers = helpers = HelperProcesses()
+        self.loop = loop = EventLoop[Any](time.monotonic)
+        base_env = dict(os.environ)
+        fork_env = environment.warm_env(spec, base_env, memory.directory)
+        log = spec.log_dir / f"warm.{socket.gethostname()}.{os.getpid()}.log"
+        self._files = FileThreads([spec.log_dir])
+        logs = self._files.of(spec.log_dir)
+        self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, logs, lambda *_, **__: None)
+        self._control = Control(memory.directory)
+        told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
+        self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
+        bulkheads = Bulkheads(say_failed)
+        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier, bulkheads, logs))
+        fork_server.while_waiting = self._ranks.tell_beat
+        self._node_helpers = NodeHelpers(
+            loop,
+            lambda: SaverLink(helpers, marker, [memory.lock.fd]),
+            collect_here(helpers, memory.directory),
+            ForkServerWatch(fork_server, loop, say).is_settled,
+            self._tell,
+        )
+        self._probe = probe_socket()
+        self.agent = self._make_agent(token, starter, bulkheads)
+        loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
+        self._preemption = watch_for(spec, loop, helpers, self._leave, say)
+        if limited := keeps_logs_short(spec):
+            say(limited)
+        job_index.note(helpers, loop, spec.job_id, spec.run_dir)
+        self._questions = Questions(loop, time.monotonic, self._control, self.agent, say)
+
+    def _make_agent(self, token: bytes, starter: HeadStarter, bulkheads: Bulkheads) -> Agent:
+        spec = self._spec
+        hello = {
+            "job": job_of(spec),
+            "host": socket.gethostname(),
+            "rank": -1 if spec.nodes.rank is None else spec.nodes.rank,
+            "probe": self._probe.getsockname()[1],
+            "facts": facts.gathered(spec).as_dict(),
+            "warnings": load(MACHINE_WARNINGS)(spec),
+            "topology": spec.nodes.topology or facts.gathered(spec).machine,
+        }
+        if spec.metrics is not None and spec.metrics.ranks:
+            hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()
+        stale = spec.nodes.timeout * STALE_PART
+        etcd = spec.nodes.etcd
+        # The head answers beats. Thousands of nodes must not look into the run dir between two of them.
+        quiet = max(QUIET, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
+        search = HeadSearch(
+            starter.order,
+            time.monotonic,
+            this_machine(),
+            stale,
+            quiet_seconds=quiet,
+            in_etcd=etcd is not None,
+        )
+
+        def on_answers() -> None:
+            for answer in starter.lines():
+                search.on_answer(answer)
+            if starter.gone:
+                self.loop.unregister(starter.fd)
+                say("the process that starts heads on this node was killed: another node starts one, if that is needed")
+                read_on()
+
+        def begin_to_read_on() -> bool:
+            starter.read_on()
+            self.loop.register(starter.fd, on_answers)
+            search.forget_orders()
+            return True
+
+        def read_on() -> None:
+            if not bulkheads.call("look for another head", begin_to_read_on, otherwise=False):
+                self.loop.call_at(time.monotonic() + _READ_ON_AGAIN, "read on", read_on)
+
+        self.loop.register(starter.fd, on_answers)
+        endpoint = f"etcd at {etcd}" if etcd is not None else (spec.nodes.address or "", spec.nodes.port)
+        return Agent(
+            spec,
+            time.monotonic,
+            lambda heard, met: HeadLink(
+                self.loop, time.monotonic, endpoint, token, heard, met, search.start_head, spec.nodes.timeout
+            ),
+            self._ranks,
+            self._node_helpers,
+            search,
+            hello,
+            say,
+        )
+
+    def _make_copier(self, token: bytes) -> NodeCopier:
+        begin = {
+            "do": "begin",
+            "token": token.hex(),
+            "address": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104 - it says nothing without the token
+            "memory_dir": str(self._memory.directory),
+            "bandwidth": self._spec.nodes.peer_bandwidth,
+        }
+        return NodeCopier(self.loop, lambda: CopierLink(self._helpers), begin, self._tell, say)
+
+    def _tell(self, do: str, **fields: Any) -> None:
+        self.agent.link.send(do, **fields)
+
+    def _leave(self, why: str) -> None:
+        """This machine will be taken away: as SIGTERM to the agent."""
+        if self.agent.link.alone_since is None:
+            self.agent.link.send("drain", why=f"{why} ({socket.gethostname()})")
+        else:
+            self.agent.ask_stop(why)
+
+    def run(self) -> int:
+        """Run to the end; returns the exit code."""
+        self.loop.run(self.agent)
+        closing = Closing(say)
+        if self._preemption is not None:
+            closing("end the look for a preemption notice", self._preemption.close)
+        closing("dismiss the fork server", self._fork_server.dismiss)
+        closing("answer the last questions", self._questions.close)
+        closing("end the connection to the head", self.agent.link.close)
+        closing("remove the control socket", self._control.close)
+        closing("close the port by which the end of this agent is seen", self._probe.close)
+        closing("end the saver", lambda: self._node_helpers.close(self._spec.grace))
+        if self._copier is not None:
+            closing("end the copier", self._copier.close)
+        closing("end the fork server", self._fork_server.close)
+        closing("end the thread that touches the logs", self._files.close)
+        closing(f"remove {self._memory.directory}, in which nothing is needed any more", self._remove_memory)
+        closing("release the lock of the memory", self._memory.lock.release)
+        closing("close the event loop", self.loop.close)
+        assert self.agent.code is not None
+        return self.agent.code
+
+    def _remove_memory(self) -> None:
+        """Remove what lies in memory, unless it is needed. Raises OSError."""
+        directory = self._memory.directory
+        places = read_places(directory)  # not from the run dir: storage may not answer any more
+        if not self.agent.keep or not count_pages(directory):
+            remove_memory(directory)
+        if not self.agent.keep and places is not None:
+            memory_owner.remove_unowned(self._spec.job_id, places)

@@ -1,0 +1,73 @@
+"""What is asked on the control socket of a node's agent: passed to the head, whose answer is passed back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ftlaunch.common.formatting import duration
+from ftlaunch.nodes.agent.agent import Agent
+from ftlaunch.system.control_socket import Client, Control, ControlServer
+from ftlaunch.system.loop import Clock, Loop
+
+ANSWER_SECONDS = 3.0
+"""how long the head may take for an answer; `ftctl` waits a little longer for the agent's"""
+_MOST = 16  # questions at once
+
+
+class Questions:
+    """Those of one agent. Each gets one answer: the head's, or why there is none."""
+
+    def __init__(self, loop: Loop, clock: Clock, control: Control, agent: Agent, say: Callable[[str], None]) -> None:
+        """say: tells a sentence where a client cannot be accepted; the next try is a second later."""
+        self._loop, self._clock, self._agent = loop, clock, agent
+        self._waiting: dict[int, Client] = {}
+        self._say, self._told = say, False
+        self._numbers = itertools.count(1)
+        agent.on_answer = self.answered
+        ControlServer(control, loop, clock, self.ask, self._on_no_client)
+
+    def _on_no_client(self, error: OSError) -> None:
+        if not self._told:
+            self._told = True
+            self._say(f"cannot accept a client on the control socket: {error.strerror}; it is tried again")
+
+    def ask(self, client: Client, request: Mapping[str, Any]) -> None:
+        """Pass a question on. Without a head a stop concerns this node only, and nothing else can be answered."""
+        link = self._agent.link
+        if link.alone_since is None and len(self._waiting) < _MOST:
+            number = next(self._numbers)
+            self._waiting[number] = client
+            self._loop.call_at(self._clock() + ANSWER_SECONDS, (self, number), lambda: self._too_late(number))
+            link.send("ask", number=number, request=request)
+        elif link.alone_since is None:
+            self._refuse(client, f"{_MOST} other questions are waiting for the head's answers; ask again")
+        elif request.get("do") == "stop":
+            self._agent.ask_stop(str(request.get("why", "asked on the control socket"))[:200])
+            client.answer({"ok": True})
+        else:
+            since = duration(self._clock() - link.alone_since)
+            lost = "there is no head of the job" if link.was_met else "this node has not met a head of the job yet"
+            self._refuse(client, f"{lost}: none answers at {link.endpoint} for {since} now ({link.why})")
+
+    def answered(self, number: int, answer: Mapping[str, Any]) -> None:
+        """The head has answered."""
+        client = self._waiting.pop(number, None)
+        if client is not None:
+            self._loop.cancel((self, number))
+            client.answer({**answer, "head_at": self._agent.link.endpoint})
+
+    def _too_late(self, number: int) -> None:
+        waited = f"the head at {self._agent.link.endpoint} has not answered for {ANSWER_SECONDS:g} s"
+        self._refuse(self._waiting.pop(number), f"{waited}: it is frozen, or the network between is cut")
+
+    def _refuse(self, client: Client, error: str) -> None:
+        client.answer({"ok": False, "error": error, "head_at": None})
+
+    def close(self) -> None:
+        """The agent is over: what still waits is told so."""
+        for number, client in self._waiting.items():
+            self._loop.cancel((self, number))
+            self._refuse(client, "the agent of this node has ended")
+        self._waiting.clear()

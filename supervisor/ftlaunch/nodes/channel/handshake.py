@@ -1,0 +1,83 @@
+"""Challenge and answer: both sides prove that they know the token before either says anything else.
+
+Each side sends a fresh nonce. The client answers first, so a stranger who connects to the listener gets a nonce and
+nothing else, and a token cannot be tried offline against a proof of the listener's. The proofs and the keys of the two
+directions are derived from the token and both nonces, each under a label of its own: nothing that one side has sent can
+be sent back to it, and nothing of one session is of use in another. No clock, no socket, no randomness.
+"""
+
+from __future__ import annotations
+
+import hmac
+from enum import Enum
+
+from ftlaunch.nodes.channel.framing import FrameError, Opener, Sealer
+from ftlaunch_contract.files import untrusted_json
+
+PROTOCOL = "1"
+"""version of the messages; the handshake itself has none and stays as it is"""
+NONCE = 32
+"""bytes"""
+_LONGEST_VERSION = 64
+
+
+class Role(Enum):
+    """Which end of the connection this side is; the value labels what is derived for it."""
+
+    CLIENT = b"client"
+    LISTENER = b"listener"
+
+    @property
+    def other(self) -> Role:
+        """The role of the other side."""
+        return Role.LISTENER if self is Role.CLIENT else Role.CLIENT
+
+
+class Handshake:
+    """One side of the handshake."""
+
+    def __init__(self, role: Role, token: bytes, nonce: bytes) -> None:
+        """nonce: NONCE random bytes that are used once. An empty token is one that everybody knows."""
+        self.role = role
+        self._token = token
+        self._session = b""
+        self.challenge = nonce
+        """what this side sends first, in a frame"""
+        self.proven = False
+        """whether the other side has proven that it knows the token"""
+
+    def hear(self, content: bytes) -> bytes | None:
+        """Take the content of a frame; returns what is to be sent in answer. Raises FrameError."""
+        if self.proven:
+            raise FrameError("it goes on with a handshake that is over")
+        if not self._session:
+            return self._take_challenge(content)
+        if not hmac.compare_digest(self._derived(b"proof", self.role.other), content):
+            raise FrameError("it does not know the token")
+        self.proven = True
+        return self._derived(b"proof", self.role) if self.role is Role.LISTENER else None
+
+    def _take_challenge(self, nonce: bytes) -> bytes | None:
+        if len(nonce) != NONCE:
+            raise FrameError("it does not begin as ftlaunch does")
+        if nonce == self.challenge:  # an echo server, or a socket that was connected to itself
+            raise FrameError("it sends back what it was sent")
+        nonces = self.challenge + nonce if self.role is Role.CLIENT else nonce + self.challenge
+        self._session = hmac.digest(self._token, b"ftlaunch channel" + nonces, "sha256")
+        return self._derived(b"proof", self.role) if self.role is Role.CLIENT else None
+
+    def _derived(self, what: bytes, role: Role) -> bytes:
+        return hmac.digest(self._session, what + b" of " + role.value, "sha256")
+
+    def keys(self) -> tuple[Sealer, Opener]:
+        """What seals this side's frames, and what opens the other's. Only after the other side has proven itself."""
+        assert self.proven
+        return Sealer(self._derived(b"key", self.role)), Opener(self._derived(b"key", self.role.other))
+
+
+def same_version(message: dict[str, object], ours: str) -> str:
+    """ "" if the other side runs our version, else the version that it runs. Raises ValueError."""
+    theirs = untrusted_json.text(message.get("protocol"), "its protocol version")
+    if not 0 < len(theirs) <= _LONGEST_VERSION or not theirs.isprintable():
+        raise ValueError("its protocol version is no version")
+    return "" if theirs == ours else theirs

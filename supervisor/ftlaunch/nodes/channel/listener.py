@@ -1,0 +1,170 @@
+"""The head's end: it accepts connections, and hands over those whose other side knows the token."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from collections.abc import Callable
+
+from ftlaunch.nodes.channel.connection import Connection
+from ftlaunch.nodes.channel.handshake import NONCE, PROTOCOL, Handshake, Role
+from ftlaunch.nodes.channel.refusals import Refusals
+from ftlaunch.nodes.channel.stream import SILENCE_SECONDS, Stream, named, resolved
+from ftlaunch.system.loop import Clock, Loop
+
+MOST_STRANGERS = 64
+"""connections at once whose other side has not proven yet that it knows the token"""
+FAIR_CHANCE = 0.1
+"""seconds that each of them has before it is dropped for a newer one"""
+_BACKLOG = 4096  # the kernel has a limit of its own: net.core.somaxconn
+_A_TURN = 16  # connections that are accepted in one turn: those that wait for an answer get one in between
+_PAUSE = 0.1  # seconds without accepting when the system has no descriptor or no memory left
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Listener:
+    """Listens, and calls `accepted` with each connection that is ready.
+
+    Where MOST_STRANGERS wait, the oldest is dropped for a newer one, but never within FAIR_CHANCE: until then the newer
+    one waits in the kernel. So neither a thousand agents that come at once nor a flood of strangers keep an agent out.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        address: str,
+        port: int,
+        token: bytes,
+        accepted: Callable[[Connection], None],
+        say: Callable[[str], None],
+        *,
+        version: str = PROTOCOL,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        """address: a numeric one; port 0: any. Raises OSError, and ValueError for a name.
+
+        silence_seconds: see `watch_peer`.
+        """
+        self._silence_seconds = silence_seconds
+        self._loop, self._clock, self._token, self._version = loop, clock, token, version
+        self._accepted = accepted
+        self._strangers: dict[Connection, float] = {}  # when each was accepted, the oldest first
+        self._greeted: set[Connection] = set()  # they know the token, and their version is not known yet
+        self._refusals = Refusals(loop, clock, say)
+        self._socket = _listening(address, port)
+        self.port: int = self._socket.getsockname()[1]
+        self._paused = False
+        self._closed = False
+        loop.register(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Listen no longer; connections that were handed over stay."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.cancel((self, "go on"))
+        if not self._paused:
+            self._loop.unregister(self._socket.fileno())
+        self._socket.close()
+        self._refusals.close()
+        for connection in [*self._strangers, *self._greeted]:
+            connection.close()
+        self._strangers.clear()
+        self._greeted.clear()
+
+    # --- accepting ----------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        for _ in range(_A_TURN):
+            if self._must_wait():
+                return
+            try:
+                connection, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._refusals.add(f"a connection cannot be accepted: {error.strerror}")
+                    self._pause(self._clock() + _PAUSE)
+                    return
+                continue  # that one has ended already
+            self._make_room()
+            self._greet(connection, named(address[0].partition("%")[0], address[1]))
+
+    def _must_wait(self) -> bool:
+        """Whether there is no room for a newer connection yet; then accepting is paused until there is."""
+        if len(self._strangers) < MOST_STRANGERS:
+            return False
+        chance = next(iter(self._strangers.values())) + FAIR_CHANCE
+        if self._clock() < chance:
+            self._pause(chance)
+            return True
+        return False
+
+    def _make_room(self) -> None:
+        if len(self._strangers) >= MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            oldest.close()
+            self._refused(oldest, f"{oldest.peer} was dropped in the handshake for newer connections")
+
+    def _pause(self, until: float) -> None:
+        if not self._paused:
+            self._paused = True
+            self._loop.unregister(self._socket.fileno())
+        self._loop.call_at(until, (self, "go on"), self._go_on)
+
+    def _go_on(self) -> None:
+        if self._paused and not self._closed:
+            self._paused = False
+            self._loop.cancel((self, "go on"))
+            self._loop.register(self._socket.fileno(), self._accept)
+
+    # --- strangers ----------------------------------------------------------------------------------------
+
+    def _greet(self, accepted: socket.socket, peer: str) -> None:
+        accepted.setblocking(False)
+        stream = Stream(self._loop, self._clock, accepted, peer, self._silence_seconds)
+        handshake = Handshake(Role.LISTENER, self._token, secrets.token_bytes(NONCE))
+        connection = Connection(self._loop, self._clock, stream, handshake, self._version)
+        connection.on_proven = lambda: self._proven(connection)
+        connection.on_ready = lambda: self._hand_over(connection)
+        connection.on_end = lambda why: self._refused(connection, why)
+        self._strangers[connection] = self._clock()
+        stream.adopt()
+
+    def _proven(self, connection: Connection) -> None:
+        self._leave(connection)
+        self._greeted.add(connection)
+
+    def _leave(self, connection: Connection) -> None:
+        self._greeted.discard(connection)
+        if self._strangers.pop(connection, None) is not None:
+            self._go_on()
+
+    def _refused(self, connection: Connection, why: str) -> None:
+        self._leave(connection)
+        self._refusals.add(why)
+
+    def _hand_over(self, connection: Connection) -> None:
+        self._greeted.discard(connection)
+        connection.forget_handlers()
+        self._accepted(connection)
+        if connection.ready:
+            connection.on_ready()
+
+
+def _listening(address: str, port: int) -> socket.socket:
+    family, target = resolved(address, port)
+    listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a head that follows another binds at once
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # :: listens on IPv4, too
+        listening.bind(target)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,172 @@
+"""Saves a step whose snapshots lie on several nodes: each node's saver writes its shards, the head's one commits.
+
+The directory is shared. The head's saver makes it, every node's saver writes into it, and the head's saver commits once
+all have said that their shards are there; what a deposed or a lost node writes later falls into no checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.memory.pages import Pages
+from ftlaunch.nodes.channel.arbiter import Place
+from ftlaunch.nodes.cluster.cluster import Cluster
+
+_TARGET = ("step", "why", "checkpoint_dir", "prefix", "world_size", "abnormal")
+Answer = dict[str, Any]
+_numbers = itertools.count(1)  # of writes: a saver that follows a dead one must not take the answers to its writes
+
+
+class ClusterSaver:
+    """Like SaverLink. Everything but `save` is the head's saver's own business."""
+
+    def __init__(
+        self,
+        own: SaverLink,
+        cluster: Cluster,
+        pages: Pages,
+        listen: Callable[[int, Callable[[], None]], None],
+        ignore: Callable[[int], None],
+        claim: tuple[Place, int],
+    ) -> None:
+        """own: the head's saver. listen, ignore: wait for a descriptor in the event loop, and no longer.
+
+        claim: the place of the arbiter and the term of this head, without which nothing is committed.
+        """
+        self._own, self._cluster, self._pages, self._ignore = own, cluster, pages, ignore
+        self._claim = claim
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.pid = own.pid
+        self.pending: Answer | None = None
+        self._answers: list[Answer] = []
+        self._gone = False
+        self._awaited: set[int] = set()  # places whose savers write
+        self._number = 0  # of the write under way
+        self._failed: Answer | None = None  # is told once what was written has been discarded
+        cluster.on_saver, cluster.on_lost = self._on_node, self._on_lost
+        listen(own.fd, self._on_own)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._own.closed
+
+    def ask(self, request: Answer) -> None:
+        """Send a request: `pending` until its answer is there."""
+        assert self.pending is None
+        self.pending = request
+        if request["do"] == "save":
+            self._own.ask({"do": "prepare", **self._target(request)})
+        else:
+            self._own.ask(request)
+
+    def hurry(self) -> None:
+        """Let the save under way go on as fast as it can."""
+        self._own.hurry()
+        for place in self._awaited:
+            self._cluster.tell_place(place, "saver", request={"do": "hurry"})
+
+    def answers(self) -> list[Answer] | None:
+        """Answers that have arrived; None when the head's saver is gone."""
+        os.eventfd_read(self.fd)
+        found, self._answers = self._answers, []
+        if found:
+            self.pending = None
+            if self._gone:
+                os.eventfd_write(self.fd, 1)  # that comes next
+        return None if self._gone and not found else found
+
+    def work(self) -> object:
+        """Changes whenever a saver has done something that is known here."""
+        return self._own.work(), len(self._awaited)
+
+    def look(self, now: float) -> None:
+        """End the head's saver where it was stopped; those of the nodes are their agents' business."""
+        self._own.look(now)
+
+    def close(self, timeout: float) -> int | None:
+        """Let the head's saver finish and leave."""
+        if not self._gone:
+            self._ignore(self._own.fd)
+        self._cluster.on_saver, self._cluster.on_lost = lambda place, answer: None, lambda place: None
+        status = self._own.close(timeout)
+        os.close(self.fd)
+        return status
+
+    # --- the parts of a save ----------------------------------------------------------------------------------
+
+    def _target(self, request: Mapping[str, Any]) -> Answer:
+        whole = {**request, "world_size": len(self._pages)}
+        return {name: whole[name] for name in _TARGET}
+
+    def _on_own(self) -> None:
+        answers = self._own.answers()
+        if answers is None:
+            self._gone = True
+            self._ignore(self._own.fd)
+            os.eventfd_write(self.fd, 1)
+            return
+        for answer in answers:
+            self._heed(answer)
+
+    def _heed(self, answer: Answer) -> None:
+        if answer["did"] == "prepare" and "error" not in answer:
+            self._write()
+        elif answer["did"] == "discard":
+            assert self._failed is not None
+            self._tell(self._failed)
+        else:
+            self._tell({**answer, "did": "save"} if answer["did"] in ("prepare", "commit") else answer)
+
+    def _write(self) -> None:
+        request, self._number = self.pending, next(_numbers)
+        assert request is not None
+        try:
+            slots = {rank: self._pages.slot_of(rank, request["step"]) for rank in range(len(self._pages))}
+        except ValueError:  # while the directory was made
+            self._fail("a node, which held a part of it, is lost")
+            return
+        parts = self._cluster.copies.lost_snapshots.by_place(slots)
+        self._awaited = set(parts)
+        for place, ranks in parts.items():
+            told = {
+                "do": "write",
+                "number": self._number,
+                **self._target(request),
+                "slots": {str(rank): slot for rank, slot in ranks.items()},
+                "bandwidth": request.get("bandwidth"),
+            }
+            if not self._cluster.tell_place(place, "saver", request=told):
+                self._on_lost(place)
+                return
+
+    def _on_node(self, place: int, answer: Mapping[str, Any]) -> None:
+        request = self.pending
+        if place not in self._awaited or request is None or answer.get("number") != self._number:
+            return
+        if "error" in answer:
+            self._fail(f"node {place}: {answer['error']}")
+            return
+        self._awaited.discard(place)
+        if not self._awaited:
+            keep = {name: request[name] for name in ("keep", "keep_every")}
+            self._own.ask({"do": "commit", **self._target(request), **keep, "claim": self._claim})
+
+    def _on_lost(self, place: int) -> None:
+        if place in self._awaited:
+            self._fail(f"node {place}, which held a part of it, is lost")
+
+    def _fail(self, error: str) -> None:
+        self._awaited = set()
+        request = self.pending
+        assert request is not None
+        self._failed = {"did": "save", "step": request["step"], "why": request["why"], "error": error}
+        self._own.ask({"do": "discard", **self._target(request)})
+
+    def _tell(self, answer: Answer) -> None:
+        self._answers.append(answer)
+        os.eventfd_write(self.fd, 1)

@@ -1,0 +1,79 @@
+"""What nodes say of the running attempt: words of pages, starts, ends. What is about an older attempt is dropped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.nodes.cluster.nodes.node import Node
+
+
+class Reports:
+    """It is also the engine's DeathNotices: `fd` is readable when ranks begin to die."""
+
+    def __init__(self, pages: ClusterPages, clock: Callable[[], float]) -> None:
+        """pages: the mirrors."""
+        self._pages, self._clock = pages, clock
+        self.group: ClusterRanks | None = None
+        """the ranks of the running attempt, or the last one"""
+        self.lineage = ""
+        """of the running attempt, or of the one that is to be taken up"""
+        self._dying: set[int] = set()
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def heard(self) -> list[int]:
+        """The ranks that have begun to die."""
+        os.eventfd_read(self.fd)
+        return sorted(self._dying)
+
+    def forget(self) -> None:
+        """No rank lives: what was heard is over."""
+        self._dying.clear()
+
+    def take(self, node: Node, name: str, message: dict[str, Any], ranks: range) -> None:
+        """A message of a node with a place. ranks: its own. Raises ValueError, KeyError or TypeError for nonsense."""
+        if name == "beat":
+            self._on_beat(node, message, ranks)
+        elif self.group is not None and message.get("attempt") == self.group.attempt:
+            self._of_attempt(self.group, node, name, message, ranks)
+
+    def _of_attempt(self, group: ClusterRanks, node: Node, name: str, message: Mapping[str, Any], ranks: range) -> None:
+        if name == "started":
+            group.on_started(_own(message["pids"], ranks), _own(message["log_from"], ranks))
+        elif name == "dying":
+            self._on_dying(group, _own(message["ranks"], ranks))
+        elif name == "gone":
+            node.gone, node.port = True, message["port"]
+            self._pages.evidence_told |= _own(message["evidence"], ranks)
+        elif name == "exits":
+            for rank, code in _own(message["codes"], ranks).items():
+                group.on_exit(rank, code)
+        elif name == "cannot_start" and message["rank"] in ranks:
+            why = f"rank {message['rank']} could not be started on {node.name}: {message['why']}"
+            for rank in ranks:
+                group.on_exit(rank, 1, why)
+
+    def _on_beat(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        node.hear(message, self._clock())
+        if message["lineage"] != self.lineage:
+            return  # it has not started its ranks of this attempt yet: what its pages say is of another one
+        node.beat(message, self._pages, ranks)
+        if self.group is None:
+            return
+        self.group.on_stopped(ranks, [rank for rank in message["stopped"] if rank in ranks])
+        for rank, active, logged, busy in message["noted"]:
+            if rank in ranks:
+                self.group.on_noted(rank, node.here(float(active)), node.here(float(logged)), busy=bool(busy))
+
+    def _on_dying(self, group: ClusterRanks, ending: Mapping[int, int]) -> None:
+        group.on_dying(ending)
+        self._dying |= ending.keys()
+        os.eventfd_write(self.fd, 1)
+
+
+def _own(by_rank: Mapping[str, Any], ranks: range) -> dict[int, int]:
+    """Of numbers by rank those of a node's own ranks."""
+    return {int(rank): int(value) for rank, value in by_rank.items() if int(rank) in ranks}

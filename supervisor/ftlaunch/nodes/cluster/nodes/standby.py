@@ -1,0 +1,27 @@
+"""What nodes without a place are told: that they stand by, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ftlaunch.nodes.cluster.membership.roster import Roster
+from ftlaunch.nodes.cluster.nodes.node import Node
+
+
+def tell(nodes: Iterable[Node], roster: Roster) -> None:
+    """Tell those of the nodes that have no place, and that will not get one at once."""
+    if roster.vacant:
+        return
+    for node in nodes:
+        if node.member.place < 0 and node.member.ready:
+            node.send("standby", why=_why(node, roster))
+
+
+def _why(node: Node, roster: Roster) -> str:
+    has = f"the job has its {roster.wanted} nodes" if roster.wanted > 1 else "the job has its node"
+    if node.member.isolated:
+        return f"{has}, and too many failures have begun on this machine (--isolate-after)"
+    ready = f"{has}, and this one takes the place of the next that fails or leaves"
+    if roster.wanted == roster.most:
+        return ready
+    return f"{ready}; up to {roster.most} nodes are taken in at the next restart, or by `ftctl nodes grow`"

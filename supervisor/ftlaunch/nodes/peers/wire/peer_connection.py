@@ -1,0 +1,231 @@
+"""A blocking connection to another copier: sealed JSON messages, and between them the bytes of files as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ftlaunch.nodes.channel import handshake
+from ftlaunch.nodes.channel.framing import (
+    LONGEST_GREETING,
+    LONGEST_MESSAGE,
+    OVERHEAD,
+    PREFIX,
+    FrameError,
+    Opener,
+    Sealer,
+    framed,
+    length_in,
+)
+from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role
+from ftlaunch.nodes.channel.stream import named, resolved, watch_peer
+from ftlaunch_contract.files import untrusted_json
+
+PROTOCOL = "2"
+"""version of what copiers say to each other"""
+STALL = 10.0
+"""seconds in which a connection in use must move a byte"""
+_GREETING = 5.0  # seconds for both sides to prove that they know the token
+_CONNECT = 3.0
+_SO_MAX_PACING_RATE = 47  # socket has no name for it
+
+OpenRange = tuple[int, int, int]
+"""descriptor, begin, end"""
+
+
+class PeerError(Exception):
+    """Another copier cannot do what it was asked; the message is a clause that follows a colon."""
+
+
+class PeerConnection:
+    """A connection whose other end knows the token. Every call raises OSError, or FrameError for nonsense."""
+
+    def __init__(self, connection: socket.socket, sealer: Sealer, opener: Opener) -> None:
+        self._socket = connection
+        self._sealer, self._opener = sealer, opener
+        self.bytes = 0
+        """of what was sent and received between messages"""
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def send(self, message: dict[str, Any], content: bytes = b"") -> None:
+        """Send a message, and after it bytes that it announces."""
+        try:
+            frame = self._sealer.seal(json.dumps(message, separators=(",", ":")).encode())
+        except ValueError as error:
+            raise FrameError(str(error)) from error
+        self._socket.settimeout(STALL)
+        self._socket.sendall(frame + content if content else frame)
+        self.bytes += len(content)
+
+    def receive(self, seconds: float | None = STALL) -> dict[str, Any]:
+        """The next message. seconds: how long it may take to begin; None: for ever."""
+        self._socket.settimeout(seconds)
+        prefix = self._exactly(PREFIX)
+        self._socket.settimeout(STALL)
+        content = bytes(self._exactly(length_in(prefix, LONGEST_MESSAGE + OVERHEAD)))
+        try:
+            return untrusted_json.mapping(untrusted_json.parse(self._opener.open(content)), "it")
+        except ValueError as error:
+            raise FrameError(f"it sent what is no message ({error})") from error
+
+    def _exactly(self, count: int) -> bytearray:
+        content = bytearray(count)
+        self.receive_into(memoryview(content))
+        return content
+
+    # --- bytes between messages ----------------------------------------------------------------------------
+
+    def receive_into(self, view: memoryview) -> None:
+        """Fill `view`."""
+        while view:
+            got = self._socket.recv_into(view)
+            if not got:
+                raise ConnectionResetError(0, "it was closed by the other side")
+            view = view[got:]
+
+    def receive_content(self, count: int) -> bytes:
+        """So many bytes."""
+        content = bytes(self._exactly(count))
+        self.bytes += count
+        return content
+
+    def receive_into_pipe(self, pipe: int, most: int) -> int:
+        """Receive what there is into an empty pipe, one byte at least; returns how many."""
+        while True:
+            try:
+                got = os.splice(self._socket.fileno(), pipe, most)
+            except BlockingIOError:
+                self._wait(select.POLLIN, "sent")
+                continue
+            if not got:
+                raise ConnectionResetError(0, "it was closed by the other side")
+            self.bytes += got
+            return got
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is sent meanwhile goes in as few packets as it can."""
+        self._cork(True)
+        yield
+        self._cork(False)
+
+    def send_range(self, fd: int, begin: int, end: int) -> None:
+        """Send bytes of a file, without copying them."""
+        self._socket.settimeout(STALL)
+        self.bytes += end - begin
+        while begin < end:
+            try:
+                count = os.sendfile(self._socket.fileno(), fd, begin, end - begin)
+            except BlockingIOError:
+                self._wait(select.POLLOUT, "took")
+                continue
+            if not count:
+                raise PeerError("a file is shorter than its header says")
+            begin += count
+
+    def _cork(self, on: bool) -> None:
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(on))
+
+    def _wait(self, event: int, does: str) -> None:
+        poll = select.poll()
+        poll.register(self._socket.fileno(), event)
+        if not poll.poll(STALL * 1000):
+            raise TimeoutError(0, f"it {does} nothing for {STALL:.0f} s")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other side has ended it; only between an answer and the next request."""
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def shut(self) -> None:
+        """End it from another thread: whoever waits for it hears that."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it has ended already
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+
+# --- the beginning ---------------------------------------------------------------------------------------------
+
+
+def connect(address: str, port: int, token: bytes, rate: int | None = None) -> PeerConnection:
+    """Connect to a copier. rate: bytes a second that are sent at most. Raises OSError, FrameError, ValueError."""
+    family, target = resolved(address, port)
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_CONNECT)
+        connection.connect(target)
+        watch_peer(connection)
+        if rate:
+            connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("Q", rate))
+        return greet(connection, Role.CLIENT, token)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def greet(connection: socket.socket, role: Role, token: bytes) -> PeerConnection:
+    """Shake hands and compare versions. Raises OSError, FrameError."""
+    deadline = time.monotonic() + _GREETING
+    connection.settimeout(_GREETING)
+    shake = Handshake(role, token, os.urandom(NONCE))
+    connection.sendall(framed(shake.challenge))
+    while not shake.proven:
+        if answer := shake.hear(_greeting(connection, deadline)):
+            connection.sendall(framed(answer))
+    peer = PeerConnection(connection, *shake.keys())
+    peer.send({"protocol": PROTOCOL})
+    try:
+        theirs = handshake.same_version(peer.receive(_GREETING), PROTOCOL)
+    except ValueError as error:
+        raise FrameError(str(error)) from error
+    if theirs:
+        raise FrameError(f"it speaks version {theirs} of the copiers' messages, this side speaks {PROTOCOL}")
+    return peer
+
+
+def _greeting(connection: socket.socket, deadline: float) -> bytes:
+    def received(count: int) -> bytes:
+        content = b""
+        while len(content) < count:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            got = connection.recv(count - len(content))
+            if not got:
+                raise FrameError("it ended the connection before it proved that it knows the token")
+            content += got
+        return content
+
+    return received(length_in(received(PREFIX), LONGEST_GREETING))
+
+
+def peer_name(connection: socket.socket) -> str:
+    """Address and port of the other side, for a sentence."""
+    try:
+        address, port = connection.getpeername()[:2]
+    except OSError:
+        return "a stranger"
+    return named(address, port)
+
+
+def why(error: Exception) -> str:
+    """The reason of a failure, as a clause that follows a colon."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

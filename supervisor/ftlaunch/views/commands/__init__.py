@@ -1,0 +1,1 @@
+"""Commands of `ftctl` that show jobs."""

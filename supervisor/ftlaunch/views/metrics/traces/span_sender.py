@@ -1,0 +1,154 @@
+"""Makes spans of restarts and sends them, with OpenTelemetry's own SDK: the extra `otel`. Only the tracer imports this.
+
+Ids of traces and spans are made of what the journal says. A tracer that takes the place of a killed one sends the
+restarts of this run once more under the same ids, so none is missing and none counts twice where ids are compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from ftlaunch import __version__
+from ftlaunch.spec.parsing.outlets import endpoint_name
+from ftlaunch.system.descriptors import is_readable
+from ftlaunch.views.metrics.journal_tail import JournalTail
+from ftlaunch.views.metrics.traces.phases import RestartPhases, RestartTrace
+
+_EVERY = 1.0  # seconds between looks at the journal
+_MOST = 1000  # spans that wait for a collector which does not answer; the oldest are forgotten
+
+
+class _Ids(IdGenerator):
+    """Ids that are the same whenever the same restart is told."""
+
+    def __init__(self) -> None:
+        self.restart = ""
+        self._number = 0
+
+    def begin(self, restart: str) -> None:
+        """The next ids are those of a restart."""
+        self.restart, self._number = restart, 0
+
+    def _id(self, word: str, size: int) -> int:
+        digest = hashlib.sha256(f"{word} {self.restart}".encode()).digest()
+        return int.from_bytes(digest[:size], "big") or 1
+
+    def generate_trace_id(self) -> int:
+        """16 bytes."""
+        return self._id("trace", 16)
+
+    def generate_span_id(self) -> int:
+        """8 bytes."""
+        self._number += 1
+        return self._id(f"span {self._number}", 8)
+
+
+class _LastWords(logging.Handler):
+    """Keeps what the exporter has said last: why it could not send."""
+
+    said = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said = record.getMessage()
+
+
+class Tracer:
+    """Of one job."""
+
+    def __init__(self, link: socket.socket, run_dir: Path, endpoint: str) -> None:
+        """endpoint: empty where the variables of OpenTelemetry say it. Their OTEL_SERVICE_NAME holds, too."""
+        self._link, self._tail, self._phases = link, JournalTail(run_dir), RestartPhases()
+        self._exporter = OTLPSpanExporter(f"{endpoint}/v1/traces") if endpoint else OTLPSpanExporter()
+        self._shown = endpoint_name(endpoint or _by_variables())
+        self._ids, self._made = _Ids(), InMemorySpanExporter()
+        self._provider: TracerProvider | None = None
+        self._waiting: list[ReadableSpan] = []
+        self._trouble = False
+        self._words = _LastWords()
+        logging.getLogger("opentelemetry").addHandler(self._words)
+
+    def run(self) -> None:
+        """Send what the journal tells, until the supervisor hangs up; then once more."""
+        while True:
+            over = is_readable(self._link, _EVERY)
+            for restart in self._news():
+                self._make_spans(restart)
+            self._send()
+            if over:
+                return
+
+    def _news(self) -> list[RestartTrace]:
+        """The restarts that are complete by now, of this run of the supervisor."""
+        found: list[RestartTrace] = []
+        with contextlib.suppress(OSError):  # the journal may be on storage that comes back
+            for line in self._tail.lines():
+                if line.get("event") == "job_started":
+                    found = []  # those of earlier runs were sent by their tracers
+                found += self._phases.hear(line)
+        return found
+
+    def _make_spans(self, restart: RestartTrace) -> None:
+        begin, end = restart.phases[0].begin, restart.phases[-1].end
+        self._ids.begin(f"{restart.job_id} {begin:.3f} {restart.notes.get('attempt')}")
+        tracer = self._tracer(restart)
+        notes = {f"ftlaunch.{name}": value for name, value in restart.notes.items()}
+        root = tracer.start_span("restart", trace.set_span_in_context(trace.INVALID_SPAN), start_time=_ns(begin))
+        root.set_attributes(notes)
+        if restart.error:
+            root.set_status(trace.StatusCode.ERROR, restart.error)
+        for phase in restart.phases:
+            span = tracer.start_span(phase.name, trace.set_span_in_context(root), start_time=_ns(phase.begin))
+            span.end(_ns(phase.end))
+        root.end(_ns(end))
+        self._waiting = [*self._waiting, *self._made.get_finished_spans()][-_MOST:]
+        self._made.clear()
+
+    def _tracer(self, restart: RestartTrace) -> trace.Tracer:
+        if self._provider is None:
+            named = {"service.name": "ftlaunch"} if "OTEL_SERVICE_NAME" not in os.environ else {}
+            about = {**named, "host.name": restart.host, "ftlaunch.job_id": restart.job_id}
+            self._provider = TracerProvider(
+                resource=Resource.create(about), id_generator=self._ids, shutdown_on_exit=False
+            )
+            self._provider.add_span_processor(SimpleSpanProcessor(self._made))
+        return self._provider.get_tracer("ftlaunch", __version__)
+
+    def _send(self) -> None:
+        if not self._waiting:
+            return
+        sent = self._exporter.export(self._waiting) is SpanExportResult.SUCCESS
+        if sent:
+            self._waiting = []
+        if sent == self._trouble:
+            again = "; the job goes on, and this is tried again"
+            said = f"cannot send traces to {self._shown}: {self._words.said}{again}"
+            self._tell(f"traces go to {self._shown} again" if sent else said)
+        self._trouble = not sent
+
+    def _tell(self, sentence: str) -> None:
+        with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+            self._link.send(json.dumps({"trouble": sentence}).encode())
+
+
+def _by_variables() -> str:
+    """Where OpenTelemetry's own variables send traces."""
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "http://localhost:4318")
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

@@ -1,0 +1,211 @@
+"""A walk along a journal, from its first line to its newest: what the page shows is gathered in bounded room."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy, deepcopy
+from typing import Any
+
+from ftlaunch.history.goodput import Teller
+from ftlaunch.history.lines.newest_step import NewestStep
+from ftlaunch.history.lines.numbers import sound
+from ftlaunch.history.story import HistoryEntry, Incident, Story
+from ftlaunch.history.timeline import Moment, TimeLine
+from ftlaunch.views.metrics.traces.phases import RestartPhases
+from ftlaunch.views.report_page.gathering.columns import Columns
+from ftlaunch.views.report_page.gathering.kept_incidents import KeptIncidents
+from ftlaunch.views.report_page.gathering.lanes import Bars, Spans
+from ftlaunch.views.report_page.gathering.node_lanes import NodeLanes
+from ftlaunch.views.report_page.gathering.step_lines import StepLines
+
+FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
+_SPOKEN = ("rank_slow", "rank_slow_over", "unsound", "rolled_back", "memory_reduced")  # entries besides the teller's
+_GRADES = {"checkpoint_committed": 0, "abnormal": 1, "checkpoint_failed": 2, "checkpoint_rejected": 3}
+"""how much a checkpoint is worth a look"""
+_MOST_ATTEMPTS = 100_000  # that are remembered, and ranks of one that were started again
+
+
+class Walk:
+    """What the events of a journal say, gathered as they come."""
+
+    def __init__(self, *, hooked: bool) -> None:
+        """hooked: the ranks say their steps, see `resumed`."""
+        self.dropped: Counter[str] = Counter()
+        """lines that could not be understood, by the reason"""
+        self.columns: Columns | None = None
+        self.spans, self.attempts, self.checkpoints = Spans(), Bars(), Bars()
+        self.incidents, self.lines, self.nodes = KeptIncidents(), StepLines(), NodeLanes()
+        self.first_entries: list[HistoryEntry] = []
+        self.newest_entries: deque[HistoryEntry] = deque(maxlen=NEWEST_ENTRIES)
+        self.entries = 0
+        self.newest_step = NewestStep()
+        self.start: Mapping[str, Any] = {}
+        """the newest job_started"""
+        self.end: Mapping[str, Any] | None = None
+        """how the newest run has ended"""
+        self.begun_in: dict[int, int] = {}
+        """attempt -> the newest run of the supervisor that had one of that number"""
+        self.renewed: set[tuple[int, int]] = set()
+        """attempt and rank that were started again alone"""
+        self._open: tuple[float, int] | None = None  # begin and number of the attempt that runs
+        self._left: float | None = None  # when it was last seen to end
+        self._phases = RestartPhases()
+        self._line, self._teller = TimeLine(), Teller(hooked, self._spend)
+        self.moments = 0
+
+    @property
+    def resumed(self) -> bool:
+        """Some event tells of a resume: what a walk took before it that is not `hooked` is to be taken anew."""
+        return self._line.resumed
+
+    @property
+    def story(self) -> Story:
+        """As far as it is known."""
+        return self._teller.story
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take one event of the journal."""
+        for moment in self._line.take(sound(event, self.dropped)):
+            self._take(moment)
+
+    def closed(self) -> Walk:
+        """What there was to gather if the journal ended here. This walk goes on, and the other one shares its rest."""
+        other = copy(self)
+        other._teller = self._teller.copied(other._spend)
+        other.columns = None if self.columns is None else self.columns.copied()
+        other.spans, other.attempts, other.checkpoints = (
+            self.spans.copied(), self.attempts.copied(), self.checkpoints.copied()
+        )  # fmt: skip
+        other.incidents, other.nodes = self.incidents.copied(), deepcopy(self.nodes)
+        if self._line.held:
+            other.lines, other.dropped = deepcopy(self.lines), self.dropped.copy()
+            other.first_entries, other.newest_entries = self.first_entries.copy(), self.newest_entries.copy()
+            other.begun_in, other.renewed = self.begun_in.copy(), self.renewed.copy()
+            other.newest_step, other._phases = copy(self.newest_step), deepcopy(self._phases)
+        for moment in self._line.held:
+            other._take(moment)
+        end = other._teller.close().end
+        other._end_attempt(end)
+        other.incidents.end(end)
+        return other
+
+    def _take(self, moment: Moment) -> None:
+        self.moments += 1
+        if self.columns is None:
+            self.columns = Columns(moment.wall)
+        before = self._teller.story.steps_lost
+        self._teller.hear(moment)
+        story = self._teller.story
+        if story.steps_lost > before:
+            self.columns.lose(moment.wall, story.steps_lost - before)
+        if RestartPhases.hears(moment.event):
+            for restart in self._phases.hear(moment.fields):
+                self.incidents.restarted(restart.phases)
+        for entry in story.entries:
+            if isinstance(entry, Incident):
+                self.incidents.add(entry, moment.fields, story, self._teller.mean_step or 0.0)
+                self.columns.incident(entry.at)
+            else:
+                self._enter(entry)
+        story.entries.clear()
+        if moment.event in _SPOKEN:
+            self._enter(HistoryEntry(moment.wall, moment.event, moment.attempt, dict(moment.fields)))
+        if moment.event in NewestStep.EVENTS:
+            self.newest_step.hear(moment.event, moment.fields)
+        if (take := _TAKES.get(moment.event)) is not None:
+            take(self, moment)
+        self.nodes.take(moment)
+
+    def _spend(self, name: str, begin: float, end: float) -> None:
+        assert self.columns is not None
+        self.columns.spend(name, begin, end)
+        self.spans.add(name, begin, end)
+
+    def _enter(self, entry: HistoryEntry) -> None:
+        self.entries += 1
+        if len(self.first_entries) < FIRST_ENTRIES:
+            self.first_entries.append(entry)
+        else:
+            self.newest_entries.append(entry)
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def _on_started(self, moment: Moment) -> None:
+        self._end_attempt(moment.wall if self._left is None else self._left)
+        self.start, self.end = moment.fields, None
+        self.incidents.end(moment.wall)
+
+    def _on_attempt(self, moment: Moment) -> None:
+        self._end_attempt(moment.wall if self._left is None else self._left)
+        self._open = moment.wall, moment.attempt
+        self.begun_in.pop(moment.attempt, None)
+        self.begun_in[moment.attempt] = self._teller.story.runs
+        if len(self.begun_in) > _MOST_ATTEMPTS:
+            del self.begun_in[next(iter(self.begun_in))]
+        self.renewed.clear()
+
+    def _end_attempt(self, at: float) -> None:
+        if self._open is not None:
+            begin, number = self._open
+            self.attempts.add(begin, max(at, begin), number)
+        self._open = self._left = None
+
+    def _on_left(self, moment: Moment) -> None:
+        self._left = moment.wall
+
+    def _on_end(self, moment: Moment) -> None:
+        self.end = moment.fields
+        self._end_attempt(moment.wall if self._left is None else self._left)
+
+    def _on_renewed(self, moment: Moment) -> None:
+        if len(self.renewed) < _MOST_ATTEMPTS:
+            self.renewed.add((moment.attempt, int(moment.fields.get("rank", -1))))
+        self._left = None
+
+    def _on_progress(self, moment: Moment) -> None:
+        self.lines.take(moment)
+        self._left = None
+
+    def _on_checkpoint(self, moment: Moment) -> None:
+        fields = moment.fields
+        grade = "abnormal" if fields.get("health") == "abnormal" else moment.event
+        seconds = float(fields.get("seconds") or 0.0)
+        begin = max(moment.wall - seconds, self._teller.story.begin)
+        text = f"{fields.get('why') or ''}"
+        self.checkpoints.add(begin, moment.wall, int(fields.get("step") or 0), _GRADES[grade], text[:300])
+
+
+_TAKES: Mapping[str, Callable[[Walk, Moment], None]] = {
+    "job_started": Walk._on_started,
+    "attempt_started": Walk._on_attempt,
+    "attempt_adopted": Walk._on_attempt,
+    "incident": Walk._on_left,
+    "rank_exited": Walk._on_left,
+    "rank_restarted": Walk._on_renewed,
+    "progress": Walk._on_progress,
+    "checkpoint_committed": Walk._on_checkpoint,
+    "checkpoint_failed": Walk._on_checkpoint,
+    "checkpoint_rejected": Walk._on_checkpoint,
+    "job_finished": Walk._on_end,
+    "job_stopped": Walk._on_end,
+    "job_failed": Walk._on_end,
+}
+
+
+def walked(events: Callable[[Counter[str]], Iterator[dict[str, Any]]]) -> Walk:
+    """A walk along a journal that does not grow, closed.
+
+    events: gives all of them from the first; counts the lines that it leaves out. Raises what `events` raises.
+    """
+    walk = Walk(hooked=False)
+    for event in events(walk.dropped):
+        walk.hear(event)
+        if walk.resumed:
+            break
+    else:
+        return walk.closed()
+    walk = Walk(hooked=True)
+    for event in events(walk.dropped):
+        walk.hear(event)
+    return walk.closed()

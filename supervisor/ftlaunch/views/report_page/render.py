@@ -1,0 +1,51 @@
+"""The page as one HTML document: the template with its styles, its scripts and its data inlined. Nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from ftlaunch.views.report_page.data import encoded
+
+_SCRIPTS = ("base.js", "view.js", "timeline.js", "charts.js", "tables.js", "incidents.js", "page.js")
+_STATIC = files("ftlaunch.views.report_page") / "static"
+
+
+def render(data: Mapping[str, Any], *, live: bool = False) -> str:
+    """The document. live: it also loads `live.js` from where it was loaded itself, which may ask there for news.
+
+    The policy of its content allows the scripts and styles that stand in it, by their hashes, and nothing else.
+    """
+    style = _text("page.css")
+    script = "\n".join(['"use strict";', "(() => {", *map(_text, _SCRIPTS), "})();"])
+    server, connect = (" 'self'", "'self'") if live else ("", "'none'")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}{server}; img-src data:;"
+        f" connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "policy": escape(policy),
+        "title": escape(f"{data['job']['id']}: report of ftlaunch"),
+        "style": style,
+        "script": script,
+        "live": '<script src="live.js" defer></script>' if live else "",
+        "data": encoded(data).decode(),
+    }
+    document = _text("page.html")
+    before, *rest = document.split("{{")
+    for piece in rest:  # no text that was put in is looked at again
+        name, _, after = piece.partition("}}")
+        before += parts[name] + after
+    return before
+
+
+def _text(name: str) -> str:
+    return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

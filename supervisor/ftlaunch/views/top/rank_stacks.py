@@ -1,0 +1,112 @@
+"""What a rank's threads are doing now: asked of the worker server inside it, which holds the interpreter's lock for it.
+
+Where that gives no answer there is what /proc shows, and a signal, as an autopsy sends it. The signal interrupts the
+rank's main thread and has its stacks walked while other threads run on: it is sent only to who has said yes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ftlaunch.autopsy import procfs, stacks, worker_server
+from ftlaunch.common.formatting import printable
+from ftlaunch.memory import stack_file
+from ftlaunch.views.top.rank_proc import proc_lines, stopped
+from ftlaunch_contract.files.kernel_files import open_end
+from ftlaunch_contract.protocol import STACKS_SIGNAL, stacks_path, witness_path
+
+_ANSWER = 5.0  # seconds
+_MUTE = "the hooks are not in the process, or its interpreter has ended: to ask it would end it"
+
+
+class NoStacks(Exception):
+    """A rank's stacks cannot be had; the message says why."""
+
+
+class RankStacks:
+    """Of one rank of this machine, or of another one."""
+
+    def __init__(self, rank: int, pid: int | None, memory_dirs: Sequence[Path]) -> None:
+        """pid: of the rank, where it runs on this machine. memory_dirs: of this job on this machine."""
+        self.rank, self._pid, self._dirs = rank, pid, memory_dirs
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether the rank can be asked by a signal: it is on this machine, and not stopped."""
+        return self._pid is not None and not stopped(procfs.look(self._pid))
+
+    def ask(self) -> list[str]:
+        """Lines: the stacks of all its threads, as `stack_lines` gives them. Raises NoStacks."""
+        if self._pid is not None and stopped(procfs.look(self._pid)):
+            raise self._refusal(f"it is stopped, and answers nothing until `kill -CONT {self._pid}`")
+        if self._pid is not None and not procfs.can_be_asked(self._pid):
+            raise self._refusal(_MUTE)
+        why = "it is on another machine: ask there"
+        for directory in self._dirs:
+            path = witness_path(directory, self.rank)
+            if not path.exists():
+                why = why if self._pid is None else "it has no worker server, which torch brings"
+                continue
+            try:
+                dump = worker_server.ask(path, "dump_traceback", _ANSWER).decode(errors="replace")
+            except worker_server.NoAnswer as silence:
+                why = str(silence)
+                if silence.connected:
+                    why += ": no other thread got the interpreter's lock"
+                continue
+            return [printable(line) for line in stack_lines(dump)]
+        raise self._refusal(why)
+
+    def interrupt(self) -> list[str]:
+        """The same, of a rank that writes them itself because of a signal. Raises NoStacks."""
+        if self._pid is None:
+            raise self._refusal("it is on another machine: ask there")
+        path = next((found for folder in self._dirs if (found := stacks_path(folder, self.rank)).exists()), None)
+        if path is None:
+            raise self._refusal(_MUTE)
+        begin = stack_file.size(path)
+        try:
+            self._signal(self._pid)
+        except OSError as error:
+            raise self._refusal(f"process {self._pid}: {(error.strerror or str(error)).lower()}") from error
+        if not (dump := stack_file.added(path, begin)):
+            raise self._refusal("the process wrote none when it was interrupted")
+        return [printable(line) for line in stack_lines(dump)]
+
+    def _signal(self, pid: int) -> None:
+        """Send the signal, to this process and no other. Raises NoStacks, or OSError."""
+        pidfd = open_end(pid)
+        try:
+            if not procfs.catches_stacks_signal(pid):
+                raise self._refusal(_MUTE)
+            signal.pidfd_send_signal(pidfd, STACKS_SIGNAL)
+        finally:
+            os.close(pidfd)
+
+    def seen(self) -> list[str]:
+        """Lines: what /proc shows, which disturbs nobody; none of a rank of another machine."""
+        return [] if self._pid is None else [printable(line) for line in proc_lines(procfs.look(self._pid))]
+
+    def _refusal(self, why: str) -> NoStacks:
+        return NoStacks(f"cannot show the stacks of rank {self.rank}: {why}")
+
+
+def stack_lines(dump: str) -> Iterator[str]:
+    """The threads of a dump that run Python, the main thread first; of each its frames, the innermost first."""
+    main, *others = [*reversed(stacks.threads(dump))] or [stacks.Stack(())]
+    yield f"main thread, at {main.own}:" if main.own is not None else "main thread:"
+    yield from _frames(main)
+    for number, thread in enumerate((thread for thread in others if thread.frames), 1):
+        yield ""
+        yield f"thread {number}:"
+        yield from _frames(thread)
+
+
+def _frames(thread: stacks.Stack) -> Iterator[str]:
+    if not thread.frames:
+        yield "  runs no Python"
+    for frame in thread.frames:
+        yield f"  {frame.function}:{frame.line}  {frame.path}"

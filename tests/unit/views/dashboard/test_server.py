@@ -1,0 +1,60 @@
+"""The server's answers where a look takes long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.run_dirs import run_dir, started
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+httpx = pytest.importorskip("httpx")
+
+from ftlaunch.views.dashboard import runs_shown, server  # noqa: E402
+from ftlaunch.views.dashboard.access import Access  # noqa: E402
+from ftlaunch.views.dashboard.commands import Commands  # noqa: E402
+from ftlaunch.views.dashboard.live_run import LiveRun  # noqa: E402
+from ftlaunch.views.dashboard.runs_shown import RunsShown  # noqa: E402
+
+TOKEN = "a-token-that-is-long"
+
+
+class LongRun(LiveRun):
+    """One whose journal takes until `read` to be read."""
+
+    read = threading.Event()
+
+    def look(self) -> Mapping[str, Any]:
+        assert self.read.wait(60)
+        return super().look()
+
+
+def test_a_browser_does_not_wait_for_a_long_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken out: a blank window for a minute, and after six reloads no thread was left for any other page."""
+    monkeypatch.setattr(server, "_PATIENCE", 0.05)
+    monkeypatch.setattr(runs_shown, "LiveRun", LongRun)
+    access = Access(TOKEN, frozenset({"localhost"}), beyond=False)
+    made = run_dir(tmp_path, started())
+    app = server.application(access, RunsShown(made, every=False), Commands(lambda *_: {}, "alice"))
+
+    async def scene() -> None:
+        client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app), base_url="http://localhost", cookies={access.cookie: TOKEN}
+        )
+        async with client:
+            for _ in range(20):
+                answer = await asyncio.wait_for(client.get("/run/run/"), 60)
+                assert (answer.status_code, "The journal is being read." in answer.text) == (200, True)
+            looks = [thread for thread in threading.enumerate() if thread.name.startswith("asyncio")]
+            assert len(looks) <= 3, "one looks; the others have listed the directory"
+            LongRun.read.set()
+            while "No page yet" in (answer := await client.get("/run/run/")).text:
+                await asyncio.sleep(0.01)
+            assert '"version":1' in answer.text
+
+    asyncio.run(scene())
