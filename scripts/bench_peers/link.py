@@ -21,15 +21,15 @@ MIB = 1 << 20
 LINK = 400_000  # kbit/s, each way
 REDUCED = 8  # MiB that the ranks sum up in each step
 STATE = 64  # MiB of each rank
-LIMIT = 5 * MIB  # bytes a second
+LIMIT = "5MB/s"
 WARM_UP = 20  # steps
 MEASURED = 80  # steps
 EVERY = ("--peer-interval", "8")
 MODES = {
     "the default": (),
-    f"the default, --peer-bandwidth {LIMIT}": ("--peer-bandwidth", str(LIMIT)),
+    f"the default, --peer-bandwidth {LIMIT}": ("--peer-bandwidth", LIMIT),
     "a copy every 8 steps": EVERY,
-    f"a copy every 8 steps, --peer-bandwidth {LIMIT}": (*EVERY, "--peer-bandwidth", str(LIMIT)),
+    f"a copy every 8 steps, --peer-bandwidth {LIMIT}": (*EVERY, "--peer-bandwidth", LIMIT),
 }
 
 

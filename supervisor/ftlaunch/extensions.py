@@ -38,6 +38,9 @@ SAY_CHECKS = "ftlaunch.tools.preflight.checks:say"
 COULD_RUN = "ftlaunch.tools.preflight.rules:could_run"
 MACHINE_WARNINGS = "ftlaunch.tools.preflight.quick:warnings"
 
+APPRISE_REFUSALS = "ftlaunch.notify.apprise_check:refusals"
+"""the core's own; loaded by name, as it starts a process, and most jobs have no such target"""
+
 # --- programs that a job starts beside it ----------------------------------------------------------------------
 REPORT_PAGE = "ftlaunch.views.report_page"
 METRICS_EXPORTER = "ftlaunch.views.metrics.exporter"

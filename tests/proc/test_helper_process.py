@@ -14,7 +14,8 @@ import pytest
 from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
 
-from ftlaunch.system.helper_process import PIPE, HelperProcess, HelperProcesses, module
+from ftlaunch.system.helper_process import PIPE, HelperProcess, HelperProcesses
+from ftlaunch.system.own_modules import module
 
 SLEEP = ["sleep", "1000"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.waiting import wait_for
 
-from ftlaunch.system.helper_process import module
+from ftlaunch.system.own_modules import module
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from ftlaunch.autopsy import rank_dump
 from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.system.file_thread import FileSystemSilent, FileThread
-from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
+from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files.kernel_files import memory_file
 
 KEPT = 10  # autopsies of a job

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ftlaunch.system import process_activity, processes
-from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
+from ftlaunch.system.helper_process import PIPE, HelperProcesses
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
 _STOPPED = 2.0  # seconds: less than a grace, so that a job which was told to stop is still saved

@@ -18,7 +18,7 @@ from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch.cli.place_first import PlaceFirst
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.progress import progress
-from ftlaunch.system.helper_process import module
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import Locked

@@ -29,6 +29,7 @@ from ftlaunch.spec.checks import missing_module
 from ftlaunch.spec.errors import shown
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
+from ftlaunch.spec.notify_targets.notify_target import check_targets
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import with_lines
 from ftlaunch.system.process_end import leave
@@ -121,10 +122,8 @@ def _check_module(spec: JobSpec) -> None:
 
 def _check_targets(spec: JobSpec) -> None:
     """Whether notices can be delivered; with --hosts each host asks for itself. Raises SpecError."""
-    if any(target.apprise for target in spec.notify) and not spec.nodes.hosts:
-        from ftlaunch.notify import apprise_check  # noqa: PLC0415 - as below
-
-        apprise_check.check(spec.notify)
+    if not spec.nodes.hosts:
+        check_targets(spec.notify)
 
 
 def start_job(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:

@@ -20,7 +20,8 @@ from ftlaunch.reporting.events.job import MetricsServed, OutletEnded
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import device_names
 from ftlaunch.system.descriptors import is_readable
-from ftlaunch.system.helper_process import DEVNULL, HelperProcess, HelperProcesses, module
+from ftlaunch.system.helper_process import DEVNULL, HelperProcess, HelperProcesses
+from ftlaunch.system.own_modules import module
 
 _FIRST, _MOST = 1.0, 60.0  # seconds until one that has died is started again: doubled each time
 _SOUND = 300.0  # one that has lived so long has not failed to start

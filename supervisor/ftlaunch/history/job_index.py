@@ -20,7 +20,8 @@ from pathlib import Path
 
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.memory.living_jobs import living_jobs
-from ftlaunch.system.helper_process import HelperProcesses, WaitsForEnds, module
+from ftlaunch.system.helper_process import HelperProcesses, WaitsForEnds
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import read_regular
 

@@ -19,7 +19,8 @@ from ftlaunch.notify.notifier import FAREWELL
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.descriptors import is_readable
-from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
+from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
+from ftlaunch.system.own_modules import module
 
 _PAGE = "report.html"  # see reporting/page_at_end.py, which lies above
 _MARGIN = 1.0  # seconds that the notifier gets to leave after FAREWELL
@@ -69,12 +70,19 @@ class NotifierLink:
     def _send(self, kind: str, number: int, body: str) -> None:
         target = self._targets[number]
         self._number += 1
-        message = {"id": self._number, "to": number, "target": asdict(target), "body": body}
+        delivery = target.whom.delivery(body, target.timeout)
+        message = {
+            "id": self._number,
+            "to": number,
+            **asdict(delivery),
+            "timeout": target.timeout,
+            "retries": target.retries,
+        }
         error = self._pass(json.dumps(message).encode())
         if error:
-            self._lost.append(DeliveryOutcome(kind, target.name, error))
+            self._lost.append(DeliveryOutcome(kind, target.whom.name, error))
         else:
-            self._waiting[self._number] = (kind, target.name)
+            self._waiting[self._number] = (kind, target.whom.name)
 
     def _pass(self, message: bytes) -> str:
         """Send a message; returns why it could not be sent. A notifier that has died is replaced."""

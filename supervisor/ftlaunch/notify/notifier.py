@@ -2,7 +2,7 @@
 
 Runs as `python -m ftlaunch.notify.notifier` with a socket as its stdin, one JSON object a message, both ways:
 
-    {"id", "to": number of the target, "target": {...}, "body"}
+    {"id", "to": number of the target, "argv", "stdin", "says_why", "timeout": seconds of a try, "retries"}
         -> {"id", "tries", "seconds", "error"}; the error is empty once it was taken
 
 At the end of its stdin it has FAREWELL seconds for what is left; what that leaves undone is answered as failed.
@@ -25,7 +25,6 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
-from ftlaunch.system.helper_process import module
 from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
 FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
@@ -33,28 +32,23 @@ _MOST = 100  # notices that may wait for one target; where there are more, the o
 _BACKOFF_FIRST, _BACKOFF_MOST = 0.5, 30.0
 
 
-class Delivery:
-    """One try to deliver a notice: a process with the notice as its stdin. Only our own programs' output is kept."""
+class DeliveryTrial:
+    """One try to deliver a notice: a process. Only the output of programs that say why they failed is kept."""
 
-    def __init__(self, target: Mapping[str, Any], body: str, now: float) -> None:
-        """Start the process. Raises OSError."""
-        program = _program(target)
-        self._ours = program is not None
-        self.timeout = float(target["timeout"])
+    def __init__(self, notice: Mapping[str, Any], now: float) -> None:
+        """Start the process. notice: the message of the supervisor. Raises OSError."""
+        self._says_why = bool(notice["says_why"])
+        self.timeout = float(notice["timeout"])
         self.deadline = now + self.timeout
-        argv = target["argv"] or ["/bin/sh", "-c", target["shell"]]
-        if program is not None:
-            argv = module(program)
-            address = target["apprise"] or target["url"]
-            body = json.dumps({"url": address, "body": body, "timeout": target["timeout"]})
-        given, self._said = memory_file("body"), memory_file("answer")
+        given = memory_file("stdin")
+        self._said = memory_file("answer")
         try:
-            os.write(given, body.encode())  # in memory: nothing waits for a reader
+            os.write(given, notice["stdin"].encode())  # in memory: nothing waits for a reader
             os.lseek(given, 0, os.SEEK_SET)
             self._popen = subprocess.Popen(
-                argv,
+                notice["argv"],
                 stdin=given,
-                stdout=self._said if self._ours else subprocess.DEVNULL,
+                stdout=self._said if self._says_why else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a command prints may be secret
                 start_new_session=True,
                 preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
@@ -74,7 +68,7 @@ class Delivery:
         self.kill()
         status = self._popen.returncode if over else None
         reason = f"no end within {duration(self.timeout)}" if status is None else _reason(status)
-        said = self._answer() if self._ours and status else None
+        said = self._answer() if self._says_why and status else None
         os.close(self._said)
         return said or (reason, False)
 
@@ -92,13 +86,6 @@ class Delivery:
         return answer["error"], answer["final"]
 
 
-def _program(target: Mapping[str, Any]) -> str | None:
-    """The module that delivers to such a target; None where a command of the user's does."""
-    if target["apprise"]:
-        return "ftlaunch.notify.through_apprise"
-    return "ftlaunch.notify.webhook" if target["url"] else None
-
-
 def _reason(status: int) -> str:
     if status == 0:
         return ""
@@ -110,7 +97,7 @@ class Route:
 
     def __init__(self) -> None:
         self.queue: deque[dict[str, Any]] = deque()
-        self.trial: Delivery | None = None
+        self.trial: DeliveryTrial | None = None
         self._tries, self._began, self._error = 0, 0.0, ""
         self._retry_at = 0.0
 
@@ -137,14 +124,14 @@ class Route:
             self._began = now
         self._tries += 1
         try:
-            self.trial = Delivery(notice["target"], notice["body"], now)
+            self.trial = DeliveryTrial(notice, now)
         except OSError as error:
             return self._judge(f"it cannot be started: {error.strerror}", isinstance(error, FileNotFoundError), now)
         return None
 
     def _judge(self, error: str, final: bool, now: float) -> dict[str, Any] | None:
         self._error = error
-        if not error or final or self._tries > self.queue[0]["target"]["retries"]:
+        if not error or final or self._tries > self.queue[0]["retries"]:
             return self.close(now)
         self._retry_at = now + min(_BACKOFF_FIRST * 2 ** (self._tries - 1), _BACKOFF_MOST)
         return None

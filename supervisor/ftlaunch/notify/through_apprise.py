@@ -21,7 +21,7 @@ import apprise
 from apprise.manager_plugins import NotificationManager
 
 from ftlaunch.spec.errors import did_you_mean
-from ftlaunch.spec.parsing.notify_targets import apprise_scheme
+from ftlaunch.spec.notify_targets.apprise import apprise_scheme
 from ftlaunch.system.answer_line import write_answer
 
 _TYPES = {

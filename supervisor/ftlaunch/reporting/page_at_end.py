@@ -14,7 +14,8 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.extensions import REPORT_PAGE
 from ftlaunch.policy.states import JobState
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
+from ftlaunch.system.helper_process import PIPE, HelperProcesses
+from ftlaunch.system.own_modules import module
 
 PAGE, PUT_ASIDE = "report.html", "report.before.html"
 PATIENCE = 30.0

@@ -17,8 +17,8 @@ from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import YAML_KEYS, default
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
+from ftlaunch.spec.notify_targets.notify_target import NotifyTarget
 from ftlaunch.spec.parsers import Endpoint, StorageInterval
-from ftlaunch.spec.parsing.notify_targets import NotifyTarget
 from ftlaunch.spec.parsing.outlets import MetricsSpec, TracesSpec
 from ftlaunch_contract.checkpoint.fresh_start import Command
 

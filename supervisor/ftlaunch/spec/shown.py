@@ -8,8 +8,8 @@ from pathlib import Path
 from ftlaunch.common.durations import format_duration
 from ftlaunch.common.rates import format_rate
 from ftlaunch.policy.fault_rules import FaultRule
+from ftlaunch.spec.notify_targets.notify_target import NotifyTarget, as_spec
 from ftlaunch.spec.parsers import StorageInterval
-from ftlaunch.spec.parsing.notify_targets import NotifyTarget, as_spec
 
 
 def unchanged(value: object) -> object:

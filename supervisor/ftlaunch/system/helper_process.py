@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from subprocess import DEVNULL, PIPE
 from typing import IO, Any, Protocol
@@ -24,26 +23,9 @@ from ftlaunch.system import processes
 from ftlaunch.system.job_token import without_secrets
 from ftlaunch_contract.files.kernel_files import open_end
 
-_RUN_MODULE = (
-    "import sys; del sys.path[0], sys.argv[0]; import runpy;"
-    " runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-)
 _DYING = 5.0  # seconds that a process may take to die of SIGKILL
 
-__all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "WaitsForEnds", "module"]
-
-
-def module(name: str, *args: str, version: tuple[int, ...] = sys.version_info[:2]) -> list[str]:
-    """Return the command line that runs a module of ours by the Python that runs us.
-
-    `python -m` would look into the current directory first, where a user may have a json.py or a random.py.
-
-    Args:
-        version: of Python. Before 3.11 it has no option that leaves the current directory out.
-    """
-    if version < (3, 11):
-        return [sys.executable, "-c", _RUN_MODULE, name, *args]
-    return [sys.executable, "-P", "-m", name, *args]
+__all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "WaitsForEnds"]
 
 
 class WaitsForEnds(Protocol):

@@ -6,9 +6,11 @@ import sys
 
 import pytest
 
-from ftlaunch.notify import apprise_check
 from ftlaunch.spec.errors import SpecError
-from ftlaunch.spec.parsing.notify_targets import NotifyTarget
+from ftlaunch.spec.notify_targets.apprise import AppriseAddress
+from ftlaunch.spec.notify_targets.command import ProgramTarget
+from ftlaunch.spec.notify_targets.notify_target import NotifyTarget, check_targets
+from ftlaunch.spec.notify_targets.webhook import Webhook
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +20,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_missing_package_is_named_and_the_address_is_not() -> None:
     with pytest.raises(SpecError) as refused:
-        apprise_check.check([NotifyTarget(shell="cat"), NotifyTarget(apprise="slack://hunter2")])
+        check_targets([NotifyTarget(AppriseAddress("slack://hunter2"))])
     assert str(refused.value) == (
         "cannot use `notify.apprise`: the package apprise is not installed; install it with "
         "`pip install 'ftlaunch[apprise]'`, or tell a `url` or a `command`"
@@ -26,4 +28,4 @@ def test_the_missing_package_is_named_and_the_address_is_not() -> None:
 
 
 def test_a_job_without_such_an_address_needs_no_package() -> None:
-    apprise_check.check([NotifyTarget(shell="cat"), NotifyTarget(url="https://h")])
+    check_targets([NotifyTarget(ProgramTarget(shell="cat")), NotifyTarget(Webhook("https://h"))])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ftlaunch.spec.errors import Origin, RefusedError
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import KEYS
-from ftlaunch.spec.parsing.notify_targets import NotifyTarget, targets
+from ftlaunch.spec.notify_targets.notify_target import NotifyTarget, targets
 
 plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats() | st.text(max_size=20)
 values = st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(plain, inner, max_size=3))

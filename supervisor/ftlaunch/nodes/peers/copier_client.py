@@ -8,7 +8,8 @@ import os
 from typing import Any
 
 from ftlaunch.system import processes
-from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
+from ftlaunch.system.helper_process import PIPE, HelperProcesses
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
 _BLOCK = 1 << 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
-from ftlaunch.spec.parsing import notify_targets, outlets
+from ftlaunch.spec.notify_targets import notify_target
+from ftlaunch.spec.parsing import outlets
 from ftlaunch.spec.parsing.rule_parser import parse_rules
 from ftlaunch.spec.parsing.sizes import log_size
 
@@ -13,7 +14,7 @@ TELLING = (
     Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
         "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False,
         show=shown.rules),
-    Key("notify", notify_targets.targets, "a mapping with `command`, `url` or `apprise`, or a list of such", None,
+    Key("notify", notify_target.targets, f"a mapping with {notify_target.keys()}, or a list of such", None,
         "whom to tell of incidents and of the end: a command, a webhook, or chat, mail and pagers through Apprise; each"
         " with on, link, timeout and retries", option=False, show=shown.targets),
     Key("report_page", p.switch, "true or false", "true",

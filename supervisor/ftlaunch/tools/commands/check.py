@@ -9,8 +9,8 @@ import time
 import click
 
 from ftlaunch.cli.parameters import BadSpec, seconds
-from ftlaunch.notify import apprise_check
 from ftlaunch.spec.job_spec import JobSpec, SpecError
+from ftlaunch.spec.notify_targets.notify_target import check_targets
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.resources import count_gpus
 from ftlaunch.tools.preflight import checks, view
@@ -34,7 +34,7 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
     began = time.monotonic()
     try:
         spec = _spec(job)
-        apprise_check.check(spec.notify)
+        check_targets(spec.notify)
     except SpecError as error:
         raise BadSpec(str(error)) from None
     found = checks.check(spec, timeout)

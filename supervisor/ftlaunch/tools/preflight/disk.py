@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.common.formatting import duration
-from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
+from ftlaunch.system.helper_process import PIPE, HelperProcesses
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
 _BLOCK, _BLOCKS = 1 << 20, 32

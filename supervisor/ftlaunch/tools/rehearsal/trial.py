@@ -20,7 +20,7 @@ from ftlaunch.memory.directory import memory_dir, remove_memory
 from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask
-from ftlaunch.system.helper_process import module
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.progress import Advance, ignore

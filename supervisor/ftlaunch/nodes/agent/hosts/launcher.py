@@ -20,8 +20,9 @@ from ftlaunch.spec import shown
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.spec.parsing.hosts import Host
-from ftlaunch.system.helper_process import HelperProcesses, module
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.job_token import FROM_STDIN, secrets_of
+from ftlaunch.system.own_modules import module
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract.protocol import EXIT_USAGE
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.system import processes
-from ftlaunch.system.helper_process import module
+from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_USAGE
 

@@ -11,7 +11,11 @@ from ftlaunch.common.masking import masked_text, secret_values
 from ftlaunch.notify.message import SoFar
 from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
-from ftlaunch.spec.parsing.notify_targets import KINDS, NotifyTarget
+from ftlaunch.spec.notify_targets.apprise import AppriseAddress
+from ftlaunch.spec.notify_targets.command import ProgramTarget
+from ftlaunch.spec.notify_targets.notify_target import NotifyTarget
+from ftlaunch.spec.notify_targets.target import KINDS, Target
+from ftlaunch.spec.notify_targets.webhook import Webhook
 from ftlaunch.spec.resolve import resolve
 
 BY_DEFAULT = ("incident", "give_up", "done", "hang_suspected")
@@ -35,21 +39,24 @@ def ask(notify: str) -> JobSpec:
     [
         ("null", ()),
         ("[]", ()),
-        ("{command: [./tell, --loud]}", (NotifyTarget(argv=("./tell", "--loud")),)),
-        ("{command: 'cat > out'}", (NotifyTarget(shell="cat > out"),)),
-        ("[{url: 'https://h/x', on: [slow, done]}]", (NotifyTarget(url="https://h/x", on=("slow", "done")),)),
-        ("{url: 'http://[::1]:8080', on: 'done, slow'}", (NotifyTarget(url="http://[::1]:8080", on=("done", "slow")),)),
-        ("{command: a, timeout: 500ms, retries: 0}", (NotifyTarget(shell="a", timeout=0.5, retries=0),)),
-        ("{apprise: 'slack://A/B/C'}", (NotifyTarget(apprise="slack://A/B/C", on=BY_DEFAULT_OF_APPRISE),)),
+        ("{command: [./tell, --loud]}", (NotifyTarget(ProgramTarget(argv=("./tell", "--loud"))),)),
+        ("{command: 'cat > out'}", (NotifyTarget(ProgramTarget(shell="cat > out")),)),
+        ("[{url: 'https://h/x', on: [slow, done]}]", (NotifyTarget(Webhook("https://h/x"), on=("slow", "done")),)),
+        (
+            "{url: 'http://[::1]:8080', on: 'done, slow'}",
+            (NotifyTarget(Webhook("http://[::1]:8080"), on=("done", "slow")),),
+        ),
+        ("{command: a, timeout: 500ms, retries: 0}", (NotifyTarget(ProgramTarget(shell="a"), timeout=0.5, retries=0),)),
+        ("{apprise: 'slack://A/B/C'}", (NotifyTarget(AppriseAddress("slack://A/B/C"), on=BY_DEFAULT_OF_APPRISE),)),
         (
             "{apprise: 'Slack://A', on: [recovered], link: 'https://d/{job_id}'}",
-            (NotifyTarget(apprise="Slack://A", on=("recovered",), link="https://d/{job_id}"),),
+            (NotifyTarget(AppriseAddress("Slack://A"), on=("recovered",), link="https://d/{job_id}"),),
         ),
     ],
 )
 def test_read(notify: str, targets: tuple[NotifyTarget, ...]) -> None:
     assert ask(notify).notify == targets
-    assert NotifyTarget().on == BY_DEFAULT
+    assert NotifyTarget(ProgramTarget(shell="a")).on == BY_DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ def test_a_dry_run_is_a_spec_again_but_for_secrets() -> None:
          "timeout": "10s", "retries": 3}
     ]  # fmt: skip
     again = ask(yaml.safe_dump(said["notify"], default_flow_style=True, width=1000)).notify
-    assert [target.argv for target in again] == [("tell", "--token", "***"), ()]
+    assert [getattr(target.whom, "argv", ()) for target in again] == [("tell", "--token", "***"), ()]
     plain = ask("{command: [tell, me], on: [done], timeout: 1s, retries: 1}")
     assert ask(yaml.safe_dump(resolved(plain)["notify"], default_flow_style=True)).notify == plain.notify
 
@@ -127,15 +134,15 @@ def test_a_dry_run_is_a_spec_again_but_for_secrets() -> None:
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        (NotifyTarget(url="https://me:pw@hooks.example:8443/T/B?x=1"), "https://hooks.example:8443/***"),
-        (NotifyTarget(url="http://h"), "http://h"),
-        (NotifyTarget(apprise="MailTo://me:pw@mail.example"), "mailto://***"),
-        (NotifyTarget(argv=("./tell", "--token", "x")), "./tell"),
-        (NotifyTarget(shell="curl -d @- https://h/secret"), "curl"),
-        (NotifyTarget(shell="TOKEN=x curl h"), "***"),
+        (Webhook("https://me:pw@hooks.example:8443/T/B?x=1"), "https://hooks.example:8443/***"),
+        (Webhook("http://h"), "http://h"),
+        (AppriseAddress("MailTo://me:pw@mail.example"), "mailto://***"),
+        (ProgramTarget(argv=("./tell", "--token", "x")), "./tell"),
+        (ProgramTarget(shell="curl -d @- https://h/secret"), "curl"),
+        (ProgramTarget(shell="TOKEN=x curl h"), "***"),
     ],
 )
-def test_names_without_secrets(target: NotifyTarget, name: str) -> None:
+def test_names_without_secrets(target: Target, name: str) -> None:
     assert target.name == name
 
 
