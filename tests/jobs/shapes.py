@@ -28,6 +28,7 @@ parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=4)
 parser.add_argument("--step-time", type=float, default=0.0)
 parser.add_argument("--tell-steps", action="store_true")
+parser.add_argument("--apart", action="store_true", help="replicas begin with other values, which nobody broadcasts")
 args = parser.parse_args()
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 args.out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def tell(moment: str) -> None:
     part.rename(part.with_suffix(".json"))
 
 
-torch.manual_seed(100 + (RANK % 2 if args.kind in ("groups", "hsdp") else RANK))  # replicas begin alike
+torch.manual_seed(100 + (RANK % 2 if args.kind in ("groups", "hsdp") and not args.apart else RANK))
 model = build()
 GROUP = list(range(RANK % 2, WORLD, 2))
 groups = [dist.new_group(list(range(first, WORLD, 2))) for first in (0, 1)] if args.kind == "groups" else []

@@ -24,7 +24,14 @@ from tests.support.ranks import PRELOAD
 
 SHAPES = Path(__file__).parent / "shapes"
 IN_MAKE_TEST = ("late_group",)
-IN_CI = ("epochs_head_changes", "run_by_runpy")
+IN_CI = (
+    "ddp_tensor_parallel",
+    "epochs_head_changes",
+    "fsdp2_replicas",
+    "run_by_runpy",
+    "tensor_parallel_apart",
+    "tensor_parallel_pairs",
+)
 KILLS = "0:6:memory {last}:13:storage"
 
 

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 from ftlaunch_hooks.tensors.memory_layout import Placed, Restored, describe
-from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.tensors.replica_agreement import Apart, Held, Replica, ReplicaAgreement
 from ftlaunch_hooks.tensors.write_watch import WriteWatch
 
 
@@ -55,6 +55,7 @@ class TensorItem:
     group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
     settled: bool = False  # only the step of an attached optimizer changes it
     replica: str = ""  # the key on every rank, where all ranks of the job are to hold the same; else empty
+    apart_key: str = ""  # the key under which this rank saves it where those that are to hold the same do not
 
     @property
     def chunk(self) -> Chunk:
@@ -135,13 +136,13 @@ class Collector:
             self.outside = [key for key, known in self._now.items() if known.outside]
             self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
             self.tensors = [(key, item.tensor) for key, item, _ in self._found]
-            self._held = {item.key: replica for _, item, replica in self._found if replica is not None}
+            self._held = {item.key: replica for _, item, replica in self._found if self._can_agree_on(replica)}
             self._held_tensors = {item.key: item.tensor for _, item, _ in self._found if item.key in self._held}
             self.layouts = describe(self.placed())
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
         if changed or agreed is not self._agreed:
             self._agreed = agreed
-            self._items = [self._saved_by(*found) for found in self._found]
+            self._items = [self._saved_by(item, replica) for _, item, replica in self._found]
         return self._items
 
     def placed(self) -> list[Placed]:
@@ -155,16 +156,19 @@ class Collector:
             return True
         return self._agreement.meet(step, self._held, self._held_tensors, patience_seconds)
 
-    def take_apart(self) -> list[str]:
+    def take_apart(self) -> Apart:
         """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""
-        return self._agreement.take_apart() if self._agreement is not None else []
+        return self._agreement.take_apart() if self._agreement is not None else Apart([], [])
 
-    def _saved_by(self, key: str, item: TensorItem, replica: Replica | None) -> TensorItem:
+    def _can_agree_on(self, replica: Replica | None) -> TypeGuard[Replica]:
+        return replica is not None and (self._agreement is None or self._agreement.is_known(replica))
+
+    def _saved_by(self, item: TensorItem, replica: Replica | None) -> TensorItem:
         """The item of a replicated tensor, or of this rank's own where not all hold it that should."""
-        if replica is None or self._agreed.get(item.key) == replica:
+        if replica is None or not replica.separable or self._agreed.get(item.key) == replica:
             return item
         apart = self._agreement is not None and self._agreement.is_apart(replica)
-        return replace(item, key=own_key(key, self.rank), owned=True, replica=item.replica if apart else "")
+        return replace(item, key=item.apart_key, owned=True, replica=item.replica if apart else "")
 
     def mark(self) -> int:
         """A place in the collection, for `since`."""
@@ -213,8 +217,7 @@ class Collector:
             replica = None
             if item is not None:
                 item = replace(item, group=group, settled=settled)
-                if owner is not None and not is_sharded(tensor):
-                    replica = Replica(str(path[0]), owner.place, DTYPES[item.tensor.dtype], item.whole, owner.group)
+                replica = self._make_replica(str(path[0]), item, tensor, owner)
             known = _Known(tensor, item, settled, replica, restored)
             self._changed = True
             self._look_for_graph(path, key, tensor)
@@ -239,13 +242,36 @@ class Collector:
         if is_sharded(tensor):
             return _sharded_item(path, key, tensor, self.node)
         check_plain(path, tensor)
+        apart_key = own_key(key, self.rank)
         if owner is None:
-            key, owned = own_key(key, self.rank), True
+            key, owned = apart_key, True
         else:
             owned = owner.place == self.node.place(self.rank)
             key = shared_key(key, owner.group) if owner.group else key
         local, everywhere = tensor.detach(), owner is not None and not owner.group
-        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replica=key if everywhere else "")
+        return TensorItem(
+            key=key,
+            tensor=local,
+            offset=(0,) * local.dim(),
+            whole=tuple(local.shape),
+            owned=owned,
+            replica=key if everywhere else "",
+            apart_key=apart_key,
+        )
+
+    def _make_replica(self, part: str, item: TensorItem, tensor: Tensor, owner: Owner | None) -> Replica | None:
+        """None for what no other rank of the node is to hold."""
+        dtype = DTYPES[item.tensor.dtype]
+        if not is_sharded(tensor):
+            return None if owner is None else Replica(part, owner.place, dtype, item.whole, owner.group)
+        from ftlaunch_hooks.tensors.dtensor import replicas_of  # noqa: PLC0415 - see is_sharded
+
+        found = replicas_of(tensor, self.node)
+        if found is None or self._agreement is None:
+            return None
+        first = next(holders[0] for holders in found.holders if self.rank in holders)
+        shape = tuple(item.tensor.shape)
+        return Replica(part, self.node.place(first), dtype, shape, found.holders, found.separable)
 
 
 def _is_outside(tensor: Tensor) -> bool:
@@ -258,14 +284,21 @@ def _is_outside(tensor: Tensor) -> bool:
 
 
 def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> TensorItem | None:
-    from ftlaunch_hooks.tensors.dtensor import place_of  # noqa: PLC0415 - see is_sharded
+    from ftlaunch_hooks.tensors.dtensor import place_of, ranks_of_replica  # noqa: PLC0415 - see is_sharded
 
     local = local_of(tensor).detach()
     check_plain(path, local)
     place = place_of(path, key, tensor, node)
     if place is None or (node.whole_job and local.numel() == 0 and tensor.numel() > 0):
         return None  # elsewhere this node's memory must tell of the tensor though all of it may lie on other nodes
-    return TensorItem(place.key, local, place.offset, tuple(tensor.shape), place.first)
+    return TensorItem(
+        key=place.key,
+        tensor=local,
+        offset=place.offset,
+        whole=tuple(tensor.shape),
+        owned=place.first,
+        apart_key=shared_key(key, ranks_of_replica(tensor)),
+    )
 
 
 def _moved(known: _Known) -> bool:

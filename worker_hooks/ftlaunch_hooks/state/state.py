@@ -35,17 +35,24 @@ from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.ddp.bucket_layout import BucketLayouts
+from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.memory_layout import Restored, SavedLayout
-from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
+from ftlaunch_hooks.tensors.replica_agreement import Group, ReplicaAgreement
 from ftlaunch_hooks.tensors.replicated import Said, replicated_parameters
 
 __all__ = ["Choices", "Collected", "RankState", "StateError"]
 
 _IN_STEPS = "in_steps"
 _APART = (
-    "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel, or"
-    " replicated=): from here on each rank saves its own, and only as many ranks can resume from it"
+    "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel,"
+    " replicated=, or Replicate() of a DTensor): from here on each rank saves its own, and only as many ranks can resume"
+    " from it"
+)
+_MIXED = (
+    "the ranks of this node hold other values of {names}, of which they are to hold the same (Replicate() of a DTensor):"
+    " as the rest of it lies on other nodes, one rank's values are saved for all, and a run that resumes from them is"
+    " not exact; give all of them the same values before attach()"
 )
 
 
@@ -124,7 +131,14 @@ class RankState:
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
         if self.world_size == 1 or not peers:
             return None
-        groups = {group: self._names.places(group) for group in self._names.groups()}
+        groups: dict[Group, list[Collection[int]]] = {g: [self._names.places(g)] for g in self._names.groups()}
+        stepped = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
+        for tensor in (*(one for part in self.modules() for one in part.tensors()[0].values()), *stepped):
+            if is_sharded(tensor):
+                from ftlaunch_hooks.tensors.dtensor import replicas_of  # noqa: PLC0415 - see is_sharded
+
+                if (found := replicas_of(tensor, self.node)) is not None:
+                    groups[found.holders] = [[self.node.place(rank) for rank in one] for one in found.holders]
         return ReplicaAgreement(self.node.place(self.rank), peers, [*self._parts, gradients.NAME], groups)
 
     def _share_out(self) -> None:
@@ -155,8 +169,10 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step, patience_seconds)
-        if (apart := self._collector.take_apart()) and self.rank == self.node.first:
-            say(_APART.format(names=few(apart)))
+        apart = self._collector.take_apart()
+        for words, names in ((_APART, apart.saved_each), (_MIXED, apart.saved_once)):
+            if names:
+                say(words.format(names=few(names)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 

@@ -95,10 +95,13 @@ class Lookup:
     def _key(self, key: str, target: Tensor | None = None) -> str:
         """Under which the tensor was saved; the plain one where it was not. Raises StateError."""
         own, shared = own_key(key, self._rank), self._saved.shared(key)
+        group = self._own_group(shared, target) if self._same_ranks else None
+        if group is not None and target is not None and is_sharded(target):
+            return group  # rank 0's own key may be that of a tensor which all ranks of another node have shared out
         if own in self._saved and (self._rank or self._same_ranks or not shared):
             return own
-        if self._same_ranks and (found := self._own_group(shared, target)) is not None:
-            return found
+        if group is not None:
+            return group
         return self._alike(key, shared) if shared else key
 
     def _alike(self, key: str, shared: Collection[str]) -> str:
@@ -114,11 +117,11 @@ class Lookup:
 
     def _own_group(self, shared: Mapping[str, tuple[range, ...]], target: Tensor | None) -> str | None:
         found = [name for name, ranks in shared.items() if has_rank(ranks, self._rank)]
-        if target is not None and is_sharded(target):
-            from ftlaunch_hooks.tensors.dtensor import ranks_of  # noqa: PLC0415 - see is_sharded
+        if found and target is not None and is_sharded(target):
+            from ftlaunch_hooks.tensors.dtensor import ranks_of, ranks_of_replica  # noqa: PLC0415 - see is_sharded
 
-            wanted = sorted(ranks_of(target))
-            found = [name for name in found if sorted(rank for run in shared[name] for rank in run) == wanted]
+            by_ranks = {tuple(sorted(rank for run in shared[name] for rank in run)): name for name in found}
+            return by_ranks.get(ranks_of_replica(target)) or by_ranks.get(tuple(sorted(ranks_of(target))))
         return found[0] if len(found) == 1 else None
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:

@@ -1,7 +1,10 @@
 """Which replicated tensors all ranks hold alike: the ranks agree on it in their pages, boundary by boundary.
 
 The ranks of each node agree among themselves: "all ranks" are the node's, and its memory holds all that is replicated.
-Of a tensor that a group of the job's ranks holds alike, they are those of the node that are in the group.
+Of a tensor that a group of the job's ranks holds alike, they are those of the node that are in the group. Of a DTensor
+of which several ranks hold each shard (hybrid sharding, what tensor parallelism replicates) they are those that are in
+its mesh: they agree where the holders of each shard hold the same. All of them must come to one answer, because a
+replica that is saved apart is whole only where all of its ranks save it so.
 
 A tensor is saved by one rank for all only where every rank holds it, and holds the same values. Otherwise the rank that
 was to save it may be one that does not hold it (an optimizer that splits its work between the ranks), and the tensor
@@ -45,14 +48,26 @@ Digests = tuple[int, ...]  # one a bucket; 0: this rank holds nothing of it
 _EMPTY: Digests = (0,) * _BUCKETS
 
 
+Group = tuple[int, ...] | tuple[tuple[int, ...], ...]
+"""Who is to hold a tensor alike, by their numbers in the job: ranks (none: all ranks), or for each shard its holders."""
+
+
 class Replica(NamedTuple):
-    """A replicated tensor as one rank holds it."""
+    """A replicated tensor, or shard, as one rank holds it."""
 
     part: str  # the attached object that it belongs to
     owner: int  # the place, among the node's ranks, of the one that saves it
     dtype: str
     shape: tuple[int, ...]
-    group: tuple[int, ...] = ()  # the ranks of the job that hold it; empty: all
+    group: Group = ()
+    separable: bool = True  # whether each rank can save its own
+
+
+class Apart(NamedTuple):
+    """Names of attached objects of which ranks hold other values."""
+
+    saved_each: list[str]  # by each rank as its own
+    saved_once: list[str]  # by one rank for all, as what others hold cannot be told apart in a snapshot
 
 
 Held = Mapping[str, Replica]  # key -> replica
@@ -63,16 +78,17 @@ class ReplicaAgreement:
 
     def __init__(
         self, place: int, peers: Sequence[Page], parts: Iterable[str],
-        groups: Mapping[tuple[int, ...], Sequence[int]] | None = None,
+        groups: Mapping[Group, Sequence[Collection[int]]] | None = None,
     ) -> None:  # fmt: skip
         """peers: the pages of the node's ranks; this one's is at `place`. parts: the names of the attached objects.
 
-        groups: this rank's, as replicas name them -> the places of those of their ranks that are on the node. All of
-        these have this group as their n-th one, where they are to agree.
+        groups: this rank's, as replicas name them -> the places of those of their ranks that are on the node: of the
+        holders of each shard, or of all. All of these have this group as their n-th one, where they are to agree.
         """
         self.agreed: Held = {}  # another object whenever it has changed
-        self._page, self._peers = peers[place], peers
-        self._buckets, self._members = _lay_out(sorted(parts), groups or {(): range(len(peers))})
+        self._place, self._page, self._peers = place, peers[place], peers
+        self._buckets, self._holders = _lay_out(sorted(parts), groups or {(): [range(len(peers))]})
+        self._members = [set[int]().union(*holders) for holders in self._holders]
         self._round = 0
         self._last = NONE  # the step of the round before
         self._held: Held = {}  # in that round
@@ -119,13 +135,22 @@ class ReplicaAgreement:
 
     def is_apart(self, replica: Replica) -> bool:
         """Whether the ranks have held other values of the bucket that a tensor is in."""
-        return self._bucket(replica) in self._apart
+        return self.is_known(replica) and self._bucket(replica) in self._apart
 
-    def take_apart(self) -> list[str]:
-        """Return the attached objects of which other values have been found since the last call."""
-        found = {part for (part, _), bucket in self._buckets.items() if bucket in self._untold}
+    def is_known(self, replica: Replica) -> bool:
+        """Whether a tensor can be agreed on: its object and its group were named when this rank began."""
+        return (replica.part, replica.group) in self._buckets
+
+    def take_apart(self) -> Apart:
+        """Return the attached objects of which other values have been found since the last call.
+
+        Of those that compare an object, the first one alone is given it, to tell.
+        """
+        mine = {bucket for bucket in self._untold if self._place == min(self._members[bucket])}
+        found = {(one.part, one.separable) for one in self._held.values() if self._bucket(one) in mine}
         self._untold = set()
-        return sorted(found & {replica.part for replica in self._held.values()})
+        each = sorted(part for part, separable in found if separable)
+        return Apart(each, sorted(part for part, separable in found if not separable))
 
     def _choose(self, buckets: set[int]) -> None:
         chosen = tuple(one if bucket in buckets else 0 for bucket, one in enumerate(self._structure))
@@ -154,9 +179,9 @@ class ReplicaAgreement:
         return self._buckets[replica.part, replica.group]
 
     def _is_alike(self, said: Mapping[int, Digests], place_in_entry: int) -> bool:
-        """Whether all ranks that are to hold what is in a bucket have said the same of it."""
-        members = self._members[place_in_entry % _BUCKETS]
-        return len({said[place][place_in_entry] for place in members}) <= 1
+        """Whether all ranks that are to hold the same of what is in a bucket have said the same of it."""
+        holders = self._holders[place_in_entry % _BUCKETS]
+        return all(len({said[place][place_in_entry] for place in places}) <= 1 for places in holders)
 
     # --- in the pages ---------------------------------------------------------------------------------------
 
@@ -217,22 +242,22 @@ def _newest_round(page: Page) -> int:
 
 
 def _lay_out(
-    parts: Sequence[str], groups: Mapping[tuple[int, ...], Sequence[int]]
-) -> tuple[dict[tuple[str, tuple[int, ...]], int], list[set[int]]]:
-    """(part, group) -> its bucket; and for each bucket the places of the ranks that are to hold what is in it.
+    parts: Sequence[str], groups: Mapping[Group, Sequence[Collection[int]]]
+) -> tuple[dict[tuple[str, Group], int], list[list[Collection[int]]]]:
+    """(part, group) -> its bucket; and for each bucket the places of ranks that are to hold the same, set by set.
 
     Parts share buckets where there are too many of them, and groups do where there are more than buckets: a tensor is
     agreed then where all that is in the bucket is.
     """
     each = max(_BUCKETS // len(groups), 1)
-    buckets: dict[tuple[str, tuple[int, ...]], int] = {}
-    members = [set[int]() for _ in range(_BUCKETS)]
+    buckets: dict[tuple[str, Group], int] = {}
+    holders: list[list[Collection[int]]] = [[] for _ in range(_BUCKETS)]
     for number, (group, places) in enumerate(groups.items()):
         for part_number, part in enumerate(parts):
             bucket = (number * each + part_number % each) % _BUCKETS
             buckets[part, group] = bucket
-            members[bucket].update(places)
-    return buckets, members
+            holders[bucket] += [one for one in places if one not in holders[bucket]]
+    return buckets, holders
 
 
 def _signed(word: int) -> int:

@@ -15,11 +15,11 @@ from tests.support.snapshots import make_pages
 
 from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.protocol import Flag, own_start_time
-from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.tensors.replica_agreement import Apart, Group, Held, Replica, ReplicaAgreement
 
 RANKS = 3
 PARTS = ("model", "adam", "muon")
-Groups = Mapping[tuple[int, ...], Sequence[int]]
+Groups = Mapping[Group, Sequence[Sequence[int]]]
 
 
 def held(*keys: str) -> dict[str, Replica]:
@@ -101,8 +101,10 @@ def test_what_ranks_hold_with_other_values_is_each_ranks_own_from_then_on(ranks:
 
     told = ranks.live(dict.fromkeys(range(4), everywhere("adam.x", "adam.yy")), values)
     assert told == [[(True, {*MODEL, "adam.x", "adam.yy"})] * RANKS, *[[(True, set(MODEL))] * RANKS] * 3]
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [["adam"]] * RANKS
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [[]] * RANKS, "it is told once"
+    nothing = Apart([], [])
+    told_of = [agreement.take_apart() for agreement in ranks.agreements]
+    assert told_of == [Apart(["adam"], []), nothing, nothing], "one rank tells of it"
+    assert [agreement.take_apart() for agreement in ranks.agreements] == [nothing] * RANKS, "once"
 
 
 def test_a_rank_that_has_gone_on_to_a_later_round_is_not_waited_for(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def of_group(group: tuple[int, ...], *keys: str) -> dict[str, Replica]:
 def with_experts(directory: Path) -> Ranks:
     """Four ranks that hold some parameters alike, and two pairs of them each others."""
     own = [EXPERTS[rank % 2] for rank in range(4)]
-    return Ranks(directory, [{DENSE: DENSE, experts: experts} for experts in own])
+    return Ranks(directory, [{DENSE: [DENSE], experts: [experts]} for experts in own])
 
 
 def test_a_group_agrees_on_what_its_ranks_hold_whatever_others_hold(tmp_path: Path) -> None:
@@ -190,8 +192,44 @@ def test_a_rank_that_lacks_a_tensor_of_its_group_concerns_this_group_alone(tmp_p
 
 
 def test_ranks_that_name_different_groups_agree_on_nothing(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, [{(0, 1): (0, 1)}, {(0, 1, 2): (0, 1, 2)}, {(0, 1, 2): (0, 1, 2)}])
+    ranks = Ranks(tmp_path, [{(0, 1): [(0, 1)]}, {(0, 1, 2): [(0, 1, 2)]}, {(0, 1, 2): [(0, 1, 2)]}])
     holds = [of_group((0, 1), "model.a"), *[of_group((0, 1, 2), "model.a")] * 2]
     for of_step in ranks.live({0: holds, 1: holds}):
         assert [told for _, told in of_step][:2] == [set(), set()]
         assert of_step[2] == (True, set())
+
+
+# --- shards that several ranks hold ----------------------------------------------------------------------------
+
+SHARDS = ((0, 2), (1, 3))
+
+
+def with_shards(directory: Path) -> Ranks:
+    """Four ranks, of which two hold a whole together, and the other two the same one."""
+    return Ranks(directory, [{SHARDS: SHARDS}] * 4)
+
+
+def shards(*keys: str, separable: bool = True) -> list[Held]:
+    """What each rank holds: another shard than its neighbour's."""
+    return [
+        {key: Replica(key.split(".")[0], rank % 2, "F32", (2 + rank % 2,), SHARDS, separable) for key in keys}
+        for rank in range(4)
+    ]
+
+
+def test_ranks_with_other_shards_agree_where_the_holders_of_each_hold_the_same(tmp_path: Path) -> None:
+    """Taken out: where all of a mesh are to say the same, they never agree."""
+    holds = shards("model.w", "adam.w")
+    for of_step in with_shards(tmp_path).live({0: holds, 1: holds}, lambda step, rank, key: rank % 2 + step):
+        assert of_step == [(True, {"model.w", "adam.w"})] * 4
+
+
+@pytest.mark.parametrize("separable", [True, False])
+def test_all_shards_are_apart_where_one_of_them_is(tmp_path: Path, separable: bool) -> None:
+    """Taken out: where each shard's holders decide by themselves, the replica of ranks 2 and 3 is saved in part."""
+    ranks = with_shards(tmp_path)
+    holds = shards("model.w", "adam.w", separable=separable)
+    told = ranks.live({0: holds, 1: holds}, lambda step, rank, key: float(key == "adam.w" and rank == 3))
+    assert told == [[(True, {"model.w"})] * 4] * 2
+    found = Apart(["adam"], []) if separable else Apart([], ["adam"])
+    assert [agreement.take_apart() for agreement in ranks.agreements] == [found, *[Apart([], [])] * 3]
