@@ -100,6 +100,22 @@ def test_two_replicated_ranks_in_memory_go_on_as_three(job: FtJob) -> None:
     assert_memory_goes_on(job, "ddp", 3)
 
 
+@pytest.mark.long
+def test_replicas_that_differ_are_shared_out_in_no_other_way(job: FtJob) -> None:
+    """Taken out: as many ranks, and fewer ones, go on with a mosaic of what several replicas held."""
+    args = ("--kind", "hsdp", "--apart", "--steps", "4", "--out", str(job.out))
+    job.start("--max-restarts", "0", script=SHAPES, args=args, ranks=4)
+    assert job.wait() == 0, job.stderr
+    assert len({rank["weights"] for rank in told(job.out, "end")}) == 2
+    assert "the ranks hold other values of `model`" in job.log(0, 0)
+    for kind, ranks in (("fsdp", 4), ("hsdp", 2)):
+        args = ("--kind", kind, "--steps", "6", "--out", str(job.home / kind))
+        job.start("--max-restarts", "0", script=SHAPES, args=args, ranks=ranks)
+        assert job.wait() != 0, job.stderr
+        assert "ranks that were to hold the same of it have saved other values each" in job.log(0, 0)
+        assert not told(job.home / kind, "begin")
+
+
 # --- the full matrix --------------------------------------------------------------------------------------
 
 MATRIX = [

@@ -1,7 +1,7 @@
-"""A training job whose ranks share its state in any of five ways; what they hold is told as digests.
+"""A training job whose ranks share its state in any of seven ways; what they hold is told as digests.
 
 groups: two models, each on every second rank, which keep theirs equal without a wrapper, as data-parallel ranks beside
-tensor parallelism do.
+tensor parallelism do. pairs: tensor parallelism in pairs of ranks, which add up their gradients.
 
 `<out>/<begin|after_<steps>|end>_<rank>.json`: the step, where it was restored from, a digest of the whole model and
 optimizer (the same however they are shared out), this rank's random numbers, and `mine`, an object that every rank has
@@ -23,11 +23,12 @@ from torch.nn.parallel import DistributedDataParallel
 import ftlaunch_hooks as ft
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--kind", choices=["plain", "ddp", "fsdp", "hsdp", "tp", "groups"], default="plain")
+parser.add_argument("--kind", choices=["plain", "ddp", "fsdp", "hsdp", "tp", "groups", "pairs"], default="plain")
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=4)
 parser.add_argument("--step-time", type=float, default=0.0)
 parser.add_argument("--tell-steps", action="store_true")
+parser.add_argument("--across", action="store_true", help="hsdp: neighbours hold the same shard")
 parser.add_argument("--apart", action="store_true", help="replicas begin with other values, which nobody broadcasts")
 args = parser.parse_args()
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -62,7 +63,7 @@ def build() -> nn.Module:
 
 
 def shard(inner: nn.Module) -> nn.Module:
-    from torch.distributed.device_mesh import init_device_mesh  # a second's imports, where they are needed
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # a second's imports, where they are needed
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -70,7 +71,11 @@ def shard(inner: nn.Module) -> nn.Module:
     hybrid = args.kind == "hsdp"
     shape, names = ((WORLD // 2, 2), ("replicate", "shard")) if hybrid else ((WORLD,), ("all",))
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-    if args.kind == "tp":
+    if args.across:
+        mesh = DeviceMesh("cpu", torch.arange(WORLD).view(-1, WORLD // 2).T, mesh_dim_names=names)
+    if args.kind == "pairs":
+        mesh = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("data", "tensor"))["tensor"]
+    if args.kind in ("tp", "pairs"):
         return parallelize_module(inner, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     for layer in (inner[0], inner[2], inner):
         fully_shard(layer, mesh=mesh)
@@ -99,12 +104,14 @@ def tell(moment: str) -> None:
     part.rename(part.with_suffix(".json"))
 
 
-torch.manual_seed(100 + (RANK % 2 if args.kind in ("groups", "hsdp") and not args.apart else RANK))
+ALIKE = {"groups": RANK % 2, "hsdp": RANK % 2, "pairs": 0}
+torch.manual_seed(100 + (RANK if args.apart else ALIKE.get(args.kind, RANK)))  # replicas begin alike
 model = build()
 GROUP = list(range(RANK % 2, WORLD, 2))
-groups = [dist.new_group(list(range(first, WORLD, 2))) for first in (0, 1)] if args.kind == "groups" else []
-replicated = dict.fromkeys(("model", "optimizer"), lambda _: GROUP) if groups else ()
-torch.manual_seed(100 + RANK)
+by_hand = args.kind in ("groups", "pairs")
+groups = [dist.new_group(list(range(first, WORLD, 2))) for first in (0, 1)] if by_hand else []
+replicated = dict.fromkeys(("model", "optimizer"), lambda _: GROUP) if args.kind == "groups" else ()
+torch.manual_seed(100 + (RANK // 2 if args.kind == "pairs" else RANK))  # a pair is given the same batches
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
 mine = Mine()
@@ -116,7 +123,8 @@ for _ in job.steps(args.steps):
     loss.backward()
     if groups:
         for parameter in model.parameters():
-            dist.all_reduce(parameter.grad, group=groups[RANK % 2])
+            gradient = parameter.grad.to_local() if args.kind == "pairs" else parameter.grad
+            dist.all_reduce(gradient, group=groups[RANK % 2])
     optimizer.step()
     optimizer.zero_grad()
     scheduler.step()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -97,14 +98,19 @@ def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["hsdp", "groups"])
+@pytest.mark.parametrize("kind", ["hsdp", "hsdp apart", "hsdp apart across", "groups", "pairs"])
 def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) -> None:
     """Two nodes hold the same shards: the copies hold none of them, and the map says who supplies them.
 
     groups: the first ranks of both nodes hold one model alike, and the second ones another. Taken out: where each rank
-    saves its own, the copies hold both models once more.
+    saves its own, the copies hold both models once more. apart: the nodes hold other values of the shards, and the
+    copies hold them. Taken out: without samples of the values the lost node's ranks go on with those of the first one.
+    across: each replica lies on both nodes, whose ranks find by themselves that they hold other values.
+    pairs: the meshes of the nodes are two, and the copies hold all that is on them.
     """
-    words = ("--kind", kind, "--steps", "60", "--step-time", "0.1")
+    shape, *apart = kind.split()
+    are_replicas = kind in ("hsdp", "groups")
+    words = ("--kind", shape, "--steps", "100", "--step-time", "0.1", *(f"--{word}" for word in apart))
     for name in ("alone", "nodes"):
         (tmp_path / name).mkdir()
     alone, nodes = FtJob(tmp_path / "alone"), NodesJob(tmp_path / "nodes")
@@ -120,8 +126,8 @@ def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) ->
         nodes.wait_step(12)
         wait_for(lambda: copied(nodes), "copies of all ranks")
         held = [json.loads(note.read_text())["present"] for note in notes(nodes.memory_of(0))]
-        assert held and all(present["model"] == [] for present in held), "the shards of ranks 2 and 3"
-        assert kind != "groups" or all(present["opt"] for present in held), "their own"
+        assert held and all((present["model"] == []) is are_replicas for present in held), "the shards of ranks 2 and 3"
+        assert kind == "hsdp" or all(present["opt"] for present in held), "their own"
         lose(nodes, 1)
         assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
         (fetched,) = nodes.events("fetched")
@@ -131,7 +137,8 @@ def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) ->
         assert_planned_before_the_restart(nodes, step, recovery)
         supplies = recovery["fetched"][0]["sources"]
         shards = {(part["rank"], part["of"]) for part in supplies if part["group"] == "model"}
-        assert shards == {(2, 0), (3, 1)}, "each shard comes from the rank that holds the same one"
+        assert shards == ({(2, 0), (3, 1)} if are_replicas else {(2, 2), (3, 3)}), "from a replica, or else a copy"
+        assert nodes.events("resume_differs") == []
         assert [end_of(nodes, rank) for rank in range(4)] == [end_of(alone, rank) for rank in range(4)]
         nodes.assert_clean(".node1")
     finally:
@@ -190,6 +197,39 @@ def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) ->
     finally:
         nodes.dispose()
         alone.dispose()
+
+
+@pytest.mark.long
+def test_replicas_that_differ_are_restored_from_storage_by_as_many_ranks_only(tmp_path: Path) -> None:
+    """Both nodes save their shards under the same keys; a rank takes its own node's.
+
+    Taken out: where the lowest rank's count, the ranks of the second node go on with those of the first one, and one
+    node goes on with them, too.
+    """
+    nodes = NodesJob(tmp_path)
+    try:
+        nodes.script, nodes.words = SHAPES, ("--kind", "hsdp", "--apart", "--steps", "4")
+        nodes.options = (*nodes.options, "--max-restarts", "0")
+        nodes.begin()
+        assert nodes.codes() == [0, 0], nodes.told
+        before = [end_of(nodes, rank) for rank in range(4)]
+        assert before[0]["weights"] != before[2]["weights"], "the replicas differ"
+        nodes.words = ("--kind", "hsdp", "--apart", "--steps", "6")
+        nodes.begin()
+        assert nodes.codes() == [0] * 4, nodes.told
+        assert nodes.resumed()[:2] == ("storage", 4), nodes.told
+        begin = [json.loads((nodes.out / f"begin_{rank}.json").read_text()) for rank in range(4)]
+        assert [(one["digest"], one["rng"]) for one in begin] == [(one["digest"], one["rng"]) for one in before]
+        assert nodes.events("resume_differs") == []
+        nodes.range = "1"
+        nodes.words = ("--kind", "hsdp", "--steps", "8")
+        nodes.agent("--node-rank", "0")
+        assert nodes.codes()[-1] != 0, nodes.told
+        said = "".join(path.read_text() for path in (nodes.run_dir / "logs").rglob("*.log"))
+        words = r"cannot restore `model\.[^`]*` on 2 ranks: ranks that were to hold the same of it"
+        assert re.search(words, said), said
+    finally:
+        nodes.dispose()
 
 
 def end_of(job: FtJob, rank: int) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.support import copier_fixture
 from tests.support.copier_fixture import Make
-from tests.support.copiers import same_files
+from tests.support.copiers import replicated, same_files
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.pages.page import NONE
@@ -52,6 +52,21 @@ def test_slots_that_are_fetched_are_those_that_were_lost(make: Make) -> None:
     assert {supply["of"] for supply in fetched["sources"] if supply["group"] == "opt"} == {0, 1}, "their own"
     assert sums == {(0, "model"): 12 * MIB, (0, "opt"): 5056, (1, "model"): 12 * MIB, (1, "opt"): 5056}
     assert sums.total() == fetched["bytes"]
+
+
+def test_what_two_nodes_hold_with_other_values_is_copied_and_fetched_from_the_copy(make: Make) -> None:
+    """Taken out: a chunk without a sample of its values is the same on both nodes, and comes from the wrong one."""
+    one, other, third = make(0, range(1)), make(1, range(1, 2)), make(2, range(0))
+    for node in (one, other, third):
+        node.attempt()
+    for node in (one, other):
+        node.write(node.ranks[0], 0, 10, replicated(node.ranks[0], 0, 1, step=10 + node.number, size=MIB))
+    one.send_to(other)
+    assert one.ask("copy", step=10)["bytes"] > 8 * MIB
+    one.kill()
+    other.freeze()
+    assert third.fetch(10, {0: 0}, [other], [other]).get("error") is None
+    assert same_files(one.slot(0, 0), third.slot(0, 0))
 
 
 def test_a_standby_keeps_whole_shards_and_takes_the_place(make: Make) -> None:

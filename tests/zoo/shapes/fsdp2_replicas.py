@@ -1,6 +1,6 @@
 """fully_shard (FSDP2) over a mesh with replicas that begin with other values, as each rank seeds with its own number.
 
-Exact: the ranks find that they hold other values, and each replica is saved by itself.
+Exact: the ranks find that they hold other values, and each saves its own shard.
 """
 
 import torch

@@ -36,6 +36,7 @@ that ours have, so names tell nobody whose a checkpoint is; nor does metadata.js
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
 _INCOMPLETE = re.compile(r"iteration_(\d{7,})\.incomplete")
+_SHARD = re.compile(r".*-(\d{7,})-\d{7,}\.safetensors", re.DOTALL)
 _MEGATRON = re.compile(r"iter_\d{7,}")
 _HEAD = 256  # bytes
 _OUR_TRACKER = re.compile(rb"\d+\n")
@@ -122,6 +123,12 @@ def shard_name(prefix: str, group: str, rank: int, world_size: int) -> str:
 def is_shard_of(name: str, rank: int, world_size: int) -> bool:
     """Whether a file of a checkpoint is a rank's shard, whatever its prefix."""
     return any(name.endswith(shard_name("", group, rank, world_size)) for group in GROUPS)
+
+
+def rank_of_shard(name: str) -> int:
+    """Return the rank whose shard a file of a checkpoint is; 0 for a file of another name."""
+    found = _SHARD.fullmatch(name)
+    return 0 if found is None else int(found[1])
 
 
 def list_iterations(checkpoint_dir: Path) -> list[tuple[int, Path]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -221,17 +221,18 @@ def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors
     if kind.in_memory:
         pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)
         slots = {rank: page.slot_steps().index(step) for rank, page in pages}
-        return MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)
+        return MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots, coordinator.rank)
     if kind == Resume.STORAGE:
-        return _open(layout.iteration_dir(coordinator.checkpoint_dir, step))
+        directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
+        return _open(directory, coordinator.rank, coordinator.node.ranks)
     if kind in (Resume.LOADED, Resume.WEIGHTS):
         return _open(initial.checkpoint_at(coordinator.load_path, step))
     return None
 
 
-def _open(directory: Path) -> CheckpointReader:
+def _open(directory: Path, rank: int | None = None, node: Collection[int] = ()) -> CheckpointReader:
     try:
-        return CheckpointReader(directory)
+        return CheckpointReader(directory, rank, node)
     except (tensor_file.Damaged, OSError) as problem:
         cause = problem.strerror if isinstance(problem, OSError) else problem
         raise tensor_file.Damaged(f"cannot restore from {directory}, which all ranks agreed on: {cause}") from problem

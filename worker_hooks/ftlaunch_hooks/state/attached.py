@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables, part_digests
+from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
 from ftlaunch_hooks.state.random_numbers.generators import kind_of
+from ftlaunch_hooks.storage import saved_digests
 from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
@@ -24,7 +25,7 @@ TAKEN = {
     gradients.NAME: "gradients",
     bucket_layout.NAME: "DDP's buckets",
     memory_layout.NAME: "tensors' layouts",
-    part_digests.NAME: "objects' digests",
+    saved_digests.NAME: "objects' digests",
     compiled_shapes.NAME: "shapes of compiled code",
     LOOPS: "place in job.epochs()",
     loop_variables.NAME: "variables of the training loop",

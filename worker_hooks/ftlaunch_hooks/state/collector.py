@@ -3,8 +3,9 @@
 There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel, or its optimizer
 state) is the same on every rank, or on every rank of a group: one rank saves it, where all of these have agreed that
 each of them holds it with the same values (replica_agreement.py); otherwise every rank saves its own. Of a *sharded*
-tensor (a DTensor) every rank saves its shard; of equal shards the first rank's is saved. Where not all ranks hold a
-replicated tensor, or share out a sharded one, its key names those that do.
+tensor (a DTensor) every rank saves its shard. Of a shard that several ranks of a node hold the first one saves it,
+where they have agreed likewise; otherwise each saves its own, under the key that it has anyway, and reads what it has
+saved itself. Where not all ranks hold a replicated tensor, or share out a sharded one, its key names those that do.
 Of any other tensor every rank saves *its own*: rank 0 under the plain key, rank r under `key@r`.
 
 Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
@@ -30,7 +31,7 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 from ftlaunch_hooks.tensors.memory_layout import Placed, Restored, describe
-from ftlaunch_hooks.tensors.replica_agreement import Apart, Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 from ftlaunch_hooks.tensors.write_watch import WriteWatch
 
 
@@ -156,16 +157,16 @@ class Collector:
             return True
         return self._agreement.meet(step, self._held, self._held_tensors, patience_seconds)
 
-    def take_apart(self) -> Apart:
+    def take_apart(self) -> list[str]:
         """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""
-        return self._agreement.take_apart() if self._agreement is not None else Apart([], [])
+        return self._agreement.take_apart() if self._agreement is not None else []
 
     def _can_agree_on(self, replica: Replica | None) -> TypeGuard[Replica]:
         return replica is not None and (self._agreement is None or self._agreement.is_known(replica))
 
     def _saved_by(self, item: TensorItem, replica: Replica | None) -> TensorItem:
         """The item of a replicated tensor, or of this rank's own where not all hold it that should."""
-        if replica is None or not replica.separable or self._agreed.get(item.key) == replica:
+        if replica is None or self._agreed.get(item.key) == replica:
             return item
         apart = self._agreement is not None and self._agreement.is_apart(replica)
         return replace(item, key=item.apart_key, owned=True, replica=item.replica if apart else "")
@@ -264,14 +265,13 @@ class Collector:
         dtype = DTYPES[item.tensor.dtype]
         if not is_sharded(tensor):
             return None if owner is None else Replica(part, owner.place, dtype, item.whole, owner.group)
-        from ftlaunch_hooks.tensors.dtensor import replicas_of  # noqa: PLC0415 - see is_sharded
+        from ftlaunch_hooks.tensors.dtensor import holders_of  # noqa: PLC0415 - see is_sharded
 
-        found = replicas_of(tensor, self.node)
-        if found is None or self._agreement is None:
+        holders = holders_of(tensor, self.node)
+        if holders is None or self._agreement is None:
             return None
-        first = next(holders[0] for holders in found.holders if self.rank in holders)
-        shape = tuple(item.tensor.shape)
-        return Replica(part, self.node.place(first), dtype, shape, found.holders, found.separable)
+        first = next(ranks[0] for ranks in holders if self.rank in ranks)
+        return Replica(part, self.node.place(first), dtype, tuple(item.tensor.shape), holders)
 
 
 def _is_outside(tensor: Tensor) -> bool:
@@ -284,7 +284,7 @@ def _is_outside(tensor: Tensor) -> bool:
 
 
 def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> TensorItem | None:
-    from ftlaunch_hooks.tensors.dtensor import place_of, ranks_of_replica  # noqa: PLC0415 - see is_sharded
+    from ftlaunch_hooks.tensors.dtensor import place_of  # noqa: PLC0415 - see is_sharded
 
     local = local_of(tensor).detach()
     check_plain(path, local)
@@ -297,7 +297,7 @@ def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> Tens
         offset=place.offset,
         whole=tuple(tensor.shape),
         owned=place.first,
-        apart_key=shared_key(key, ranks_of_replica(tensor)),
+        apart_key=place.key,
     )
 
 

@@ -16,14 +16,13 @@ import xxhash
 from torch import Tensor
 
 from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.storage.saved_digests import LAYOUT_DIGITS
 from ftlaunch_hooks.tensors.json_codec import Json
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
-NAME = "object_digests"
 VALUES = 1 << 15
 """of one object sampled at a snapshot, about: all values of a small one, of a large one a few of each tensor"""
 _FEWEST_OF_ONE = 16
-_LAYOUT_DIGITS = 16
 
 
 class PartDigests:
@@ -120,5 +119,5 @@ def find_differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[st
     return [
         name
         for name, digest in now.items()
-        if before.get(name, digest)[:_LAYOUT_DIGITS] == digest[:_LAYOUT_DIGITS] and before.get(name, digest) != digest
+        if before.get(name, digest)[:LAYOUT_DIGITS] == digest[:LAYOUT_DIGITS] and before.get(name, digest) != digest
     ]

@@ -15,7 +15,7 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables, part_digests
+from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
 from ftlaunch_hooks.state.anew import Anew
 from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
@@ -29,6 +29,7 @@ from ftlaunch_hooks.state.parts import Names, few
 from ftlaunch_hooks.state.random_numbers import rng
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.structure import Structure
+from ftlaunch_hooks.storage import saved_digests
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
@@ -46,13 +47,8 @@ __all__ = ["Choices", "Collected", "RankState", "StateError"]
 _IN_STEPS = "in_steps"
 _APART = (
     "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel,"
-    " replicated=, or Replicate() of a DTensor): from here on each rank saves its own, and only as many ranks can resume"
-    " from it"
-)
-_MIXED = (
-    "the ranks of this node hold other values of {names}, of which they are to hold the same (Replicate() of a DTensor):"
-    " as the rest of it lies on other nodes, one rank's values are saved for all, and a run that resumes from them is"
-    " not exact; give all of them the same values before attach()"
+    " replicated=, or Replicate() of a DTensor): from here on each rank saves its own, and only as many ranks can"
+    " resume from it"
 )
 
 
@@ -135,10 +131,10 @@ class RankState:
         stepped = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
         for tensor in (*(one for part in self.modules() for one in part.tensors()[0].values()), *stepped):
             if is_sharded(tensor):
-                from ftlaunch_hooks.tensors.dtensor import replicas_of  # noqa: PLC0415 - see is_sharded
+                from ftlaunch_hooks.tensors.dtensor import holders_of  # noqa: PLC0415 - see is_sharded
 
-                if (found := replicas_of(tensor, self.node)) is not None:
-                    groups[found.holders] = [[self.node.place(rank) for rank in one] for one in found.holders]
+                if (holders := holders_of(tensor, self.node)) is not None:
+                    groups[holders] = [[self.node.place(rank) for rank in ranks] for ranks in holders]
         return ReplicaAgreement(self.node.place(self.rank), peers, [*self._parts, gradients.NAME], groups)
 
     def _share_out(self) -> None:
@@ -169,10 +165,8 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step, patience_seconds)
-        apart = self._collector.take_apart()
-        for words, names in ((_APART, apart.saved_each), (_MIXED, apart.saved_once)):
-            if names:
-                say(words.format(names=few(names)))
+        if apart := self._collector.take_apart():
+            say(_APART.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
@@ -204,7 +198,7 @@ class RankState:
 
     def sample(self, collected: Collected) -> None:
         """Add digests of the attached objects, as they are now, to what was collected last: see PartDigests."""
-        collected.state[part_digests.NAME] = self._digest(collected)
+        collected.state[saved_digests.NAME] = self._digest(collected)
 
     def sample_restored(self) -> None:
         """Sample the attached objects right behind `restore`, for the two methods that follow."""
@@ -278,7 +272,7 @@ class RankState:
         for load in loads:
             load()
         is_own = saved.world_size == self.world_size and saved.has_state(rank)
-        self._saved_digests = state.get(part_digests.NAME, {}) if is_own else {}
+        self._saved_digests = state.get(saved_digests.NAME, {}) if is_own else {}
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
@@ -363,6 +357,12 @@ class RankState:
         """Raises StateError where another number of ranks had different states, and this one stands for none."""
         if saved.world_size == self.world_size or self.stands_for is not None:
             return
+        for key in saved.copied():
+            if saved.has_other_values(key):
+                raise StateError(
+                    f"cannot restore `{key}` on {self.world_size} ranks: ranks that were to hold the same of it have"
+                    f" saved other values each; start with {saved.world_size} ranks"
+                )
         states = [saved.state(rank) for rank in range(saved.world_size)]
         for name, part in self._parts.items():
             trees = [state.get(name, {}) for state in states]

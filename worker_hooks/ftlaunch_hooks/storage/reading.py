@@ -55,11 +55,7 @@ def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
 
 def _check_there(saved: SavedTensors, key: str, target: Tensor) -> None:
     """Raises StateError unless every value of the target was saved: other nodes' snapshots are not in this memory."""
-    offset, shape = (0,) * target.dim(), tuple(target.shape)
-    if is_sharded(target):
-        from ftlaunch_hooks.tensors.dtensor import offset_of  # noqa: PLC0415 - see is_sharded
-
-        offset, shape = offset_of(target), tuple(local_of(target).shape)
+    offset, shape = _part_of(target)
     if not prod(shape):
         return
     there = sum(prod(_overlap(offset, shape, piece.chunk)) for piece in saved.pieces(key))
@@ -68,6 +64,15 @@ def _check_there(saved: SavedTensors, key: str, target: Tensor) -> None:
             f"cannot restore `{key}`: of its {prod(shape)} values {there} are in what was saved here; the others are"
             " in the memory of other nodes only"
         )
+
+
+def _part_of(target: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return where in the whole what this rank holds of a tensor begins, and its shape."""
+    if not is_sharded(target):
+        return (0,) * target.dim(), tuple(target.shape)
+    from ftlaunch_hooks.tensors.dtensor import offset_of  # noqa: PLC0415 - see is_sharded
+
+    return offset_of(target), tuple(local_of(target).shape)
 
 
 def _overlap(offset: Sequence[int], shape: Sequence[int], chunk: Chunk) -> list[int]:
@@ -94,14 +99,29 @@ class Lookup:
 
     def _key(self, key: str, target: Tensor | None = None) -> str:
         """Under which the tensor was saved; the plain one where it was not. Raises StateError."""
+        found = self._find(key, target)
+        if target is not None and found in self._saved.copied() and not self._is_one_piece(found, target):
+            self._refuse_mosaic(key, found)
+        return found
+
+    def _is_one_piece(self, key: str, target: Tensor) -> bool:
+        """Whether the target is what one rank has saved."""
+        part = _part_of(target)
+        return any((piece.chunk.offset, piece.chunk.shape) == part for piece in self._saved.pieces(key))
+
+    def _refuse_mosaic(self, key: str, found: str) -> None:
+        if self._saved.has_other_values(found):
+            raise StateError(
+                f"cannot restore `{key}`: ranks that were to hold the same of it have saved other values each, and it"
+                " is wanted in other parts than they saved; start with as many ranks, and share it out as before"
+            )
+
+    def _find(self, key: str, target: Tensor | None) -> str:
         own, shared = own_key(key, self._rank), self._saved.shared(key)
-        group = self._own_group(shared, target) if self._same_ranks else None
-        if group is not None and target is not None and is_sharded(target):
-            return group  # rank 0's own key may be that of a tensor which all ranks of another node have shared out
         if own in self._saved and (self._rank or self._same_ranks or not shared):
             return own
-        if group is not None:
-            return group
+        if self._same_ranks and (found := self._own_group(shared, target)) is not None:
+            return found
         return self._alike(key, shared) if shared else key
 
     def _alike(self, key: str, shared: Collection[str]) -> str:
@@ -117,11 +137,11 @@ class Lookup:
 
     def _own_group(self, shared: Mapping[str, tuple[range, ...]], target: Tensor | None) -> str | None:
         found = [name for name, ranks in shared.items() if has_rank(ranks, self._rank)]
-        if found and target is not None and is_sharded(target):
-            from ftlaunch_hooks.tensors.dtensor import ranks_of, ranks_of_replica  # noqa: PLC0415 - see is_sharded
+        if target is not None and is_sharded(target):
+            from ftlaunch_hooks.tensors.dtensor import ranks_of  # noqa: PLC0415 - see is_sharded
 
-            by_ranks = {tuple(sorted(rank for run in shared[name] for rank in run)): name for name in found}
-            return by_ranks.get(ranks_of_replica(target)) or by_ranks.get(tuple(sorted(ranks_of(target))))
+            wanted = sorted(ranks_of(target))
+            found = [name for name in found if sorted(rank for run in shared[name] for rank in run) == wanted]
         return found[0] if len(found) == 1 else None
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +16,10 @@ from ftlaunch_contract.checkpoint import layout, seeds, tensor_file, verify
 from ftlaunch_contract.checkpoint.metadata import Trainings, trainings
 from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
+from ftlaunch_hooks.storage.saved_digests import has_same_values
 from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 from ftlaunch_hooks.tensors.mapped import MappedFile
+from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 
 class TensorSource(Protocol):
@@ -38,6 +40,7 @@ class SavedChunk:
     chunk: Chunk
     offset: int  # bytes from the beginning of the file
     file: TensorSource
+    rank: int = 0  # which has saved it
 
     def tensor(self) -> Tensor:
         """The chunk as a tensor, in the mapped memory."""
@@ -57,17 +60,23 @@ class SavedTensors:
     def __init__(self) -> None:
         self._pieces: dict[str, list[SavedChunk]] = {}
         self._shared: dict[str, dict[str, tuple[range, ...]]] = {}
+        self._copies: dict[str, list[tuple[SavedChunk, SavedChunk]]] = {}
+        """key -> a piece, and what another rank has saved of that part: each node does, and ranks that do not agree"""
 
-    def _add(self, file: MappedFile) -> None:
+    def _add(self, file: MappedFile, rank: int) -> None:
+        """Add what a rank has saved; what was added before of the same part of a tensor counts."""
         for chunk, offset in zip(file.chunks, file.offsets, strict=True):
             pieces = self._pieces.get(chunk.key)
             if pieces is None:
                 pieces = self._begin(chunk.key)
             if pieces and (pieces[0].chunk.whole, pieces[0].chunk.dtype) != (chunk.whole, chunk.dtype):
                 raise Damaged(f"the shards of {chunk.key} do not fit together")
-            if any(piece.chunk.offset == chunk.offset for piece in pieces):
-                continue  # two ranks have saved the same shard, each without knowing of the other; or two nodes have
-            pieces.append(SavedChunk(chunk, offset, file))
+            new = SavedChunk(chunk, offset, file, rank)
+            before = next((piece for piece in pieces if piece.chunk.offset == chunk.offset), None)
+            if before is not None:
+                self._copies.setdefault(chunk.key, []).append((before, new))
+                continue
+            pieces.append(new)
 
     def _begin(self, key: str) -> list[SavedChunk]:
         if (shared := shared_keys.parse(key)) is not None:
@@ -117,6 +126,21 @@ class SavedTensors:
         """Whether what `rank` has saved is here."""
         return 0 <= rank < self.world_size
 
+    def copied(self) -> Collection[str]:
+        """Keys of tensors of which several ranks have saved the same part."""
+        return self._copies.keys()
+
+    def has_other_values(self, key: str) -> bool:
+        """Return whether several ranks have saved the same part of a tensor, with other values.
+
+        Where the ranks have said the same of all that they hold nothing is read; else a sample of the values.
+        """
+        return any(
+            not has_same_values(self.state(one.rank), self.state(copy.rank))
+            and ValueSample([one.tensor()]).digest() != ValueSample([copy.tensor()]).digest()
+            for one, copy in self._copies.get(key, ())
+        )
+
 
 class MemoryReader(SavedTensors):
     """The snapshots of one step in the memory of a node, of all of its ranks.
@@ -124,22 +148,27 @@ class MemoryReader(SavedTensors):
     Where the job has ranks on other nodes, tensors may be missing, or parts of them: reading.py refuses to read those.
     """
 
-    def __init__(self, directory: Path, step: int, world_size: int, slots: Mapping[int, int]) -> None:
-        """slots: rank -> slot that holds `step`, for the node's ranks. Raises OSError, or Damaged when one does not."""
+    def __init__(
+        self, directory: Path, step: int, world_size: int, slots: Mapping[int, int], rank: int | None = None
+    ) -> None:
+        """slots: rank -> slot that holds `step`, for the node's ranks. rank: which restores what was its own.
+
+        Raises OSError, or Damaged when a slot does not hold the step.
+        """
         super().__init__()
         self.step, self.world_size = step, world_size
         self._common = {}
-        for rank in sorted(slots):
-            slot = layout.slot_dir(directory, rank, slots[rank])
+        for saver in sorted(slots, key=lambda one: (one != rank, one)):
+            slot = layout.slot_dir(directory, saver, slots[saver])
             try:
                 common = json.loads((slot / layout.COMMON).read_bytes())
             except ValueError as error:
-                raise Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
+                raise Damaged(f"the snapshot of rank {saver} cannot be read ({error})") from error
             if common["step"] != step:
-                raise Damaged(f"the snapshot of rank {rank} is of step {common['step']}, not {step}")
-            self._common[rank] = common
+                raise Damaged(f"the snapshot of rank {saver} is of step {common['step']}, not {step}")
+            self._common[saver] = common
             for group in layout.GROUPS:
-                self._add(MappedFile(layout.slot_file(slot, group)))
+                self._add(MappedFile(layout.slot_file(slot, group)), saver)
         self.partial = len(slots) < world_size
         if not self.partial:
             self._check_whole()
@@ -161,8 +190,19 @@ class MemoryReader(SavedTensors):
 class CheckpointReader(SavedTensors):
     """A committed checkpoint. Opening it does not verify it: that is `verify.verify`."""
 
-    def __init__(self, directory: Path) -> None:
-        """directory: `iteration_<step>`. Raises OSError or Damaged."""
+    def __init__(self, directory: Path, rank: int | None = None, node: Collection[int] = ()) -> None:
+        """Open a checkpoint.
+
+        Of what several ranks have saved under one key each, that of the lowest rank counts which holds the same as
+        `rank`, then that of its own node.
+
+        Args:
+            directory: `iteration_<step>`.
+            rank: which restores what was its own; None: the lowest rank's counts.
+            node: the ranks of its node.
+
+        Raises OSError or Damaged.
+        """
         super().__init__()
         metadata = verify.read_metadata(directory)
         self.step, self.world_size = metadata["step"], metadata["world_size"]
@@ -170,12 +210,23 @@ class CheckpointReader(SavedTensors):
             self._common = json.loads((directory / layout.COMMON).read_bytes())
         except ValueError as error:
             raise Damaged(f"{layout.COMMON} cannot be read ({error})") from error
-        for name in metadata["files"]:
-            if name != layout.COMMON:
-                self._add(MappedFile(directory / name))
+        names = [name for name in metadata["files"] if name != layout.COMMON]
+        for name in names if rank is None else sorted(names, key=self._nearness(rank, node)):
+            self._add(MappedFile(directory / name), layout.rank_of_shard(name))
         self._check_whole()
         self.consumed_samples, self.trainings = self._common["consumed_samples"], trainings(metadata)
         self.seeds = seeds.of_snapshot(self._common)
+
+    def _nearness(self, rank: int, node: Collection[int]) -> Callable[[str], tuple[bool, bool, int]]:
+        """Return what orders the files: those come first whose pieces count."""
+        mine = self.state(rank)
+        alike = {one for one in range(self.world_size) if has_same_values(mine, self.state(one))}
+
+        def key(name: str) -> tuple[bool, bool, int]:
+            saver = layout.rank_of_shard(name)
+            return saver not in alike, saver not in alike and saver not in node, saver
+
+        return key
 
     def state(self, rank: int) -> dict[str, Any]:
         """See SavedTensors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from torch.distributed.tensor import Replicate
@@ -22,16 +23,6 @@ class ShardPlace:
     offset: tuple[int, ...]
     first: bool  # whether this rank is the first on its node of those that hold this shard
     key: str  # names the ranks of its mesh where they are not all of the job's
-
-
-@dataclass(frozen=True)
-class ShardReplicas:
-    """The shards of a DTensor that several ranks of a node hold."""
-
-    holders: tuple[tuple[int, ...], ...]
-    """for each shard that the node holds, the ranks of the node that hold it"""
-    separable: bool
-    """whether each replica of the whole tensor lies on one node, so that its ranks can save it by themselves"""
 
 
 def place_of(path: Path, key: str, tensor: Any, node: NodeRanks) -> ShardPlace | None:
@@ -61,38 +52,25 @@ def ranks_of(tensor: Any) -> list[int]:
     return ranks
 
 
-def ranks_of_replica(tensor: Any) -> tuple[int, ...]:
-    """Return the ranks, this one among them, that hold one whole of a DTensor together."""
-    mesh, coordinate = tensor.device_mesh.mesh, tensor.device_mesh.get_coordinate()
-    alike = _replicated_dimensions(tensor)
-    replica = mesh[tuple(at if one else slice(None) for at, one in zip(coordinate, alike, strict=True))]
-    return tuple(sorted(replica.flatten().tolist()))
-
-
-def replicas_of(tensor: Any, node: NodeRanks) -> ShardReplicas | None:
-    """Return which ranks of this node hold a shard that others of them hold, too.
+def holders_of(tensor: Any, node: NodeRanks) -> tuple[tuple[int, ...], ...] | None:
+    """Return for each shard of a DTensor that ranks of this node hold which of them do.
 
     The answer is the same on all ranks of the node that are in the tensor's mesh. None: no two ranks of the node hold
     the same shard, or this rank is not in the mesh.
     """
     if is_outside(tensor):
         return None
-    return _replicas_on(tensor.device_mesh, _replicated_dimensions(tensor), node)
+    return _holders_on(tensor.device_mesh, _replicated_dimensions(tensor), node)
 
 
 @lru_cache(maxsize=64)  # all tensors of a model have the same few meshes and placements
-def _replicas_on(device_mesh: Any, alike: tuple[bool, ...], node: NodeRanks) -> ShardReplicas | None:
-    order = sorted(range(len(alike)), key=lambda dimension: not alike[dimension])
-    count = 1
-    for dimension in order[: sum(alike)]:
-        count *= device_mesh.mesh.shape[dimension]
-    wholes = device_mesh.mesh.permute(order).reshape(count, -1).tolist()
-    held = [tuple(sorted(rank for rank in shard if rank in node.ranks)) for shard in zip(*wholes, strict=True)]
-    holders = tuple(shard for shard in held if shard)
-    if all(len(shard) == 1 for shard in holders):
-        return None
-    here = [[rank in node.ranks for rank in whole] for whole in wholes]
-    return ShardReplicas(holders, all(all(one) or not any(one) for one in here))
+def _holders_on(device_mesh: Any, alike: tuple[bool, ...], node: NodeRanks) -> tuple[tuple[int, ...], ...] | None:
+    order = sorted(range(len(alike)), key=lambda dimension: alike[dimension])
+    count = prod(device_mesh.mesh.shape[dimension] for dimension, one in enumerate(alike) if not one)
+    shards = device_mesh.mesh.permute(order).reshape(count, -1).tolist()
+    here = [tuple(sorted(rank for rank in holders if rank in node.ranks)) for holders in shards]
+    found = tuple(holders for holders in here if holders)
+    return found if any(len(holders) > 1 for holders in found) else None
 
 
 def _replicated_dimensions(tensor: Any) -> tuple[bool, ...]:

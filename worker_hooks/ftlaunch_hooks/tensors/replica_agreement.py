@@ -3,8 +3,7 @@
 The ranks of each node agree among themselves: "all ranks" are the node's, and its memory holds all that is replicated.
 Of a tensor that a group of the job's ranks holds alike, they are those of the node that are in the group. Of a DTensor
 of which several ranks hold each shard (hybrid sharding, what tensor parallelism replicates) they are those that are in
-its mesh: they agree where the holders of each shard hold the same. All of them must come to one answer, because a
-replica that is saved apart is whole only where all of its ranks save it so.
+its mesh: they agree where the holders of each shard hold the same, and all of them come to one answer.
 
 A tensor is saved by one rank for all only where every rank holds it, and holds the same values. Otherwise the rank that
 was to save it may be one that does not hold it (an optimizer that splits its work between the ranks), and the tensor
@@ -49,7 +48,7 @@ _EMPTY: Digests = (0,) * _BUCKETS
 
 
 Group = tuple[int, ...] | tuple[tuple[int, ...], ...]
-"""Who is to hold a tensor alike, by their numbers in the job: ranks (none: all ranks), or for each shard its holders."""
+"""Who is to hold a tensor alike, by numbers in the job: ranks (none: all ranks), or for each shard its holders."""
 
 
 class Replica(NamedTuple):
@@ -60,14 +59,6 @@ class Replica(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     group: Group = ()
-    separable: bool = True  # whether each rank can save its own
-
-
-class Apart(NamedTuple):
-    """Names of attached objects of which ranks hold other values."""
-
-    saved_each: list[str]  # by each rank as its own
-    saved_once: list[str]  # by one rank for all, as what others hold cannot be told apart in a snapshot
 
 
 Held = Mapping[str, Replica]  # key -> replica
@@ -141,16 +132,14 @@ class ReplicaAgreement:
         """Whether a tensor can be agreed on: its object and its group were named when this rank began."""
         return (replica.part, replica.group) in self._buckets
 
-    def take_apart(self) -> Apart:
+    def take_apart(self) -> list[str]:
         """Return the attached objects of which other values have been found since the last call.
 
         Of those that compare an object, the first one alone is given it, to tell.
         """
         mine = {bucket for bucket in self._untold if self._place == min(self._members[bucket])}
-        found = {(one.part, one.separable) for one in self._held.values() if self._bucket(one) in mine}
         self._untold = set()
-        each = sorted(part for part, separable in found if separable)
-        return Apart(each, sorted(part for part, separable in found if not separable))
+        return sorted({replica.part for replica in self._held.values() if self._bucket(replica) in mine})
 
     def _choose(self, buckets: set[int]) -> None:
         chosen = tuple(one if bucket in buckets else 0 for bucket, one in enumerate(self._structure))

@@ -25,11 +25,11 @@ from ftlaunch.nodes.peers.held.copy_writer import CopyWriter
 from ftlaunch.nodes.peers.held.kept_copies import CopyRefusedError, KeptCopy
 from ftlaunch.nodes.peers.held.own_slots import NotHeldError
 from ftlaunch.nodes.peers.held.room import check_room
+from ftlaunch.nodes.peers.held.snapshot_files import described
 from ftlaunch.nodes.peers.plan import checked
-from ftlaunch.nodes.peers.plan.chunk_places import Identity, Runs, as_lists, byte_ranges, held_by, lacking_of
-from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot
+from ftlaunch.nodes.peers.plan.chunk_places import Runs, as_lists, byte_ranges
+from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot, held_by, lacking_of
 from ftlaunch.nodes.peers.plan.pieces import FileRange, cut
-from ftlaunch.nodes.peers.plan.tensor_layout import SlotLayout
 from ftlaunch.nodes.peers.wire.described import Known, WrongDigestError, receive_slots
 from ftlaunch.nodes.peers.wire.peer_connection import OpenRange, PeerConnection, why
 from ftlaunch.nodes.peers.wire.pieces_io import PieceReceiver
@@ -50,7 +50,6 @@ class CopyReceiver:
         self._node, self._connection = node, connection
         self._pieces = PieceReceiver(connection)
         self._known: Known = {}
-        self._before: tuple[object, Lacks] = (None, {})  # what was asked for last, and what lacked
         self._said = 0.0
 
     def take(self, offer: dict[str, Any]) -> None:
@@ -67,7 +66,7 @@ class CopyReceiver:
             if all(self._has(slot, lineage, step) for slot in slots):
                 self._connection.send({"did": "copy", "have": True})
                 return
-            lacks = self._lacking(attempt, step, slots)
+            lacks = lacking_of(slots, held_by(self._ours(attempt, step)))
         except CopyRefusedError as error:
             self._connection.send({"did": "copy", "error": str(error)})
             return
@@ -92,33 +91,19 @@ class CopyReceiver:
 
     # --- what is to come -----------------------------------------------------------------------------------
 
-    def _lacking(self, attempt: CopierAttempt, step: int, slots: Sequence[DescribedSlot]) -> Lacks:
-        """rank -> group -> what this node lacks. Raises CopyRefusedError."""
-        offered = {slot.rank: slot.layouts for slot in slots}
-        own = {slot.rank: slot.own for slot in slots}
-        ours = self._ours(attempt, step)
-        asked = (
-            {rank: [found.digest for found in slot.values()] for rank, slot in offered.items()},
-            own,
-            [[found.digest for found in slot.values()] for slot in ours],
-        )
-        if self._before[0] != asked:
-            held: set[Identity] = held_by(ours)
-            self._before = asked, lacking_of(offered, own, held)
-        return self._before[1]
-
-    def _ours(self, attempt: CopierAttempt, step: int) -> list[SlotLayout]:
-        """The layouts of this node's slots at a step. Raises CopyRefusedError."""
+    def _ours(self, attempt: CopierAttempt, step: int) -> list[DescribedSlot]:
+        """This node's slots at a step. Raises CopyRefusedError."""
         ours = attempt.slots
         deadline = time.monotonic() + _PATIENCE
         wait_until(lambda: attempt.over.is_set() or not ours.ranks or step in ours.steps(), deadline)
         try:
-            found: list[SlotLayout] = []
             slots = ours.slots_of(step)
-            for rank, slot in slots.items():
-                files = ours.open(rank, slot)
-                files.close()
-                found.append(files.layouts)
+            with ExitStack() as stack:
+                files = {}
+                for rank, slot in slots.items():
+                    files[rank] = ours.open(rank, slot)
+                    stack.callback(files[rank].close)
+                found = described(files)
         except NotHeldError as error:
             raise CopyRefusedError(str(error)) from error
         if not ours.still(step, slots):
@@ -148,6 +133,7 @@ class CopyReceiver:
                 checksums.of_whole(slot.common),
                 lacks[slot.rank],
                 slot.own,
+                {group: b"".join(found).hex() for group, found in slot.samples.items()},
             )
             for slot in slots
         ]

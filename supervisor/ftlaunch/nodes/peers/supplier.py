@@ -18,7 +18,7 @@ from ftlaunch.nodes.peers.held.kept_copies import KeptCopy
 from ftlaunch.nodes.peers.held.own_slots import NotHeldError
 from ftlaunch.nodes.peers.held.snapshot_files import SnapshotFiles, described
 from ftlaunch.nodes.peers.plan import checked
-from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot
+from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot, split_samples
 from ftlaunch.nodes.peers.plan.pieces import LARGEST, MOST_RANGES, FileRange
 from ftlaunch.nodes.peers.wire.described import as_message
 from ftlaunch.nodes.peers.wire.peer_connection import PeerConnection, why
@@ -71,7 +71,14 @@ class Supplier:
             slot = next(slot for slot in self._own(lineage, step) if slot.rank == rank)
         else:
             files = held.files
-            slot = DescribedSlot(rank, files.layouts, files.common, held.copy.own, held.copy.present)
+            slot = DescribedSlot(
+                rank=rank,
+                layouts=files.layouts,
+                common=files.common,
+                own=held.copy.own,
+                samples={group: split_samples(bytes.fromhex(told)) for group, told in held.copy.samples.items()},
+                present=held.copy.present,
+            )
         if not held.still():
             raise NotHeldError(f"the snapshot of rank {rank} has just been overwritten")
         return slot

@@ -15,7 +15,7 @@ from tests.support.snapshots import make_pages
 
 from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.protocol import Flag, own_start_time
-from ftlaunch_hooks.tensors.replica_agreement import Apart, Group, Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.tensors.replica_agreement import Group, Held, Replica, ReplicaAgreement
 
 RANKS = 3
 PARTS = ("model", "adam", "muon")
@@ -101,10 +101,8 @@ def test_what_ranks_hold_with_other_values_is_each_ranks_own_from_then_on(ranks:
 
     told = ranks.live(dict.fromkeys(range(4), everywhere("adam.x", "adam.yy")), values)
     assert told == [[(True, {*MODEL, "adam.x", "adam.yy"})] * RANKS, *[[(True, set(MODEL))] * RANKS] * 3]
-    nothing = Apart([], [])
-    told_of = [agreement.take_apart() for agreement in ranks.agreements]
-    assert told_of == [Apart(["adam"], []), nothing, nothing], "one rank tells of it"
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [nothing] * RANKS, "once"
+    assert [agreement.take_apart() for agreement in ranks.agreements] == [["adam"], [], []], "one rank tells of it"
+    assert [agreement.take_apart() for agreement in ranks.agreements] == [[]] * RANKS, "once"
 
 
 def test_a_rank_that_has_gone_on_to_a_later_round_is_not_waited_for(tmp_path: Path) -> None:
@@ -209,11 +207,10 @@ def with_shards(directory: Path) -> Ranks:
     return Ranks(directory, [{SHARDS: SHARDS}] * 4)
 
 
-def shards(*keys: str, separable: bool = True) -> list[Held]:
+def shards(*keys: str) -> list[Held]:
     """What each rank holds: another shard than its neighbour's."""
     return [
-        {key: Replica(key.split(".")[0], rank % 2, "F32", (2 + rank % 2,), SHARDS, separable) for key in keys}
-        for rank in range(4)
+        {key: Replica(key.split(".")[0], rank % 2, "F32", (2 + rank % 2,), SHARDS) for key in keys} for rank in range(4)
     ]
 
 
@@ -224,12 +221,9 @@ def test_ranks_with_other_shards_agree_where_the_holders_of_each_hold_the_same(t
         assert of_step == [(True, {"model.w", "adam.w"})] * 4
 
 
-@pytest.mark.parametrize("separable", [True, False])
-def test_all_shards_are_apart_where_one_of_them_is(tmp_path: Path, separable: bool) -> None:
-    """Taken out: where each shard's holders decide by themselves, the replica of ranks 2 and 3 is saved in part."""
+def test_all_shards_are_apart_where_one_of_them_is(tmp_path: Path) -> None:
     ranks = with_shards(tmp_path)
-    holds = shards("model.w", "adam.w", separable=separable)
+    holds = shards("model.w", "adam.w")
     told = ranks.live({0: holds, 1: holds}, lambda step, rank, key: float(key == "adam.w" and rank == 3))
     assert told == [[(True, {"model.w"})] * 4] * 2
-    found = Apart(["adam"], []) if separable else Apart([], ["adam"])
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [found, *[Apart([], [])] * 3]
+    assert [agreement.take_apart() for agreement in ranks.agreements] == [["adam"], [], [], []]

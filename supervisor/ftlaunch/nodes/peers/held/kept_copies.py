@@ -48,6 +48,8 @@ class KeptCopy:
     """group -> the chunks that are here"""
     own: Mapping[str, Runs]
     """group -> those of them that the rank saves as its own: no other node's are the same"""
+    samples: Mapping[str, str]
+    """group -> the samples of all chunks, see DescribedSlot; in hexadecimal digits, one behind another"""
 
 
 class KeptCopies:
@@ -194,6 +196,7 @@ def _read(directory: Path) -> KeptCopy | None:
             checked.digest_of(note.get("common"), "`common`"),
             {group: _runs(told) for group, told in _groups(note, "present").items()},
             {group: _runs(told) for group, told in _groups(note, "own").items()},
+            {group: _hexadecimal(told) for group, told in _groups(note, "samples").items()},
         )
     except (OSError, ValueError):
         return None
@@ -201,6 +204,10 @@ def _read(directory: Path) -> KeptCopy | None:
 
 def _groups(note: Mapping[str, Any], name: str) -> dict[str, Any]:
     return untrusted_json.mapping(note.get(name), name)
+
+
+def _hexadecimal(told: object) -> str:
+    return bytes.fromhex(untrusted_json.text(told, "a sample")).hex()
 
 
 def _runs(told: object) -> Runs:

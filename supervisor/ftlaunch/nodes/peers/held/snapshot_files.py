@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from ftlaunch.nodes.peers.plan.chunk_places import own_keys, own_runs
-from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot
+import xxhash
+
+from ftlaunch.nodes.peers.plan.chunk_places import Runs, indexes, own_keys, own_runs
+from ftlaunch.nodes.peers.plan.described_slot import SAMPLE_BYTES, DescribedSlot
 from ftlaunch.nodes.peers.plan.tensor_layout import Layouts, TensorLayout
 from ftlaunch_contract.checkpoint import layout, tensor_file
+
+_SAMPLES, _WORD = 16, 8
+"""of a chunk so many stretches of so many bytes are read, at equal distances; of a smaller one all of it"""
 
 
 class SnapshotFiles:
@@ -33,6 +38,14 @@ class SnapshotFiles:
             self.close()
             raise
 
+    def samples(self, group: str, own: Runs) -> list[bytes]:
+        """Digest a sample of the values of each chunk, as they are now; of those in `own` nothing. Raises OSError."""
+        found, left_out, fd = self.layouts[group], indexes(own), self.fds[group]
+        return [
+            bytes(SAMPLE_BYTES) if number in left_out else _sample(fd, begin, chunk.nbytes)
+            for number, (chunk, begin) in enumerate(zip(found.chunks, found.begins, strict=True))
+        ]
+
     def close(self) -> None:
         """Close the files."""
         for fd in self.fds.values():
@@ -42,13 +55,29 @@ class SnapshotFiles:
 
 def described(files: Mapping[int, SnapshotFiles]) -> list[DescribedSlot]:
     """The snapshots of a node's own ranks, by rank."""
-    own = own_keys(one.layouts for one in files.values())
-    return [
-        DescribedSlot(
-            rank, one.layouts, one.common, {group: own_runs(found, own) for group, found in one.layouts.items()}
-        )
-        for rank, one in files.items()
-    ]
+    keys = own_keys(one.layouts for one in files.values())
+    return [_describe(rank, one, keys) for rank, one in files.items()]
+
+
+def _describe(rank: int, files: SnapshotFiles, own_keys_of_node: Collection[str]) -> DescribedSlot:
+    own = {group: own_runs(found, own_keys_of_node) for group, found in files.layouts.items()}
+    return DescribedSlot(
+        rank=rank,
+        layouts=files.layouts,
+        common=files.common,
+        own=own,
+        samples={group: files.samples(group, own[group]) for group in files.layouts},
+    )
+
+
+def _sample(fd: int, begin: int, size: int) -> bytes:
+    if size <= _SAMPLES * _WORD:
+        return xxhash.xxh3_64_digest(os.pread(fd, size, begin))
+    distance = size // _SAMPLES // _WORD | 1  # words; odd, as a row has a power of two values, often
+    found = xxhash.xxh3_64()
+    for at in range(begin, begin + size, distance * _WORD):
+        found.update(os.pread(fd, min(_WORD, begin + size - at), at))
+    return found.digest()
 
 
 def create_file(path: Path, header: bytes, size: int) -> int:

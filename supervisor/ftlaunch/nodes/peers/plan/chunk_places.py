@@ -1,8 +1,9 @@
 """Which chunks of a snapshot another node holds as well. Pure.
 
 Each node saves all that is replicated, under the same key on every node, and of a sharded tensor its ranks' own
-shards. So what has the same key, dtype, shapes and offset at the same step of the same lineage is the same bytes; but
-not what a rank saves as its own.
+shards. So what has the same key, dtype, shapes and offset at the same step of the same lineage is to be the same bytes;
+but not what a rank saves as its own. Whether it is the same nobody on the nodes has compared: replicas that lie on
+several nodes may have begun with other values, or drifted apart. So a sample of the values tells chunks apart, too.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ftlaunch.nodes.peers.plan.tensor_layout import SlotLayout, TensorLayout
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 
-Identity = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+Identity = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], bytes]
 Runs = tuple[tuple[int, int], ...]
 """indexes of chunks: (first, after the last), in order, none touching the next"""
 
 _OWN = re.compile(r"(?<!@)(?:@@)*@\d+")  # at the end of a key: `@` of a path is written `@@`
 
 
-def identity(chunk: Chunk) -> Identity:
-    """What tells a chunk from all others, on every node."""
-    return chunk.key, chunk.dtype, chunk.whole, chunk.offset, chunk.shape
+def identity(chunk: Chunk, sample: bytes) -> Identity:
+    """What tells a chunk from all others, on every node. sample: of its values."""
+    return chunk.key, chunk.dtype, chunk.whole, chunk.offset, chunk.shape, sample
 
 
 def plain_key(key: str) -> str | None:
@@ -43,24 +44,9 @@ def own_keys(slots: Iterable[SlotLayout]) -> set[str]:
     return keys & (named.keys() | set(named.values()))
 
 
-def held_by(slots: Iterable[SlotLayout]) -> set[Identity]:
-    """What the ranks of a node hold that others may hold as well."""
-    found = list(slots)
-    own = own_keys(found)
-    return {
-        identity(chunk) for slot in found for layout in slot.values() for chunk in layout.chunks if chunk.key not in own
-    }
-
-
 def own_runs(layout: TensorLayout, own: Collection[str]) -> Runs:
     """The chunks of a file that one rank holds as its own."""
     return as_runs(n for n, chunk in enumerate(layout.chunks) if chunk.key in own)
-
-
-def lacking(layout: TensorLayout, own: Runs, held: Collection[Identity]) -> Runs:
-    """The chunks of a file that a node lacks which holds `held`."""
-    always = indexes(own)
-    return as_runs(n for n, chunk in enumerate(layout.chunks) if n in always or identity(chunk) not in held)
 
 
 def as_runs(numbers: Iterable[int]) -> Runs:
@@ -103,16 +89,6 @@ def checked_runs(value: object, count: int, what: str) -> Runs:
         found.append((first, end))
         before = end
     return tuple(found)
-
-
-def lacking_of(
-    slots: Mapping[int, SlotLayout], own: Mapping[int, Mapping[str, Runs]], held: Collection[Identity]
-) -> dict[int, dict[str, Runs]]:
-    """rank -> group -> what a node lacks which holds `held`."""
-    return {
-        rank: {group: lacking(layout, own[rank][group], held) for group, layout in slot.items()}
-        for rank, slot in slots.items()
-    }
 
 
 def total(slots: Mapping[int, SlotLayout], runs: Mapping[int, Mapping[str, Runs]]) -> int:

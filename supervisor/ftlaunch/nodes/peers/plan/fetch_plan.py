@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from ftlaunch.nodes.peers.plan.chunk_places import Identity, identity, indexes
+from ftlaunch.nodes.peers.plan.chunk_places import Identity, indexes
 from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot
 from ftlaunch.nodes.peers.plan.pieces import Stretch, joined
 from ftlaunch.nodes.peers.plan.tensor_layout import SlotLayout
@@ -59,10 +59,8 @@ def _index(supplied: Mapping[int, Sequence[DescribedSlot]]) -> dict[Identity, di
     for node, slots in sorted(supplied.items()):
         for slot in slots:
             for group, layout in slot.layouts.items():
-                own = indexes(slot.own[group])
-                for number, (chunk, begin) in enumerate(zip(layout.chunks, layout.begins, strict=True)):
-                    if number not in own:
-                        found.setdefault(identity(chunk), {}).setdefault(node, (slot.rank, group, begin))
+                for number, one in slot.shared(group).items():
+                    found.setdefault(one, {}).setdefault(node, (slot.rank, group, layout.begins[number]))
     return found
 
 
@@ -70,10 +68,10 @@ def _chunks(
     rank: int, group: str, wanted: DescribedSlot, holders: Holders, elsewhere: Mapping[Identity, Mapping[int, Place]]
 ) -> Iterable[Stretch]:
     layout = wanted.layouts[group]
-    own = set[int]().union(*(indexes(slot.own[group]) for slot in holders.values()))
+    shared = wanted.shared(group)
     present = {node: None if slot.present is None else indexes(slot.present[group]) for node, slot in holders.items()}
     for number, (chunk, begin) in enumerate(zip(layout.chunks, layout.begins, strict=True)):
-        sources = {} if number in own else dict(elsewhere.get(identity(chunk), {}))
+        sources = dict(elsewhere.get(shared[number], {})) if number in shared else {}
         for node, here in present.items():
             if here is None or number in here:
                 sources[node] = rank, group, begin

@@ -1,18 +1,19 @@
-"""A rank's snapshot as one copier describes it to another: headers, common.json, and which chunks there are.
+"""A rank's snapshot as one copier describes it to another: headers, common.json, samples, and which chunks there are.
 
-Headers and common.json follow the message as bytes, each verified by a digest in the message. A header that the other
-side has from an earlier description is not sent again.
+Headers, common.json and samples follow the message as bytes, each verified by a digest in the message. A header that
+the other side has from an earlier description is not sent again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from ftlaunch.nodes.peers.plan import checked
 from ftlaunch.nodes.peers.plan.chunk_places import Runs, as_lists, checked_runs
-from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot
+from ftlaunch.nodes.peers.plan.described_slot import SAMPLE_BYTES, DescribedSlot, split_samples
 from ftlaunch.nodes.peers.plan.tensor_layout import Layouts, SlotLayout, TensorLayout
 from ftlaunch.nodes.peers.wire.peer_connection import PeerConnection
 from ftlaunch_contract.checkpoint import layout, tensor_file
@@ -21,6 +22,7 @@ from ftlaunch_contract.files import checksums, untrusted_json
 MOST_SLOTS = 4096
 """ranks of one node"""
 _LONGEST_COMMON = 256 << 20
+_LONGEST_SAMPLES = 64 << 20
 
 
 Known = dict[str, TensorLayout]
@@ -42,11 +44,14 @@ def as_message(slots: Sequence[DescribedSlot], known: Collection[str]) -> tuple[
             headers[group] = [found.digest, len(header)]
             content.append(header)
         content.append(slot.common)
+        samples = b"".join(sample for group in layout.GROUPS for sample in slot.samples[group])
+        content.append(samples)
         told.append(
             {
                 "rank": slot.rank,
                 "headers": headers,
                 "common": [checksums.of_whole(slot.common), len(slot.common)],
+                "samples": [checksums.of_whole(samples), len(samples)],
                 "own": _lists(slot.own),
                 "present": None if slot.present is None else _lists(slot.present),
             }
@@ -65,8 +70,17 @@ class _Told:
     rank: int
     headers: dict[str, tuple[str, int]]
     common: tuple[str, int]
+    samples: tuple[str, int]
     own: dict[str, Any]
     present: dict[str, Any] | None
+
+
+class _Content(NamedTuple):
+    """The bytes that follow a message, of one slot."""
+
+    headers: list[bytes]
+    common: bytes
+    samples: bytes
 
 
 def receive_slots(connection: PeerConnection, value: object, layouts: Layouts, known: Known) -> list[DescribedSlot]:
@@ -78,13 +92,14 @@ def receive_slots(connection: PeerConnection, value: object, layouts: Layouts, k
     if len({one.rank for one in told}) < len(told):
         raise ValueError("`slots` names a rank twice")
     content = [
-        (
+        _Content(
             [connection.receive_content(size) for _, size in one.headers.values()],
             connection.receive_content(one.common[1]),
+            connection.receive_content(one.samples[1]),
         )
         for one in told
     ]
-    return [_slot(one, headers, common, layouts, known) for one, (headers, common) in zip(told, content, strict=True)]
+    return [_slot(one, received, layouts, known) for one, received in zip(told, content, strict=True)]
 
 
 def _checked(value: object) -> _Told:
@@ -97,6 +112,7 @@ def _checked(value: object) -> _Told:
         checked.rank_of(told.get("rank")),
         {group: _announced(headers[group], tensor_file.LONGEST_HEADER + 8, "a header") for group in layout.GROUPS},
         _announced(told.get("common"), _LONGEST_COMMON, "common.json"),
+        _announced(told.get("samples"), _LONGEST_SAMPLES, "samples"),
         untrusted_json.mapping(told.get("own"), "`own`"),
         None if present is None else untrusted_json.mapping(present, "`present`"),
     )
@@ -107,11 +123,14 @@ def _announced(value: object, most: int, what: str) -> tuple[str, int]:
     return checked.digest_of(digest, what), checked.size_of(size, most, what)
 
 
-def _slot(told: _Told, headers: list[bytes], common: bytes, layouts: Layouts, known: Known) -> DescribedSlot:
-    if checksums.of_whole(common) != told.common[0]:
+def _slot(told: _Told, received: _Content, layouts: Layouts, known: Known) -> DescribedSlot:
+    if (checksums.of_whole(received.common), checksums.of_whole(received.samples)) != (
+        told.common[0],
+        told.samples[0],
+    ):
         raise WrongDigestError
     found = {}
-    for (group, (digest, size)), header in zip(told.headers.items(), headers, strict=True):
+    for (group, (digest, size)), header in zip(told.headers.items(), received.headers, strict=True):
         if not size and digest not in known:
             raise ValueError("a header is missing")
         if size:
@@ -124,7 +143,16 @@ def _slot(told: _Told, headers: list[bytes], common: bytes, layouts: Layouts, kn
         found[group] = known[digest]
     own = runs_of(told.own, found, "`own`")
     present = None if told.present is None else runs_of(told.present, found, "`present`")
-    return DescribedSlot(told.rank, found, common, own, present)
+    samples = _samples_of(split_samples(received.samples), found)
+    return DescribedSlot(told.rank, found, received.common, own, samples, present)
+
+
+def _samples_of(told: Sequence[bytes], slot: SlotLayout) -> dict[str, Sequence[bytes]]:
+    """group -> a sample of each chunk. Raises ValueError."""
+    if [len(sample) for sample in told] != [SAMPLE_BYTES] * sum(len(found.chunks) for found in slot.values()):
+        raise ValueError("`samples` has not one of each chunk")
+    left = iter(told)
+    return {group: list(islice(left, len(found.chunks))) for group, found in slot.items()}
 
 
 def runs_of(told: Mapping[str, Any], slot: SlotLayout, what: str) -> dict[str, Runs]:

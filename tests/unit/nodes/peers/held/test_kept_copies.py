@@ -16,7 +16,7 @@ def keep(kept: KeptCopies, rank: int, step: int) -> Path:
     directory = kept.directory(rank, place)
     directory.mkdir(parents=True)
     (directory / "model.safetensors").touch()
-    kept.commit([KeptCopy(rank, place, "run:0/2", step, 2, {}, "", {}, {})], lambda: True)
+    kept.commit([KeptCopy(rank, place, "run:0/2", step, 2, {}, "", {}, {}, {})], lambda: True)
     kept.release(rank)
     return directory
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from ftlaunch.nodes.peers.plan.chunk_places import (
+    Runs,
     as_lists,
     as_runs,
     byte_ranges,
     checked_runs,
-    held_by,
     indexes,
-    lacking,
     own_keys,
     own_runs,
     plain_key,
     total,
 )
+from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot, held_by, lacking_of
 from ftlaunch.nodes.peers.plan.tensor_layout import Layouts, TensorLayout
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged, build_header, whole_chunk
 
@@ -39,10 +39,20 @@ def test_a_key_names_the_rank_that_saves_it_as_its_own(key: str, plain: str | No
     assert plain_key(key) == plain
 
 
+def slot(found: TensorLayout, own: Runs = (), sampled: bytes = b"alike") -> DescribedSlot:
+    return DescribedSlot(0, {"model": found}, b"", {"model": own}, {"model": [sampled] * len(found.chunks)})
+
+
+def lacking(offered: DescribedSlot, *ours: DescribedSlot) -> Runs:
+    return lacking_of([offered], held_by(ours))[0]["model"]
+
+
 def test_what_rank_0_saves_as_its_own_is_known_by_what_the_others_save() -> None:
-    slots = [{"opt": layout(flat("rng"), flat("w"))}, {"opt": layout(flat("rng@1"))}]
-    assert own_keys(slots) == {"rng", "rng@1"}
-    assert {identity[0] for identity in held_by(slots)} == {"w"}
+    first, other = layout(flat("rng"), flat("w")), layout(flat("rng@1"))
+    own = own_keys([{"opt": first}, {"opt": other}])
+    assert own == {"rng", "rng@1"}
+    held = held_by([slot(first, own_runs(first, own)), slot(other, own_runs(other, own))])
+    assert {identity[0] for identity in held} == {"w"}
 
 
 def test_a_node_lacks_what_is_another_dtype_shape_or_place_or_a_ranks_own() -> None:
@@ -56,13 +66,17 @@ def test_a_node_lacks_what_is_another_dtype_shape_or_place_or_a_ranks_own() -> N
     ours = layout(
         flat("same"), flat("dtype"), Chunk("part", "U8", (4,), "part", (0,), (8,)), flat("shape"), flat("own")
     )
-    held = held_by([{"model": ours}])
     own = own_runs(offered, {"own"})
     assert own == ((4, 5),)
-    assert lacking(offered, own, held) == ((1, 5),)
-    assert lacking(offered, (), held) == ((1, 4),)
-    assert lacking(offered, (), ()) == ((0, 5),)
-    assert lacking(ours, (), held) == ()
+    assert lacking(slot(offered, own), slot(ours)) == ((1, 5),)
+    assert lacking(slot(offered), slot(ours)) == ((1, 4),)
+    assert lacking(slot(offered)) == ((0, 5),)
+    assert lacking(slot(ours), slot(ours)) == ()
+
+
+def test_a_node_lacks_what_it_holds_with_other_values() -> None:
+    found = layout(flat("a"), flat("b"))
+    assert lacking(slot(found), slot(found, sampled=b"other")) == ((0, 2),)
 
 
 def test_runs_are_ranges_of_bytes() -> None:
