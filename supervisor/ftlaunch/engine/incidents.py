@@ -16,7 +16,16 @@ from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
-from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, INTERNAL, NUMERICAL, OF_THE_NUMBERS, RESUME_DIFFERS
+from ftlaunch.policy.cause_kinds import (
+    COMM,
+    COMM_TIMEOUT,
+    DISK,
+    DIVERGENCE,
+    INTERNAL,
+    NUMERICAL,
+    OF_THE_NUMBERS,
+    RESUME_DIFFERS,
+)
 from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import RankGroup
@@ -207,9 +216,9 @@ class Incidents:
         if not failed:
             return False
         cause = self._first_cause(failed)
-        if cause.kind == failure_diagnosis.COMM and self._cause_may_come(attempt, cause.rank, now):
+        if cause.kind == COMM and self._cause_may_come(attempt, cause.rank, now):
             return False
-        if cause.kind == failure_diagnosis.TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
+        if cause.kind == COMM_TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
             views = attempt.group.views()
             attempt.examination.suspect(hang_detection.timed_out(cause.rank, views, now), views)
             self._context.loop.post(Event.HANG)

@@ -13,7 +13,14 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.policy.cause_kinds import DISK, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW
+from ftlaunch.policy.cause_kinds import (
+    COMM,
+    COMM_TIMEOUT,
+    NO_TORCH,
+    NODE_LOST,
+    SECOND_LAUNCHER,
+    SLOW,
+)
 from ftlaunch.policy.fault_rules import ANY, Facts, FaultRule, first_fitting
 from ftlaunch.policy.tracebacks import TRACEBACK, last_traceback, outermost_of_group, shortened
 
@@ -24,18 +31,10 @@ _GROUP_FRAME = re.compile(r"^ +\| ")  # what Python draws around an ExceptionGro
 _TYPE = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
-COMM = "comm"  # the class of victims: ranks that failed because another rank had ended
-TIMEOUT = "comm-timeout"  # likewise, because another rank did not come
-_VICTIMS = {TIMEOUT: 1, COMM: 2}  # the greater, the less it says of the beginning
-AT_START = "exception-at-start"
-NO_TORCH, SECOND_LAUNCHER = "no-torch", "second-launcher"
-_NOT_MENDED = (NO_TORCH, SECOND_LAUNCHER)  # classes of what would come again in every attempt
-NOT_THE_MACHINES = frozenset({
-    COMM, TIMEOUT,  # victims
-    "exception", AT_START, *_NOT_MENDED, "exit", "left-early", NUMERICAL, "gpu-memory", "host-memory",  # the script's
-    DISK, "port", "preempted", RESUME, RESUME_DIFFERS,  # nobody's, or nobody knows whose
-})  # fmt: skip
-"""classes of failures that say nothing of the machine on which they began"""
+_VICTIMS = {COMM_TIMEOUT: 1, COMM: 2}
+"""kinds of ranks that failed because another rank had; the greater, the less it says of the beginning"""
+_COME_AGAIN = (NO_TORCH, SECOND_LAUNCHER)
+"""kinds of what would come again in every attempt"""
 # seconds: an attempt that does not tell its steps and lived so long counts as one that made some
 LONG_LIFE = 600.0
 
@@ -86,7 +85,7 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     sentence = f"rank {evidence.rank} {what} {where}{meaning}"
     signature = f"{rule.kind}:{detail}"
     told = rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action
-    return Cause(*told, final=evidence.final or rule.kind in _NOT_MENDED)
+    return Cause(*told, final=evidence.final or rule.kind in _COME_AGAIN)
 
 
 def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:
@@ -103,7 +102,7 @@ def is_victim(cause: Cause) -> bool:
 def aborts_over_timeout(signum: int, log: str, rules: Sequence[FaultRule]) -> bool:
     """Whether a rank that a signal is ending has timed out in a collective: NCCL's watchdog aborts it. log: its end."""
     ended_by = signal_name(signum)
-    return ended_by == "SIGABRT" and first_fitting(rules, Facts(signal=ended_by, log=log)).kind == TIMEOUT
+    return ended_by == "SIGABRT" and first_fitting(rules, Facts(signal=ended_by, log=log)).kind == COMM_TIMEOUT
 
 
 def spawn_failure(rank: int, error: str, rules: Sequence[FaultRule]) -> Cause:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ftlaunch.common.durations import format_duration
-from ftlaunch.policy.cause_kinds import OF_THE_MACHINE
-from ftlaunch.policy.failure_diagnosis import AT_START, Cause
+from ftlaunch.policy.cause_kinds import EXCEPTION_AT_START, OF_THE_MACHINE
+from ftlaunch.policy.failure_diagnosis import Cause
 
 # Tries outside the budget when a port is taken between choosing and binding it: that is nobody's failure.
 PORT_TRIES = 10
@@ -163,7 +163,7 @@ def _would_repeat(cause: Cause, budget: Budget) -> str:
     limits = budget.limits
     if cause.final:
         return "giving up: it would come again in every attempt"
-    if cause.kind == AT_START and budget.same >= _START_TRIES:
+    if cause.kind == EXCEPTION_AT_START and budget.same >= _START_TRIES:
         return f"giving up: {_times(budget.same)} the same error before the first step"
     if 0 < limits.same_error <= budget.same:
         return f"giving up: {_times(budget.same)} in a row the same error without a new step (--max-same-error)"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import ftlaunch
-from ftlaunch.policy import cause_kinds, failure_diagnosis
-from ftlaunch.policy.cause_kinds import WITHOUT_RULE, kinds
+from ftlaunch.policy import cause_kinds
+from ftlaunch.policy.cause_kinds import KINDS, FailureKind, kinds
 from ftlaunch.spec.parsing.rule_parser import builtin
 
 SOURCES = Path(ftlaunch.__file__).parent
@@ -17,7 +20,7 @@ _MAKERS = {"Cause", "_told"}
 
 def given() -> Iterator[tuple[str, ast.expr]]:
     """Where a cause gets its kind: the first word of what makes one, and `kind=` of what changes one."""
-    for folder in ("policy", "engine", "cluster", "health"):
+    for folder in ("policy", "engine", "nodes/cluster", "health"):
         for path in sorted((SOURCES / folder).rglob("*.py")):
             for call in ast.walk(ast.parse(path.read_text())):
                 if not isinstance(call, ast.Call):
@@ -40,12 +43,22 @@ def test_every_kind_that_is_given_is_known() -> None:
     assert [(at, name) for at, name in names if getattr(cause_kinds, name) not in known] == []
 
 
-def test_every_constant_is_in_the_list() -> None:
+def test_every_constant_has_its_line() -> None:
     constants = {value for name, value in vars(cause_kinds).items() if name.isupper() and isinstance(value, str)}
-    assert constants <= WITHOUT_RULE
+    assert constants <= {kind.name for kind in KINDS}
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize("forgotten", ["by_supervisor", "blames_machine", "may_stay_away", "needs_person"])
+def test_a_line_that_leaves_something_out_is_an_error(forgotten: str) -> None:
+    given: dict[str, Any] = vars(KINDS[0]) | {"name": "new"}
+    assert FailureKind(**given).name == "new"
+    del given[forgotten]
+    with pytest.raises(TypeError, match=forgotten):
+        FailureKind(**given)
 
 
 def test_the_classes_of_the_rules_and_of_the_job_are_known() -> None:
     known = kinds(builtin(), ["network"])
     assert {"comm", "exception", "network", "node-lost", "hang", "unknown"} <= known
-    assert known >= failure_diagnosis.NOT_THE_MACHINES
+    assert known >= {kind.name for kind in KINDS}

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.policy.failure_diagnosis import AT_START, Cause
+from ftlaunch.policy.cause_kinds import EXCEPTION_AT_START
+from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import PORT_TRIES, Backoff, Budget, RestartLimits, Verdict, judge
 
 CRASH = Cause("signal", 1, 7, "rank 1 crashed after step 7", "signal:SIGSEGV")
 HANG = Cause("hang", 1, 7, "rank 1 is hung", "hang")
 PREEMPTED = Cause("preempted", 1, 7, "rank 1 was ended by SIGTERM", "preempted:SIGTERM")
 PORT = Cause("port", 0, -1, "rank 0 found its port taken", "port:#")
-START = Cause(AT_START, 0, -1, "rank 0 failed with NameError", "exception-at-start:NameError", action="give-up")
+START = Cause(
+    EXCEPTION_AT_START, 0, -1, "rank 0 failed with NameError", "exception-at-start:NameError", action="give-up"
+)
 BACKOFF = Backoff(first=1.0, most=60.0)
 LAST = 1.0 - 2.0**-53  # the greatest number that random() gives
 

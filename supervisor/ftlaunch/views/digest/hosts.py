@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftlaunch.history.timeline import Moment
-from ftlaunch.policy.failure_diagnosis import NOT_THE_MACHINES
+from ftlaunch.policy.cause_kinds import NOT_THE_MACHINES
 
 _ENDS = ("job_started", "job_finished", "job_stopped", "job_failed")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ftlaunch.nodes.cluster.membership.roster import Member
-from ftlaunch.policy.failure_diagnosis import NOT_THE_MACHINES
+from ftlaunch.policy.cause_kinds import NOT_THE_MACHINES
 
 MOST_MACHINES = 1000
 """of which failures are counted; beyond them no new one is"""
