@@ -49,5 +49,5 @@ def table() -> str:
     lines = ["| | attach | killed, and bit for bit as undisturbed | refused |", "| --- | --- | --- | --- |"]
     for name, (how, guide) in _HOW.items():
         exact, refused = (", ".join(found[name][mark]) for mark in _MARKS)
-        lines.append(f"| [{name}](docs/guide/{guide}.md) | {how} | {exact} | {refused} |")
+        lines.append(f"| [{name}]({guide}.md) | {how} | {exact} | {refused} |")
     return "\n".join(lines)

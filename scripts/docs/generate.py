@@ -23,7 +23,7 @@ import zoo
 from house import ROOT
 
 STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
-    ("README.md", "frameworks"): frameworks.table,
+    ("docs/guide/frameworks.md", "frameworks"): frameworks.table,
     ("docs/architecture.md", "folders"): house.table,
     ("docs/guide/spec.md", "options"): lists.options,
     ("docs/guide/spec.md", "bare options"): commands.bare_options,
