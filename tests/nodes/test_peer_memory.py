@@ -93,7 +93,7 @@ def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict
     first, own, lost, *parts = shown.splitlines()
     assert first == f"attempt {started['attempt']} resumes from the memory of other nodes at step {step}"
     assert own == "  ranks 0, 1: the memory of their own node"
-    assert lost == "  ranks 2, 3: lost; their copies from node 0; what replicas hold alike from nodes 0"
+    assert lost == "  ranks 2, 3: lost; their copies from node 0; what replicas hold alike from node 0"
     assert parts and all("from node 0, " in part and part.endswith("brought to node 1") for part in parts)
 
 

@@ -46,5 +46,6 @@ def _where(row: Mapping[str, Any], replicas: Sequence[int]) -> str:
     if row["from"] == OWN:
         return "the memory of their own node"
     keeper = "a node that stands by" if row["keeper"] is None else f"node {row['keeper']}"
-    alike = f"; what replicas hold alike from nodes {stretches(replicas)}" if replicas else ""
+    nodes = f"node{'' if len(replicas) == 1 else 's'} {stretches(replicas)}"
+    alike = f"; what replicas hold alike from {nodes}" if replicas else ""
     return f"lost; their copies from {keeper}{alike}"

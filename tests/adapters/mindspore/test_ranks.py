@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.support.framework_results import logs
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
-from tests.support.mindspore_jobs import left_by, said, start, start_alone, start_by_msrun
+from tests.support.mindspore_jobs import PATHS, PYTHON, left_by, said, start, start_alone, start_by_msrun
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -142,6 +143,45 @@ def test_another_number_of_ranks_is_refused_where_they_held_different_values(job
     told = job.stderr + logs(job)
     assert "ranks 0 and 1 held different values of norm.moving_" in told, told
     assert "start it with 2 ranks" in told
+
+
+_SCALES = """
+import sys
+import numpy as np
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.shared_keys import own_key
+from ftlaunch_mindspore.saving.other_ranks import take_over
+data = {"seed": 7, "generators": None}
+about = {"parameters": {}, "random": None, "data": data}
+trees = [{"training": {"loss_scale": float(scale), **about}} for scale in sys.argv[1:]]
+arrays = [{own_key("model.weight", rank): np.zeros(1, np.float32)} for rank in range(2)]
+try:
+    take_over(trees, arrays, 0, 1)
+except Damaged as refused:
+    print(refused)
+else:
+    print("taken over")
+"""
+
+
+@pytest.mark.parametrize(
+    ("scales", "says"),
+    [
+        (("2", "2"), "taken over"),
+        (
+            ("2", "4"),
+            "2 ranks have saved it, and this job has 1: they had different loss scales; start it with 2 ranks, or give"
+            " --fresh to start over",
+        ),
+    ],
+)
+def test_another_number_of_ranks_is_refused_where_they_had_different_loss_scales(
+    scales: tuple[str, str], says: str
+) -> None:
+    """Taken out: without the comparison the scale of rank 0 is taken."""
+    env = {**os.environ, **PATHS}
+    done = subprocess.run([PYTHON, "-c", _SCALES, *scales], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == [says], done.stderr
 
 
 def test_ranks_on_several_machines_are_refused(job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
