@@ -25,7 +25,7 @@ def restore_lines(written: Mapping[str, Any]) -> list[str]:
         begins = f"{who} resumes from {_WORDS.get(source, source)}{at}"
     lines = [begins if written["done"] else f"{begins}: planned; not all ranks have it yet"]
     for row in written["sources"]:
-        lines.append(f"  ranks {row['ranks']}: {_where(row, written['replicas'])}")
+        lines.append(f"  {_who(row)}: {_where(row, written['replicas'])}")
     to = "brought to" if written["done"] else "to be brought to"
     for node in written["fetched"]:
         lines += [f"  {_supply(part)}, {to} node {node['place']}" for part in node["sources"]]
@@ -38,14 +38,23 @@ def _supply(part: Mapping[str, Any]) -> str:
     return f"rank {part['rank']}, {part['group']}: {part['bytes']} bytes from node {part['node']}, {whose}"
 
 
+def _who(row: Mapping[str, Any]) -> str:
+    return f"rank{'' if _is_one(row) else 's'} {row['ranks']}"
+
+
+def _is_one(row: Mapping[str, Any]) -> bool:
+    return str(row["ranks"]).isdecimal()
+
+
 def _where(row: Mapping[str, Any], replicas: Sequence[int]) -> str:
     if row["from"] == STORAGE:
         return "storage: the newest checkpoint that verifies, or the one to begin with"
     if row["from"] == BEGINNING:
-        return "nothing: they begin"
+        return "nothing: the training begins"
     if row["from"] == OWN:
-        return "the memory of their own node"
+        return f"the memory of {'its' if _is_one(row) else 'their'} own node"
     keeper = "a node that stands by" if row["keeper"] is None else f"node {row['keeper']}"
     nodes = f"node{'' if len(replicas) == 1 else 's'} {stretches(replicas)}"
     alike = f"; what replicas hold alike from {nodes}" if replicas else ""
-    return f"lost; their copies from {keeper}{alike}"
+    copies = "its copy" if _is_one(row) else "their copies"
+    return f"lost; {copies} from {keeper}{alike}"

@@ -89,7 +89,7 @@ def test_all_find_their_step_in_memory() -> None:
     [
         (Resume.UNDECIDED, 40, "resumes from storage at step 40", "storage: the newest checkpoint that verifies"),
         (Resume.UNDECIDED, NONE, "resumes from storage:", "storage: the newest checkpoint that verifies"),
-        (Resume.FRESH, 0, "begins at step 0", "nothing: they begin"),
+        (Resume.FRESH, 0, "begins at step 0", "nothing: the training begins"),
     ],
 )
 def test_all_have_lost_their_memory(kind: Resume, step: int, first: str, second: str) -> None:
@@ -98,3 +98,8 @@ def test_all_have_lost_their_memory(kind: Resume, step: int, first: str, second:
     lines = restore_lines(written(found))
     assert lines[0].startswith(f"the next attempt {first}")
     assert lines[1].startswith(f"  ranks 0 to 5: {second}")
+
+
+def test_a_single_rank_is_one() -> None:
+    found = restore_map(Resume.MEMORY, of_snapshots({0: [8]}, 1), ranks=1, ranks_each=0, place_of=lambda _: NONE)
+    assert restore_lines(written(found, done=True))[1:] == ["  rank 0: the memory of its own node"]
