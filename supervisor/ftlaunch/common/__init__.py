@@ -1,1 +1,1 @@
-"""Units, formatting, masking, outliers. Pure, and used by several folders."""
+"""Units, formatting, masking and outliers. Everything here is pure and is used by several folders."""

@@ -1,9 +1,10 @@
-"""Bulkheads: what only looks, or serves others, may fail without ending the job.
+"""Bulkheads: observing the job, or serving clients, may fail without ending the job.
 
-Three kinds of work are done in the event loop. What serves others (the control socket, notices) drops its client where
-a call fails. What looks (activity of processes, logs, /proc, the kernel's log) goes without that look; the next one
-makes up for it. Only the job's own state may end the job, and then in good order (`Supervisor.fail`). The first two
-kinds are called through a bulkhead, a word of Michael Nygard's "Release It!".
+The event loop does three kinds of work. Serving clients (the control socket, notices) drops the client when a call
+fails. Observing (activity of processes, logs, /proc, the kernel's log) skips one observation when a call fails, and
+the next observation makes up for it. Only a failure of the job's own state may end the job, and then in good order
+(`Supervisor.fail`). Work of the first two kinds is called through a bulkhead; the word comes from Michael Nygard's
+"Release It!".
 """
 
 from __future__ import annotations
@@ -18,45 +19,54 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class FailedCall:
-    """A call that has failed, and that the job goes on without."""
+    """A call that failed and without whose result the job goes on."""
 
     what: str
-    """completes a sentence that begins with "cannot" """
+    """the purpose of the call; completes a sentence that begins with "cannot" """
     error: Exception
     count: int
-    """how often calls for the same purpose have failed by now"""
+    """number of failed calls for the same purpose so far, this call included"""
 
 
 class Bulkheads:
-    """Makes calls whose failure costs no more than their result."""
+    """Calls functions whose failure costs the job nothing but their result."""
 
     def __init__(self, report: Callable[[FailedCall], None]) -> None:
-        """report: takes the first failure of each kind, the second, the fourth, the eighth and so on."""
+        """Start with no failed call.
+
+        Args:
+            report: called for the first, second, fourth, eighth ... failure of each purpose.
+        """
         self._report = report
         self._counts: Counter[str] = Counter()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often a call has failed, by what it was for."""
+        """Number of failed calls by purpose."""
         return self._counts
 
     def call(self, what: str, function: Callable[[], Result], otherwise: Result) -> Result:
-        """Return what a function returns, or `otherwise` where it raises an exception, which is reported.
+        """Call `function` and return its result. If `function` raises an exception, report it and return `otherwise`.
 
         Args:
             what: the purpose of the call; completes a sentence that begins with "cannot".
-            function: what is called.
-            otherwise: what the caller goes on with where the call fails.
+            function: the function to call.
+            otherwise: the result when the call fails.
         """
         try:
             return function()
-        except Exception as error:  # noqa: BLE001 - any: it is reported, and the caller goes on without the result
+        except Exception as error:  # noqa: BLE001 - any error is reported, and the caller goes on without the result
             self.note(what, error)
             return otherwise
 
     def note(self, what: str, error: Exception) -> None:
-        """Count a call that has failed, and report it. what: as `call` takes it."""
+        """Count a failed call, and report it if its count is a power of two.
+
+        Args:
+            what: the purpose of the call; completes a sentence that begins with "cannot".
+            error: the exception that the call raised.
+        """
         self._counts[what] += 1
         count = self._counts[what]
         if count & (count - 1) == 0:
-            self._report(FailedCall(what, error, count))
+            self._report(FailedCall(what=what, error=error, count=count))

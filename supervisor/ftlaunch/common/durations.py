@@ -1,4 +1,4 @@
-"""Durations as people write them (`90s`, `1h30m`, `500ms`, `1w`) to seconds and back."""
+"""Parses durations as people write them (`90s`, `1h30m`, `500ms`, `1w`) to seconds, and formats them. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ _PARTS = re.compile(
     re.ASCII,
 )
 
-# Waits longer than this overflow the clocks of poll and timerfd on some systems, and no one means them.
+# On some systems, longer waits overflow the clocks of poll and timerfd. Nobody means such a duration anyway.
 LONGEST = 3650 * 86400.0
+"""the longest duration that is accepted, in seconds (ten years)"""
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `text`: parts in falling order of w, d, h, m, s, ms, or a plain number of seconds.
+    """Return the seconds that `text` means.
 
-    Raises ValueError where it is not a duration, or is one of more than ten years.
+    Args:
+        text: numbers with the units w, d, h, m, s, ms in this order, or a plain number of seconds.
+
+    Raises:
+        ValueError: `text` is not a duration, or a duration of more than ten years.
     """
     text = text.strip()
     if re.fullmatch(_NUMBER, text, re.ASCII):
@@ -36,26 +41,30 @@ def parse_duration(text: str) -> float:
 
 
 def _total(parts: dict[str, str]) -> float:
-    """Seconds, added up exactly and rounded once: 9 * 0.001 is not the float nearest to 0.009.
+    """Add up `parts` exactly and return seconds, rounded once: 9 * 0.001 is not the float nearest to 0.009.
 
-    In whole numbers: Python's `decimal` brings 0.3 MiB, which every supervisor would hold.
+    The sum is computed in whole numbers, because importing Python's `decimal` would cost every supervisor 0.3 MiB.
+
+    Args:
+        parts: decimal numbers by unit.
     """
     places = max(len(number.partition(".")[2]) for number in parts.values())
     total = 0
     for unit, number in parts.items():
-        whole, _, part = number.partition(".")
-        total += int(whole + part.ljust(places, "0")) * _UNITS[unit]
+        whole, _, fraction = number.partition(".")
+        total += int(whole + fraction.ljust(places, "0")) * _UNITS[unit]
     return float(total / (1000 * 10**places))
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads back as `seconds`, such as `1h30m` or `500ms`."""
+    """Return the shortest text that `parse_duration` reads back as `seconds`, such as `1h30m` or `500ms`."""
     if seconds != int(seconds):
-        thousands = round(seconds * 1000)
-        if thousands / 1000 == seconds and seconds < 1:
-            return f"{thousands}ms"
+        milliseconds = round(seconds * 1000)
+        if milliseconds / 1000 == seconds and seconds < 1:
+            return f"{milliseconds}ms"
         return f"{_without_exponent(seconds)}s"
-    rest, text = int(seconds), ""
+    rest = int(seconds)
+    text = ""
     for unit in ("d", "h", "m", "s"):
         count, rest = divmod(rest, _UNITS[unit] // 1000)
         text += f"{count}{unit}" if count else ""
@@ -66,5 +75,5 @@ def _without_exponent(seconds: float) -> str:
     digits, _, exponent = repr(seconds).partition("e-")
     if not exponent:
         return digits
-    # the digits of repr() themselves: rounded to as many decimals they may be others, and read back as another float
+    # Formatting with a fixed number of decimals may round to other digits, which would be read back as another float.
     return "0." + "0" * (int(exponent) - 1) + digits.replace(".", "")

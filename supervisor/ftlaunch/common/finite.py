@@ -1,4 +1,7 @@
-"""Values as JSON can say them. Python writes NaN and Infinity, which no JSON has: jq and browsers refuse the line."""
+"""Makes values fit for JSON, which has no NaN and no Infinity. Pure.
+
+Python's `json` writes both all the same; jq and browsers then refuse the whole line.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ from typing import Any
 
 
 def without_nan(value: Any) -> Any:
-    """Return a value of dicts, lists, tuples and scalars with None in the place of numbers that are not finite."""
+    """Return a copy of `value` with None in the place of every number that is not finite.
+
+    Args:
+        value: scalars, in any nesting of mappings, lists and tuples; tuples become lists.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: without_nan(one) for key, one in value.items()}
+        return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_nan(one) for one in value]
+        return [without_nan(item) for item in value]
     return value

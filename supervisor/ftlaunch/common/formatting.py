@@ -1,14 +1,14 @@
-"""How numbers and tables are written for people. Pure."""
+"""Formats numbers and tables for people. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-_LEAST_CELL = 8  # characters: what is cut shorter says nothing
+_LEAST_CELL = 8  # characters; a cell that is cut shorter says nothing
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Format a duration: `400 ms`, `1.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
@@ -22,9 +22,9 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """`812 B`, `3.4 MiB`, `1.2 GiB`, `2.0 TiB`."""
+    """Format a number of bytes: `812 B`, `3.4 MiB`, `1.2 GiB`, `2.0 TiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if round(count, 1) < 1024:  # what is shown: never `1024.0 KiB`
+        if round(count, 1) < 1024:  # the rounded number is compared, so that `1024.0 KiB` is never shown
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
@@ -33,9 +33,12 @@ def size(count: float) -> str:
 def lost_steps(lost: int, resumed: int) -> str:
     """Say how many steps were lost, and which: `3 steps lost (34 to 36, which all ranks had completed)`.
 
-    A rank may have been a step ahead of the others when it failed, and its failure is told with its own step.
+    The steps are named because a failed rank may have been a step ahead of the others, and its failure is reported
+    with that rank's own step.
 
-    lost: steps that all ranks had completed behind the step `resumed`.
+    Args:
+        lost: number of steps after `resumed` that all ranks had completed.
+        resumed: the step from which the job resumed.
     """
     if lost <= 0:
         return "0 steps lost"
@@ -45,43 +48,58 @@ def lost_steps(lost: int, resumed: int) -> str:
 
 
 def printable(line: str) -> str:
-    """A line that commands no terminal, whatever a job has put into it: control characters are written out."""
+    """Escape the control characters of a line, so that text from a job cannot command the terminal."""
     return "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in line)
 
 
 def table(rows: Sequence[tuple[str, ...]], left: Collection[int] = ()) -> list[str]:
-    """Lines of a table, its columns flush right but for those in `left`."""
+    """Return the lines of a table.
+
+    Args:
+        rows: the cells, equally many in each row.
+        left: indices of the columns that are aligned left; the others are aligned right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: tuple[str, ...]) -> str:
-        cells = zip(row, widths, strict=True)
-        return "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(cells)).rstrip()
+        padded = [
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
 
     return [line(row) for row in rows]
 
 
 def stretches(numbers: Sequence[int]) -> str:
-    """`0, 3, 5 to 2047`: ascending numbers, of which three or more in a row are a stretch."""
-    found: list[list[int]] = []
+    """List ascending numbers, three or more consecutive ones as a range: `0, 3, 5 to 2047`."""
+    runs: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            found.append([number])
-    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found]
+            runs.append([number])
+    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return ", ".join(words)
 
 
 def cut_in_the_middle(text: str, width: int) -> str:
-    """At most so many characters, three at least: of a longer text its beginning and its end."""
+    """Return `text`, or its beginning and its end around `...` if the text is longer than `width` characters.
+
+    Args:
+        text: one line.
+        width: the most characters of the result, at least 3.
+    """
     if len(text) <= width:
         return text
+    if width <= 3:
+        return "..."
     ahead = (width - 2) // 2
-    return f"{text[:ahead]}...{text[len(text) - (width - 3 - ahead) :]}" if width > 3 else "..."
+    return f"{text[:ahead]}...{text[len(text) - (width - 3 - ahead) :]}"
 
 
 def fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """The rows of a table of so many columns of a terminal: the longest cells are cut in their middle."""
+    """Cut the longest cells of a table in their middle until the table is at most `width` characters wide."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     gaps = 2 * (len(widths) - 1)
     while sum(widths) + gaps > width and max(widths) > _LEAST_CELL:

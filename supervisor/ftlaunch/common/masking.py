@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is printed: by the name they stand under, and in addresses with a password."""
+"""Keeps secrets out of printed text, recognised by the name of their variable or option, or in an address. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _SECRET = re.compile(
     r"|(^|[^a-z0-9])auth(orization)?|(^|[^a-z0-9])bearer)($|[^a-z0-9])"
 )
 _ADDRESS = re.compile(r"(://[^/@:\s]*:)[^/@\s]+@")
-# NAME=VALUE, and "NAME": VALUE as JSON and Python's dictionaries have it. What looks back keeps the search linear in
-# a long word: it is tried from the word's beginning only.
+# NAME=VALUE, and "NAME": VALUE as in JSON and in Python's dictionaries. The lookbehind keeps the search linear in a
+# long word: the pattern is tried at the beginning of the word only.
 _NAMED = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(=|["']\s*:\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',;&)}]+)""")
 _OPTION = re.compile(r"(?<![\w.-])(--[\w.-]+)([ \t]+)(\S+)")
 _BEARER = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}")
-_SHORTEST = 4  # a shorter value stands in too many words that have nothing to do with it
+_SHORTEST = 4  # characters; a shorter value is a part of too many unrelated words
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable or option so named is likely to hold a secret: API_KEY, --hf-token, dbPassword."""
+    """Return whether a variable or option called `name` is likely to hold a secret: API_KEY, --hf-token, dbPassword."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
     return _SECRET.search(words) is not None
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with every secret value masked."""
-    return {name: MASK if value and is_secret(name) else _masked_text(value) for name, value in env.items()}
+    """Return a copy of `env` with every secret value masked."""
+    return {name: MASK if value and is_secret(name) else _mask_addresses(value) for name, value in env.items()}
 
 
 def masked_args(args: Sequence[str]) -> list[str]:
-    """`args` with masked values: of `--api-key=VALUE`, of `--api-key VALUE` and of `api.key=VALUE`."""
+    """Return a copy of `args` with masked values in `--api-key=VALUE`, `--api-key VALUE` and `api.key=VALUE`."""
     masked: list[str] = []
     secret_next = False
     for arg in args:
@@ -44,13 +44,13 @@ def masked_args(args: Sequence[str]) -> list[str]:
             masked.append(f"{name}={MASK if value else ''}")
             secret_next = False
         else:
-            masked.append(_masked_text(arg))
+            masked.append(_mask_addresses(arg))
             secret_next = arg.startswith("-") and not equals and is_secret(arg)
     return masked
 
 
 def secret_values(env: Mapping[str, str], args: Sequence[str]) -> frozenset[str]:
-    """The values that `masked_env` and `masked_args` would mask: what no text may repeat."""
+    """Return the values that `masked_env` and `masked_args` would mask, and that no other text may contain either."""
     found = {value for name, value in env.items() if is_secret(name)}
     for arg, masked in zip(args, masked_args(args), strict=True):
         if masked == MASK:
@@ -61,16 +61,17 @@ def secret_values(env: Mapping[str, str], args: Sequence[str]) -> frozenset[str]
 
 
 def masked_text(text: str, secrets: Collection[str] = ()) -> str:
-    """`text` without `secrets`, and without what stands behind a secret's name or in an address."""
-    for secret in sorted(secrets, key=len, reverse=True):  # one secret may hold another
+    """Mask the `secrets` in `text`, the values after names of secrets, bearer tokens, and passwords in addresses."""
+    for secret in sorted(secrets, key=len, reverse=True):  # longest first, as one secret may contain another
         text = text.replace(secret, MASK)
 
-    def behind(match: re.Match[str]) -> str:
+    def mask_value(match: re.Match[str]) -> str:
         return f"{match[1]}{match[2]}{MASK}" if is_secret(match[1]) else match[0]
 
-    text = _BEARER.sub(rf"\g<1>{MASK}", _NAMED.sub(behind, text))
-    return _masked_text(_OPTION.sub(behind, text))
+    text = _BEARER.sub(rf"\g<1>{MASK}", _NAMED.sub(mask_value, text))
+    return _mask_addresses(_OPTION.sub(mask_value, text))
 
 
-def _masked_text(text: str) -> str:
+def _mask_addresses(text: str) -> str:
+    """Mask the password in every address of the form `scheme://user:password@host`."""
     return _ADDRESS.sub(rf"\g<1>{MASK}@", text)

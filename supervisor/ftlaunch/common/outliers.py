@@ -1,19 +1,26 @@
-"""Which of some measurements stand out from the others. Pure."""
+"""Finds the ranks whose measurements stand out from those of the others. Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-# A rank is an outlier when it takes more than OUTLIER_FACTOR times the median of the others, and is more than
-# OUTLIER_SIGMAS of their median absolute deviations away from it (scaled to a normal distribution's sigma).
-OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 3.0
+# A rank is an outlier if its value is more than OUTLIER_FACTOR times the median of the others, and lies more than
+# OUTLIER_SIGMAS of their median absolute deviations above that median. The deviation is scaled by _SIGMA, which makes
+# it the sigma of a normal distribution.
+OUTLIER_FACTOR = 1.5
+OUTLIER_SIGMAS = 3.0
 _SIGMA = 1.4826
 
 
 def outliers(seconds: Mapping[int, float]) -> list[int]:
-    """The ranks that are slower than the others, each measured against the others alone."""
-    slow, ordered = [], sorted(seconds.values())
+    """Return the ranks that are much slower than the other ranks.
+
+    Args:
+        seconds: the time that each rank took, by rank.
+    """
+    slow = []
+    ordered = sorted(seconds.values())
     for rank, own in seconds.items():
         middle = median_of_others(own, ordered)
         if own <= OUTLIER_FACTOR * middle:
@@ -25,21 +32,39 @@ def outliers(seconds: Mapping[int, float]) -> list[int]:
 
 
 def _median(ordered: Sequence[float]) -> float:
-    """Python's `statistics` brings 0.4 MiB, which every supervisor would hold."""
+    """Return the median of values in ascending order.
+
+    Python's `statistics` is not used, because importing that module would cost every supervisor 0.4 MiB.
+    """
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def median_of_others(own: float, ordered: Sequence[float]) -> float:
-    """The median of the ordered values without `own`, found without a walk through them; of a single value, itself."""
+    """Return the median of all values but `own`, by bisection; of a single value, the value itself.
+
+    Args:
+        own: one of the values.
+        ordered: all values, `own` included, in ascending order.
+    """
     if len(ordered) == 1:
         return own
-    number, half = bisect_left(ordered, own), (len(ordered) - 1) // 2
-    least, most = (ordered[at + (at >= number)] for at in ((len(ordered) - 2) // 2, half))
-    return (least + most) / 2
+    own_index = bisect_left(ordered, own)
+    # indices of the two middle values among the others; those from `own` on lie one place further in `ordered`
+    lower = (len(ordered) - 2) // 2
+    upper = (len(ordered) - 1) // 2
+    return (ordered[lower + (lower >= own_index)] + ordered[upper + (upper >= own_index)]) / 2
 
 
 def extremes(values: Sequence[tuple[int, float]], most: int) -> list[list[float]]:
-    """Ranks and their values, rounded: all of them up to `most`, of more those of the lowest, median and highest."""
+    """Return all pairs of rank and value, or those of the lowest, median and highest value if there are many.
+
+    Args:
+        values: pairs of rank and value.
+        most: the largest number of pairs that is returned whole.
+
+    Returns:
+        Pairs of rank and value, the value rounded to six significant digits.
+    """
     chosen = list(values)
     if len(chosen) > most:
         ordered = sorted(chosen, key=lambda pair: pair[1])

@@ -1,4 +1,4 @@
-"""Rates and sizes as people write them (`200MB/s`, `1.5GiB`) to bytes a second, or bytes; rates also back."""
+"""Parses rates (`200MB/s`) to bytes a second and sizes (`1.5GiB`) to bytes, and formats rates. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ _A_SECOND = re.compile(r"/s\Z|(?<=B)ps\Z")
 
 
 def parse_rate(text: str) -> float:
-    """Bytes a second in `text`: a number, then B, KB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB, then /s or not.
+    """Return the bytes a second that `text` means.
 
-    Raises ValueError where it is not a rate, or is less than a byte a second: a plain number might mean anything.
+    Args:
+        text: a number, then B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB, then optionally /s or ps. A
+            plain number is refused, because its unit would be a guess.
+
+    Raises:
+        ValueError: `text` is not a rate, or is less than a byte a second, or 1e18 bytes a second or more.
     """
     try:
         rate = _bytes(_A_SECOND.sub("", text.strip()))
@@ -27,9 +32,13 @@ def parse_rate(text: str) -> float:
 
 
 def parse_size(text: str) -> float:
-    """Bytes in `text`: a number, then B, KB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB.
+    """Return the bytes that `text` means.
 
-    Raises ValueError where it is not a size, or is less than a byte.
+    Args:
+        text: a number, then B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB.
+
+    Raises:
+        ValueError: `text` is not a size, or is less than a byte, or 1e18 bytes or more.
     """
     size = _bytes(text.strip())
     if not 1 <= size < 1e18:
@@ -45,6 +54,9 @@ def _bytes(text: str) -> float:
 
 
 def format_rate(rate: float) -> str:
-    """A text that `parse_rate` reads back as `rate`, such as `200MB/s`."""
-    unit = max((unit for unit, size in _UNITS.items() if rate % size == 0), key=lambda unit: _UNITS[unit], default=None)
-    return f"{rate!r}B/s" if unit is None else f"{int(rate) // _UNITS[unit]}{unit}B/s"
+    """Return the text that `parse_rate` reads back as `rate`, such as `200MB/s`."""
+    whole_units = [unit for unit, size in _UNITS.items() if rate % size == 0]
+    if not whole_units:
+        return f"{rate!r}B/s"
+    largest = max(whole_units, key=lambda unit: _UNITS[unit])
+    return f"{int(rate) // _UNITS[largest]}{largest}B/s"

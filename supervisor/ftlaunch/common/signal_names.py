@@ -1,4 +1,4 @@
-"""The names of Linux's signals, as a table: modules without system calls read it, too. Pure."""
+"""The names of Linux's signals as a table, so that modules without system calls can use them. Pure."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SIGNALS = {
 
 
 def signal_name(signum: int) -> str:
-    """SIGKILL for 9; `signal 34` for one without a name."""
+    """Return the name of a signal, such as SIGKILL for 9, or `signal 34` for a signal without a name."""
     return SIGNALS.get(signum, f"signal {signum}")
