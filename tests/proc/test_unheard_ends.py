@@ -44,7 +44,7 @@ print(sorted(ended))
 
 
 def test_ends_that_the_loop_cannot_tell_of_are_looked_for(tmp_path: Path) -> None:
-    """Taken out (`_unheard`): the ranks cannot be started, or live for ever."""
+    """Taken out (`_unwatched`): the ranks cannot be started, or live for ever."""
     (tmp_path / "ends.py").write_text("import os, sys\nsys.exit(int(os.environ['RANK']) + 3)\n")
     done = subprocess.run(
         [sys.executable, "-c", _STARTER], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=90

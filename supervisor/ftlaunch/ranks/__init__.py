@@ -1,1 +1,1 @@
-"""The rank processes of one attempt: start, look at, end. Nothing here judges what is seen."""
+"""Starts, observes and ends the rank processes of one attempt. Nothing here judges what is observed."""

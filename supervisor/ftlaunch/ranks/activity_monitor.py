@@ -1,4 +1,7 @@
-"""Signs of life beside steps: what the ranks' processes use, and whether their logs grow. Looked at now and then."""
+"""Observes signs of life other than steps: what the ranks' processes use, and whether their logs grow.
+
+`LocalRanks.notice` calls the monitor in each turn of the event loop; the monitor decides when an observation is due.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +16,55 @@ from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.protocol import Flag
 
-_LOOK_MOST, _LOOK_LEAST = 5.0, 0.25  # seconds between looks at what processes use
-_LOOK_LOGS = 0.25  # seconds between looks at the logs' sizes
-_QUIET = 60.0  # seconds without a step, after which it is looked at what a rank with hooks does; far below any limit
+_LONGEST_INTERVAL = 5.0  # seconds between measurements of what processes use
+_SHORTEST_INTERVAL = 0.25
+_LOG_INTERVAL = 0.25  # seconds between observations of the logs' sizes
+_QUIET = 60.0  # seconds without a step, after which an attached rank's activity is measured; far below any limit
 
 
 class ActivityMonitor:
-    """Keeps `active` and `logged` of the ranks of one attempt."""
+    """Keeps `Rank.active` and `Rank.logged` of the ranks of one attempt up to date."""
 
     def __init__(self, spec: JobSpec, gpus: Gpus, files: FileThread, now: float) -> None:
-        """The attempt begins now. files: touches the directory of the logs."""
-        self.spec, self._gpus, self._files = spec, gpus, files
-        self._looked = self._read = now  # at processes, at logs
-        asked = (
+        """Begin with an attempt that starts now.
+
+        Args:
+            spec: the job, whose time limits say how often activity is measured.
+            gpus: tells which processes keep a GPU busy.
+            files: thread that reads the directory of the logs.
+            now: monotonic seconds.
+        """
+        self._spec = spec
+        self._gpus = gpus
+        self._files = files
+        self._processes_seen = now  # time of the last measurement of processes
+        self._logs_seen = now  # time of the last observation of the logs
+        timeouts = (
             spec.limits.hang_timeout,
             spec.limits.startup_timeout,
             spec.limits.exit_timeout,
             spec.limits.idle_timeout,
         )
-        limits = [limit for limit in asked if isinstance(limit, float)]
-        self._every = min(max(min(limits, default=_LOOK_MOST) / 4, _LOOK_LEAST), _LOOK_MOST)
+        limits = [limit for limit in timeouts if isinstance(limit, float)]
+        quarter = min(limits, default=_LONGEST_INTERVAL) / 4
+        self._interval = min(max(quarter, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)  # seconds
 
     def look(self, ranks: Mapping[int, Rank], now: float) -> None:
-        """Look at what it is time for."""
-        if now - self._looked >= self._every:
-            self._look_at_processes(ranks, now)
-            self._looked = now
-        if self.spec.limits.log_timeout is not None and now - self._read >= _LOOK_LOGS:
-            self._look_at_logs(ranks, now)
-            self._read = now
+        """Make the observations that are due.
 
-    def _look_at_processes(self, ranks: Mapping[int, Rank], now: float) -> None:
+        Args:
+            ranks: the started ranks by number.
+            now: monotonic seconds.
+        """
+        if now - self._processes_seen >= self._interval:
+            self._measure_processes(ranks, now)
+            self._processes_seen = now
+        if self._spec.limits.log_timeout is not None and now - self._logs_seen >= _LOG_INTERVAL:
+            self._observe_logs(ranks, now)
+            self._logs_seen = now
+
+    def _measure_processes(self, ranks: Mapping[int, Rank], now: float) -> None:
+        """Measure what the processes of quiet ranks use, and set `active` of those that did something."""
         quiet = {rank.process.pid: rank for rank in ranks.values() if rank.alive and self._is_quiet(rank, now)}
         if not quiet:
             return
@@ -52,20 +73,22 @@ class ActivityMonitor:
         logged = {pid: rank.usage.logged if logs is None else logs[pid] for pid, rank in quiet.items()}
         for pid, used in process_activity.usage(quiet, logged, self._gpus.busy).items():
             rank = quiet[pid]
-            # a rank that was not quiet meanwhile has not been looked at: the difference would tell nothing
-            known = rank.looked >= self._looked or now - rank.looked < 3 * self._every
-            if known and process_activity.is_active(rank.usage, used, now - rank.looked):
+            # A rank that was not quiet for a while was not measured, so that the difference would mean nothing.
+            is_comparable = rank.looked >= self._processes_seen or now - rank.looked < 3 * self._interval
+            if is_comparable and process_activity.is_active(rank.usage, used, now - rank.looked):
                 rank.active = now
-            rank.usage, rank.looked = used, now
+            rank.usage = used
+            rank.looked = now
 
     def _is_quiet(self, rank: Rank, now: float) -> bool:
-        """Whether activity is what this rank has to be judged by, or may have to be."""
+        """Return whether the rank is judged by its activity, or soon may have to be."""
         page = rank.page
-        if page is None or not page.flags & Flag.ATTACHED or self.spec.limits.idle_timeout is not None:
+        if page is None or not page.flags & Flag.ATTACHED or self._spec.limits.idle_timeout is not None:
             return True
-        return self.spec.limits.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
+        return self._spec.limits.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
 
-    def _look_at_logs(self, ranks: Mapping[int, Rank], now: float) -> None:
+    def _observe_logs(self, ranks: Mapping[int, Rank], now: float) -> None:
+        """Set `logged` of the ranks whose logs have grown, or may have."""
         sizes = self._log_sizes({number: rank.log for number, rank in ranks.items()})
         for number, rank in ranks.items():
             if sizes is None or sizes[number] != rank.log_size:  # a log that cannot be seen may be growing
@@ -74,12 +97,20 @@ class ActivityMonitor:
                 rank.log_size = sizes[number]
 
     def _log_sizes(self, logs: Mapping[int, Path]) -> Mapping[int, int] | None:
-        """Return how long each log is; None where their file system does not answer, which is told elsewhere."""
+        """Return the bytes of each log, by the keys of `logs`; None if their file system does not answer.
+
+        A silent file system is reported elsewhere.
+        """
         try:
             return self._files.call(lambda: {key: size(log) for key, log in logs.items()})
         except FileSystemSilent:
             return None
 
     def is_busy(self, rank: Rank, beat: float) -> bool:
-        """Whether its processes were still doing something at a look after the one that saw the last beat's work."""
-        return rank.active - beat > 1.5 * self._every and self._looked - rank.active < 3 * self._every
+        """Return whether the rank's processes were active after the measurement that covered the work of the last beat.
+
+        Args:
+            rank: the rank.
+            beat: time of the rank's last beat.
+        """
+        return rank.active - beat > 1.5 * self._interval and self._processes_seen - rank.active < 3 * self._interval

@@ -1,6 +1,7 @@
-"""The supervisor's end of the warm parent (the fork server): starts it, has it fork ranks, notices its death.
+"""The supervisor's end of the fork server (the warm parent): starts the server, has it fork ranks, replaces a dead one.
 
-A rank that it cannot fork is started as a plain process: nothing here may keep a job from running.
+The fork server has imported the job's modules, so that a forked rank need not. Ranks that cannot be forked are started
+as plain processes by the caller: nothing here may keep a job from running. Everything runs in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.kernel_files import memory_file
 
 PROGRAM = program("fork_server")
-_IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
-_FORK_PATIENCE = 4.0  # seconds without a forked rank in which the parent has not computed either: it is stopped
+_IMPORT_PATIENCE = 120.0  # seconds for the first import; a plain rank that imports so slowly is watched by health
+_FORK_PATIENCE = 4.0  # seconds without a forked rank and without computing, after which the server counts as stopped
 _WAITING_SLICE = 0.2  # seconds between calls of `while_waiting`
-_IMPORTING_PATIENCE = 20.0  # seconds without a forked rank, though the parent computes: on a loaded machine it imports
-_DYING = 2.0  # seconds from the end of its socket to its exit status: Python frees torch meanwhile
-_MOST_LIVES = 20
-# torch's optimizers and DistributedDataParallel import the first
-_MOST_ROOM = 64 << 10  # bytes: the kernel takes no argument of 128 KiB
+_IMPORTING_PATIENCE = 20.0  # seconds without a forked rank while the server computes: a loaded machine imports slowly
+_EXIT_PATIENCE = 2.0  # seconds from the end of the server's socket to its exit, in which Python frees torch
+_MOST_LIVES = 20  # fork servers of one job
+_MOST_ROOM = 64 << 10  # bytes; the kernel takes no argument of 128 KiB
+# Modules to import once ranks run. The first is imported by torch's optimizers and DistributedDataParallel.
 _LATER = ("torch._dynamo", "ftlaunch_hooks.job.attaching", "ftlaunch_hooks.observe.forward_passes")
-_AUTO = "auto"  # among the modules of `preload`: what the script imports at its top
+_AUTO = "auto"  # an entry of `preload` that stands for the modules which the script imports at its top
 # With jemalloc's thread, which pyarrow starts when it is imported, no rank could be forked.
 _WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-_HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/programs/fork_server.py
-_BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
+_HELPERS = 2  # orders that the server takes without waiting; defined by ftlaunch_hooks/programs/fork_server.py
+_BATCH = 16  # ranks of one order; the first rank need not wait for the last of a thousand
 
 
 def is_for(spec: JobSpec) -> bool:
-    """Whether the ranks are such as can be forked: Python sources, not programs, folders or archives."""
+    """Return whether the ranks can be forked: they run a module or a .py file, no program, folder or archive."""
     return spec.launch.kind == "module" or (spec.launch.kind == "script" and spec.launch.target.endswith(".py"))
 
 
@@ -54,27 +55,37 @@ class ForkOrder:
     """A rank to be forked."""
 
     env: Mapping[str, str]
+    """the rank's whole environment"""
     log: Path
+    """file that takes the rank's output"""
 
 
 def _room_for(shown: Sequence[str], known: Sequence[str]) -> list[str]:
-    """An argument of spaces by which the fork server's command line has room for that of a rank; none if it has room.
+    """Return padding that makes the fork server's command line as long as a rank's, as a list of at most one argument.
 
-    shown: the rank's. known: what is on the fork server's in any case.
+    A forked rank overwrites the command line with its own, which must not be longer.
+
+    Args:
+        shown: the command line of a rank.
+        known: the fork server's command line without padding.
     """
-    wanted, there = (sum(len(os.fsencode(word)) + 1 for word in words) for words in (shown, known))
-    return [" " * min(wanted - there, _MOST_ROOM)] if wanted > there else []
+    wanted = sum(len(os.fsencode(word)) + 1 for word in shown)
+    available = sum(len(os.fsencode(word)) + 1 for word in known)
+    return [" " * min(wanted - available, _MOST_ROOM)] if wanted > available else []
 
 
 def _batches(ranks: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Rank 0 alone, then batches. Rank 0 hosts the store; a rank that asks too early tries again 0.3 to 0.7 s later."""
+    """Yield the first rank alone, then the others in batches.
+
+    Rank 0 hosts the store. A rank that connects before the store exists would try again only after 0.3 to 0.7 s.
+    """
     yield ranks[:1]
     for start in range(1, len(ranks), _BATCH):
         yield ranks[start : start + _BATCH]
 
 
 class WarmLink:
-    """One warm parent. `fd` becomes readable when it has something to say, or is gone."""
+    """One fork server process. `fd` becomes readable when the server has sent a message, or is gone."""
 
     def __init__(
         self,
@@ -86,10 +97,18 @@ class WarmLink:
         without: Collection[str],
         begun: bool,
     ) -> None:
-        """Start it. Main thread only. Raises OSError.
+        """Start the fork server. Call in the main thread only.
 
-        out: takes what it and torch's import print; stays the caller's.
-        without: modules that are not preloaded. begun: ranks are running.
+        Args:
+            helpers: starts and reaps the process.
+            spec: the job.
+            env: environment of the fork server.
+            out: descriptor that takes the output of the server and of its imports. The caller closes it.
+            without: modules that are not preloaded.
+            begun: whether ranks are already running.
+
+        Raises:
+            OSError: the process cannot be started.
         """
         preload = [name for name in spec.launch.preload if name not in without and name != _AUTO]
         found = imported_by(spec.launch.kind, spec.launch.target) if _AUTO in spec.launch.preload else ()
@@ -108,10 +127,11 @@ class WarmLink:
                 raise
         ours.setblocking(False)
         self._socket = ours
-        self.pid, self.fd = self._process.pid, ours.fileno()
+        self.pid = self._process.pid
+        self.fd = ours.fileno()
 
     def hear(self) -> dict[str, object] | None:
-        """What the warm parent says; empty when it says nothing, None when it is gone."""
+        """Return the next message of the fork server; empty if there is none, None if the server is gone."""
         try:
             message = self._socket.recv(1 << 16)
         except BlockingIOError:
@@ -123,15 +143,15 @@ class WarmLink:
     def fork(
         self, orders: Mapping[int, ForkOrder], marker: str, more: bool, while_waiting: Callable[[], None]
     ) -> dict[int, Leader]:
-        """Have ranks forked; returns those that were.
+        """Have ranks forked, and return the processes of those that were, by rank.
 
-        Waits for them, as starting a process waits for its exec. No ranks are there to be watched meanwhile: an attempt
-        begins with none of its ranks alive.
+        The call waits for the ranks, as starting a process waits for its exec. No ranks are left unwatched meanwhile,
+        because none of an attempt's ranks is alive when the attempt begins.
 
         Args:
-            orders: rank -> what it is started with.
+            orders: the ranks to fork, by number.
             marker: NAME=VALUE in the ranks' environment.
-            more: more orders follow than the parent has helpers.
+            more: whether more orders follow than the server has helpers.
             while_waiting: called every fifth of a second.
         """
         gate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -139,9 +159,13 @@ class WarmLink:
             with theirs:
                 if not self._order(list(orders.values()), theirs, more):
                     return {}
-            return self._admit(gate, orders, marker, while_waiting)
+            return self._admit(gate, orders, marker=marker, while_waiting=while_waiting)
 
     def _order(self, orders: list[ForkOrder], gate: socket.socket, more: bool) -> bool:
+        """Send one order to the fork server, and return whether that succeeded.
+
+        The order travels in a memory file, because a message on the socket cannot hold so many variables.
+        """
         shared = orders[0].env
         ranks = [
             {"log": str(order.log), "env": {k: v for k, v in order.env.items() if shared.get(k) != v}}
@@ -160,50 +184,58 @@ class WarmLink:
         return True
 
     def _admit(
-        self, gate: socket.socket, orders: Mapping[int, ForkOrder], marker: str, while_waiting: Callable[[], None]
+        self, gate: socket.socket, orders: Mapping[int, ForkOrder], *, marker: str, while_waiting: Callable[[], None]
     ) -> dict[int, Leader]:
-        """Each rank tells its number and pid, and goes on once we hold a pidfd of it."""
+        """Wait for the forked ranks, and return their processes.
+
+        Each rank sends its place in the order and its pid, and stops until this process holds a pidfd of the rank.
+        """
         found: dict[int, Leader] = {}
-        by_number = list(orders)
+        by_place = list(orders)
         while len(found) < len(orders):
-            said = self._heard_at(gate, while_waiting)
-            if said is None:
+            message = self._receive_at(gate, while_waiting)
+            if message is None:
                 self.kill()
                 break
-            if not said:
+            if not message:
                 break
-            number, pid = map(int, said.split())
-            rank = by_number[number]
-            found[rank] = Leader(rank, pid, orders[rank].log, marker)
+            place, pid = map(int, message.split())
+            rank = by_place[place]
+            found[rank] = Leader(rank, pid, log=orders[rank].log, marker=marker)
             found[rank].signal(signal.SIGCONT)
         return found
 
-    def _heard_at(self, gate: socket.socket, while_waiting: Callable[[], None]) -> bytes | None:
-        """What is said at the gate; empty where nobody is left to say anything, None when patience is at its end.
+    def _receive_at(self, gate: socket.socket, while_waiting: Callable[[], None]) -> bytes | None:
+        """Wait for the next message of a forked rank.
 
-        A parent that computes imports modules between two attempts: a rank that is started as a plain process would
-        import them, too, and more slowly for the company.
+        A server that computes is importing modules between two attempts. Waiting is right then: a rank that is started
+        as a plain process would import them as well, and more slowly, because both compete for the processors.
+
+        Returns:
+            The message; empty if the server and all its children have closed the gate; None if patience is at its end.
         """
         gate.settimeout(min(_WAITING_SLICE, _FORK_PATIENCE))
-        looked = time.monotonic()
-        until = looked + _IMPORTING_PATIENCE
-        computed = self._computed()
+        checked = time.monotonic()
+        until = checked + _IMPORTING_PATIENCE
+        computed = self._processor_seconds()
         while True:
             try:
                 return gate.recv(64)
             except TimeoutError:
                 while_waiting()
                 now = time.monotonic()
-                if now < looked + _FORK_PATIENCE:
+                if now < checked + _FORK_PATIENCE:
                     continue
-                before, computed, looked = computed, self._computed(), now
+                before = computed
+                computed = self._processor_seconds()
+                checked = now
                 if computed == before or now >= until:
                     return None
             except OSError:
                 return None
 
-    def _computed(self) -> float:
-        """Seconds of processor that the warm parent has had."""
+    def _processor_seconds(self) -> float:
+        """Return the processor time that the fork server has used, in seconds; 0 if the server is gone."""
         try:
             times = psutil.Process(self.pid).cpu_times()
         except psutil.NoSuchProcess:
@@ -211,17 +243,21 @@ class WarmLink:
         return float(times.user + times.system)
 
     def kill(self) -> None:
-        """Kill the warm parent, without waiting: `fd` tells when it is gone."""
+        """Kill the fork server without waiting; `fd` becomes readable when the server is gone."""
         self._process.kill()
 
     def close(self, patience: float = 0.0) -> int | None:
-        """Kill the warm parent, unless it ends by itself in `patience` seconds; returns its exit status."""
+        """End the fork server, and return its exit status.
+
+        Args:
+            patience: seconds in which the server may end by itself before it is killed.
+        """
         self._socket.close()
         return self._process.end(patience)
 
 
 class Warm:
-    """The warm parent of a job, started again when it dies; and whether there is one."""
+    """The fork server of a job. A server that dies is replaced; a job may also have none."""
 
     def __init__(
         self,
@@ -232,16 +268,33 @@ class Warm:
         files: FileThread,
         tell: Callable[..., None],
     ) -> None:
-        """env, log: of the warm parent. files: touches the directory of the log. tell: journals an event."""
-        self._helpers, self._spec, self._env, self._tell = helpers, spec, env, tell
-        self._log, self._files = log, files
+        """Start the fork server, if the job can have one and wants one.
+
+        Args:
+            helpers: starts and reaps the process.
+            spec: the job.
+            env: environment of the fork server.
+            log: file that takes the fork server's output.
+            files: thread that reads and writes the directory of the log.
+            tell: journals an event, given as name and fields.
+        """
+        self._helpers = helpers
+        self._spec = spec
+        self._env = env
+        self._log = log
+        self._files = files
+        self._tell = tell
         self.while_waiting: Callable[[], None] = lambda: None
-        """called every fifth of a second while ranks are forked: an agent's node must not count as lost"""
+        """called every fifth of a second while ranks are forked, so that an agent's node does not count as lost"""
         self.link: WarmLink | None = None
+        """the present fork server; None if there is none"""
         self._ready = False
-        self._lives, self._started = 0, 0.0
-        self.news = ""  # why there is no warm parent, where the user is to be told
-        self.left_out: dict[str, str] = {}  # modules that are not preloaded: why not
+        self._lives = 0  # fork servers that were started
+        self._started = 0.0  # when the present one was started
+        self.news = ""
+        """why there is no fork server, as long as the user is to be told; else empty"""
+        self.left_out: dict[str, str] = {}
+        """the modules that are not preloaded, and why not"""
         if spec.launch.warm is False:
             return
         if is_for(spec):
@@ -250,98 +303,130 @@ class Warm:
             self.news = "a rank is forked from a warm process only where it is a .py file or a module"
 
     def _start(self) -> None:
-        self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
+        """Start a fork server, or record why there cannot be one."""
+        self._lives += 1
+        self._started = time.monotonic()
+        self._ready = False
         try:
             out = self._files.call(self._open_log, give_back=os.close)
             try:
-                told = self._helpers, self._spec, self._env, out
-                self.link = WarmLink(*told, without=self.left_out, begun=self._lives > 1)
+                self.link = WarmLink(
+                    helpers=self._helpers,
+                    spec=self._spec,
+                    env=self._env,
+                    out=out,
+                    without=self.left_out,
+                    begun=self._lives > 1,
+                )
             finally:
                 os.close(out)
         except OSError as error:
-            self._without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
+            self._do_without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
 
     def _open_log(self) -> int:
-        """Raises OSError."""
+        """Open the fork server's log for appending. Raises OSError. Runs in the file thread."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         length_to_append_to(self._log)
         return open_log(self._log)
 
-    def _without(self, reason: str, *, quiet: bool = False) -> None:
+    def _do_without(self, reason: str, *, quiet: bool = False) -> None:
+        """Go on without a fork server.
+
+        Args:
+            reason: why there is none.
+            quiet: tell the user only if a fork server was demanded.
+        """
         self._tell("warm_parent", state="none", why=reason)
         if not quiet or self._spec.launch.warm is True:
             self.news = reason
         if self.link is not None:
             self.link.close()
-        self.link, self._ready = None, False
+        self.link = None
+        self._ready = False
 
     @property
     def starting(self) -> bool:
-        """Whether the warm parent still imports. The first attempt waits for that: its ranks would import no faster."""
+        """Whether the fork server still imports. The first attempt waits, as its ranks would import no faster."""
         return self.link is not None and not self._ready
 
     def late(self, now: float) -> bool:
-        """Whether its import takes so long that nobody waits for it any longer."""
+        """Return whether the fork server's import takes longer than anybody waits. now: monotonic seconds."""
         return self.starting and now - self._started > _IMPORT_PATIENCE
 
     def give_up(self) -> None:
-        """Do without a warm parent."""
-        self._without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
+        """Go on without a fork server, because its import takes too long."""
+        self._do_without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
 
     def hear(self) -> None:
-        """Act on what the warm parent says, or replace one that died; `link` is another afterwards, or None."""
+        """Act on a message of the fork server, or replace a server that died.
+
+        Afterwards `link` may be another server, or None.
+        """
         assert self.link is not None
-        said = self.link.hear()
-        if said is None:
-            self._died()
-        elif said.get("cannot"):
-            self._without(str(said["cannot"]), quiet=bool(said.get("quiet")))
-        elif said.get("without"):
-            self.left_out[str(said["without"])] = str(said["why"])
-            self._tell("warm_parent", state="without", pid=self.link.pid, why=said["why"])
-        elif said.get("ready"):
+        message = self.link.hear()
+        if message is None:
+            self._replace_dead()
+        elif message.get("cannot"):
+            self._do_without(str(message["cannot"]), quiet=bool(message.get("quiet")))
+        elif message.get("without"):
+            self.left_out[str(message["without"])] = str(message["why"])
+            self._tell("warm_parent", state="without", pid=self.link.pid, why=message["why"])
+        elif message.get("ready"):
             self._ready = True
             self._tell("warm_parent", state="ready", pid=self.link.pid)
-        elif said.get("complete"):
+        elif message.get("complete"):
             self._tell("warm_parent", state="complete", pid=self.link.pid)
 
-    def _died(self) -> None:
+    def _replace_dead(self) -> None:
+        """Start another fork server in the place of the dead one, unless the dead one never became ready."""
         assert self.link is not None
-        was_ready, status = self._ready, self.link.close(_DYING)
+        was_ready = self._ready
+        status = self.link.close(_EXIT_PATIENCE)
         self._tell("warm_parent", state="ended", pid=self.link.pid, status=status)
         self.link = None
         if was_ready and self._lives < _MOST_LIVES:
             self._start()
         else:
             try:
-                words = self._files.call(lambda: tail(self._log)).strip().rpartition("\n")[2]
+                last_line = self._files.call(lambda: tail(self._log)).strip().rpartition("\n")[2]
             except OSError:
-                words = ""
-            self._without(f"the warm parent ended with {status}{words and f': {words}'} (see {self._log})")
+                last_line = ""
+            self._do_without(f"the warm parent ended with {status}{last_line and f': {last_line}'} (see {self._log})")
 
     def fork(self, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
-        """Fork ranks; returns those that were forked. The caller starts the others as plain processes."""
+        """Fork ranks, and return the processes of those that were forked, by rank.
+
+        The caller starts the other ranks as plain processes.
+
+        Args:
+            orders: the ranks to fork, by number.
+            marker: NAME=VALUE in the ranks' environment.
+        """
         found: dict[int, Leader] = {}
-        batches, asked = list(_batches(list(orders))), self.link
+        batches = list(_batches(list(orders)))
+        link = self.link
         for number, batch in enumerate(batches, 1):
             if self.link is None or not self._ready:
                 break
-            asked_for = {rank: orders[rank] for rank in batch}
-            more = number < len(batches) > _HELPERS
-            found |= self.link.fork(asked_for, marker, more, self.while_waiting)
+            found |= self.link.fork(
+                {rank: orders[rank] for rank in batch},
+                marker,
+                more=number < len(batches) > _HELPERS,
+                while_waiting=self.while_waiting,
+            )
             if batch[-1] not in found:
                 break
-        if asked is not None and (plain := sorted(orders.keys() - found.keys())):
-            self._tell("warm_parent", state="plain", pid=asked.pid, ranks=plain)
+        if link is not None and (plain := sorted(orders.keys() - found.keys())):
+            self._tell("warm_parent", state="plain", pid=link.pid, ranks=plain)
         return found
 
     def dismiss(self) -> None:
-        """Kill the warm parent at the end of the job, without waiting: the kernel needs long to free so much memory."""
+        """Kill the fork server at the end of the job, without waiting: the kernel needs long to free its memory."""
         if self.link is not None:
             self.link.kill()
 
     def close(self) -> None:
-        """Kill the warm parent, and wait for its end."""
+        """Kill the fork server, and wait for its end."""
         if self.link is not None:
             self.link.close()
             self.link = None

@@ -1,4 +1,8 @@
-"""The ranks of one attempt, as an interface: the engine does not know on which machine a rank runs."""
+"""The interface through which the engine starts, observes and ends the ranks of one attempt.
+
+The engine does not know on which machine a rank runs. `LocalRanks` implements the interface for this machine,
+`ClusterRanks` for ranks on several nodes. All methods are called in the event loop.
+"""
 
 from __future__ import annotations
 
@@ -11,100 +15,142 @@ from ftlaunch.ranks.view import RankView
 from ftlaunch_contract.pages.page import Page
 
 Exited = Callable[[Rank], None]
-"""Called once with each rank whose process has ended."""
+"""a callback that is called once with each rank whose process has ended"""
 
 
 class RankGroup(Protocol):
     """Starts the ranks of an attempt, shows what they do, and ends them. No method waits.
 
-    torchelastic calls the same thing a WorkerGroup. `LocalRanks` is the group of this machine.
+    A RankGroup is what torchelastic calls a WorkerGroup.
     """
 
     attempt: int
+    """number of the attempt"""
     started: float
-    """monotonic seconds"""
+    """time at which the attempt began, in monotonic seconds"""
     port: int
     """MASTER_PORT of the attempt"""
 
     @property
     def ranks(self) -> Mapping[int, Rank]:
-        """The ranks that have been started, by number."""
+        """The started ranks by number."""
 
     # --- starting ---------------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
-        """Start every rank. Raises SpawnFailed; the ranks that were started by then belong to the group."""
+        """Start every rank.
+
+        Raises:
+            SpawnFailed: a rank cannot be started. The ranks that were started before it belong to the group.
+        """
 
     def replace(self, rank: int, due: float) -> None:
-        """End one rank and its process group; `refill` starts it again at `due`."""
+        """Kill one rank and its process group; `refill` starts the rank again.
+
+        Args:
+            rank: number of the rank.
+            due: when the rank may be started again, in monotonic seconds.
+        """
 
     def refill(self, now: float) -> Iterator[tuple[int, int]]:
-        """Start the ranks that are due; yields (rank, how often it was started again) as each of them runs.
+        """Start the replaced ranks that are due.
 
-        Raises SpawnFailed at a rank that cannot be started: those before it run, and have been told of.
+        Yields:
+            The number of a rank, as soon as the rank runs, and how often the rank was started again.
+
+        Raises:
+            SpawnFailed: a rank cannot be started. The ranks before it run, and have been yielded.
         """
 
     @property
     def refilling(self) -> bool:
         """Whether some rank is about to be started again."""
 
-    # --- looking ----------------------------------------------------------------------------------------------
+    # --- observing --------------------------------------------------------------------------------------------
 
     def notice(self, now: float) -> None:
-        """Look at what can only be seen by comparing two looks: phases, activity, logs."""
+        """Record what can only be seen by comparing two observations: phases, activity, growth of logs."""
 
     def views(self) -> list[RankView]:
-        """What decisions are made from."""
+        """Return what is known of each rank, for decisions."""
 
     def pages(self) -> list[tuple[int, Page]]:
-        """The pages that speak of this attempt, with their ranks."""
+        """Return pairs of rank and page, of those pages that were written in this attempt."""
 
     @property
     def resuming(self) -> bool:
-        """Whether some rank has restored its state: the others are about to."""
+        """Whether some rank has restored its state, so that the others are about to do so."""
 
     @property
     def living(self) -> list[int]:
-        """The ranks whose processes are left."""
+        """The ranks whose processes have not been reaped."""
 
     @property
     def empty(self) -> bool:
-        """Whether no rank's process is left."""
+        """Whether all ranks' processes have been reaped."""
 
     def dying(self) -> dict[int, float]:
-        """The ranks that a signal is ending at this moment, with the time of the beginning."""
+        """Return the ranks that a signal is ending at this moment, and since when, in monotonic seconds."""
 
     def note_dying(self, ranks: Iterable[int], order: int, now: float) -> dict[int, int]:
-        """Of these ranks those that a signal has begun to end, with the signal; each rank is returned once."""
+        """Record which of `ranks` a signal has begun to end.
+
+        Args:
+            ranks: the ranks to examine.
+            order: place of these ends among the ends of all ranks.
+            now: monotonic seconds.
+
+        Returns:
+            The signal by rank; each rank is returned by one call only.
+        """
 
     def failed(self, *, must_read: bool) -> list[Evidence]:
-        """What the failed ranks left behind; a rank that is to be started again is not among them.
+        """Return what the failed ranks left behind; a rank that is to be started again is not among them.
 
-        must_read: raise OSError where a log cannot be read; else such a log counts as empty.
+        Args:
+            must_read: raise if a log cannot be read; otherwise such a log counts as empty.
+
+        Raises:
+            OSError: a log cannot be read, and `must_read` is set.
         """
 
     def all_done(self) -> bool:
-        """Whether every rank has ended honestly with 0, and none because it was told to stop."""
+        """Return whether every rank has completed its work and ended with 0, and none because of a stop request."""
 
     def stopped(self) -> set[int]:
-        """The ranks whose processes are stopped (SIGSTOP)."""
+        """Return the ranks whose processes are stopped (SIGSTOP)."""
 
     def subjects(self, why: str) -> list[dict[str, Any]]:
-        """What an autopsy has to know of the living ranks. why: what each of them is asked for."""
+        """Return what an autopsy has to know of the living ranks.
+
+        Args:
+            why: the reason for the autopsy.
+        """
 
     # --- ending -----------------------------------------------------------------------------------------------
 
     def ask_to_leave(self) -> None:
-        """SIGTERM to every rank, once; stopped processes are continued so that they can hear it."""
+        """Send SIGTERM to every rank once, and SIGCONT, so that stopped processes can handle the SIGTERM."""
 
     def kill(self) -> None:
-        """SIGKILL to every rank's process group."""
+        """Send SIGKILL to every rank's process group."""
 
     def reap(self, spared: Sequence[int]) -> int:
-        """Take the exit status of processes that ranks have left and that have ended; return how many there were.
+        """Reap ended processes that ranks have left, and ranks whose ends the event loop cannot wait for.
 
-        Ranks whose ends could not be waited for are looked at as well. spared: helpers' pids.
+        Args:
+            spared: pids of helper processes, which are not reaped.
+
+        Returns:
+            The number of reaped orphans.
         """
 
     def sweep(self, spared: Sequence[int]) -> bool:
-        """Once no rank is left: kill what the ranks left behind. True when nothing is left. spared: helpers' pids."""
+        """Kill what the ranks left behind. Called once no rank is left, until nothing is left.
+
+        Args:
+            spared: pids of helper processes, which are not killed.
+
+        Returns:
+            Whether nothing is left.
+        """

@@ -1,4 +1,7 @@
-"""What ended ranks have left in files: how their logs end, and the exceptions that torch's `@record` has written."""
+"""Reads what ended ranks have left in files: the ends of their logs, and the exceptions that torch's `@record` wrote.
+
+The supervisor, or an agent, calls `read_leavings` in its event loop; the file thread does the reading.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from ftlaunch.ranks.log_files import tail
 from ftlaunch.system.file_thread import PATIENCE, FileThread
 from ftlaunch_contract.files.regular_file import read_regular
 
-_EACH = 0.001
-"""seconds of patience more for each rank"""
-_LONGEST_ERROR = 64 << 20  # bytes of an exception that `@record` has left
-_LONGEST = 2.0
-"""seconds of patience at most: agents wait for their head no longer"""
+_PATIENCE_PER_RANK = 0.001
+"""seconds of additional patience for each rank"""
+_LONGEST_ERROR = 64 << 20  # bytes of an exception that `@record` has written
+_MOST_PATIENCE = 2.0
+"""seconds of patience at most, because agents do not wait longer for their head"""
 
 
 @dataclass(frozen=True)
@@ -33,26 +36,28 @@ class Leavings:
     """What one rank has left."""
 
     log_tail: str = ""
-    """the last 64 KiB; empty where the log cannot be read"""
+    """the last 64 KiB of the log; empty if the log cannot be read"""
     error: Mapping[str, object] | None = None
-    """what torch's `@record` has written"""
+    """the exception as torch's `@record` has written it; None if there is none"""
 
 
 def read_leavings(files: FileThread, ranks: Mapping[int, Sought], *, must_read: bool) -> Mapping[int, Leavings]:
-    """Return what each of these ranks has left.
+    """Return what each of the ranks has left.
 
     Args:
-        files: touches the directory of the logs.
-        ranks: by number.
-        must_read: raise OSError where a log cannot be read, or its file system does not answer; else such a log counts
-            as empty.
+        files: thread that reads the directory of the logs.
+        ranks: the files by rank.
+        must_read: raise if a log cannot be read; otherwise such a log counts as empty.
+
+    Raises:
+        OSError: `must_read` is set, and a log cannot be read or its file system does not answer.
     """
     if not ranks:
         return {}
     try:
         return files.call(
             lambda: {number: _read(sought, must_read=must_read) for number, sought in ranks.items()},
-            patience=min(PATIENCE + _EACH * len(ranks), _LONGEST),
+            patience=min(PATIENCE + _PATIENCE_PER_RANK * len(ranks), _MOST_PATIENCE),
         )
     except OSError:
         if must_read:
@@ -61,6 +66,7 @@ def read_leavings(files: FileThread, ranks: Mapping[int, Sought], *, must_read: 
 
 
 def _read(sought: Sought, *, must_read: bool) -> Leavings:
+    """Read the files of one rank. Runs in the file thread."""
     try:
         log_tail = tail(sought.log, sought.log_from)
     except OSError:
@@ -71,6 +77,7 @@ def _read(sought: Sought, *, must_read: bool) -> Leavings:
 
 
 def _read_json(path: Path) -> Mapping[str, object] | None:
+    """Return the JSON object in a file; None if there is none, or the file is too long or cannot be read."""
     try:
         value = json.loads(read_regular(path, _LONGEST_ERROR))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The log files of ranks: where they lie, and how they end."""
+"""The log files of ranks: their paths, their lengths and their ends. Callers run these functions in a file thread."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from pathlib import Path
 
 from ftlaunch_contract.files.regular_file import kind_of, open_regular
 
-_TAIL = 64 << 10
+_TAIL = 64 << 10  # bytes
 
 
 def log_path(log_dir: Path, attempt: int, rank: int) -> Path:
-    """Where a rank's output of an attempt lies."""
+    """Return the file that takes a rank's output of an attempt."""
     return log_dir / f"attempt_{attempt}" / f"rank_{rank}.log"
 
 
 def open_log(path: Path) -> int:
-    """Return a descriptor that appends to a log, which is made where there is none. Raises OSError.
+    """Open a log for appending, and return the descriptor. The log is created if there is none. Raises OSError.
 
-    Ranks and their children never block on it, and nothing overwrites what another has written.
+    Ranks and their children never block when they write to a file, as they might with a pipe. Appending keeps one
+    writer from overwriting what another has written.
     """
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 def tail(path: Path, start: int = 0) -> str:
-    """Return the last 64 KiB of a log, from byte `start` on at the earliest; empty without a log. Raises OSError."""
+    """Return the last 64 KiB of a log, but nothing before byte `start`; empty if there is no log. Raises OSError."""
     try:
         with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
@@ -36,9 +37,11 @@ def tail(path: Path, start: int = 0) -> str:
 
 
 def length_to_append_to(path: Path) -> int:
-    """Return the bytes of a log that a rank is about to append to; 0 when there is none.
+    """Return the bytes of a log that a rank is about to append to; 0 if there is no log.
 
-    Raises OSError, also where it is no regular file: to open a FIFO for writing waits until somebody reads it.
+    Raises:
+        OSError: the length is not known, or `path` is no regular file. Opening a FIFO, for example, would wait until
+            somebody reads from the FIFO.
     """
     try:
         found = path.stat()
@@ -50,7 +53,7 @@ def length_to_append_to(path: Path) -> int:
 
 
 def size(path: Path) -> int:
-    """Return the bytes of a log; 0 when there is none. Raises OSError where its file system does not tell."""
+    """Return the bytes of a log; 0 if there is no log. Raises OSError if the length cannot be found out."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

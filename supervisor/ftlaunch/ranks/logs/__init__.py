@@ -1,1 +1,1 @@
-"""Logs of ranks that run: notes of how long each was when, and what is kept of them. Nothing here reads a line."""
+"""Notes the lengths of running ranks' logs over time, and keeps the logs short. Nothing here reads a line of a log."""

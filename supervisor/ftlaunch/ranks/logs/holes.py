@@ -1,7 +1,7 @@
-"""Giving back what the middle of a file takes on the disk, while others append to it: no offset changes.
+"""Frees the disk space of the middle of a file while others append to the file. No offset changes.
 
-A hole is punched (fallocate(2)): ext4, XFS, Btrfs, tmpfs, and NFS from version 4.2 on can do it. What is appended
-meanwhile lies behind the hole, and is never touched.
+The space is freed by punching holes (fallocate(2)), which ext4, XFS, Btrfs, tmpfs, and NFS from version 4.2 on can do.
+Bytes that are appended meanwhile lie behind the hole, and are never touched.
 """
 
 from __future__ import annotations
@@ -15,40 +15,58 @@ from pathlib import Path
 HEAD = 1 << 20
 """bytes at the beginning of a log that are kept: versions, settings, the first steps"""
 BEFORE_END = 64 << 10
-"""bytes that are kept before each end of a process: what a diagnosis reads"""
-_BLOCK = 1 << 20  # the hole before the newest bytes ends at multiples of it: all file systems can free such
-_GRAIN = 64 << 10  # the same around the end of a process, of which a log may have many
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+"""bytes that are kept before each end of a process, because a diagnosis reads them"""
+_BLOCK = 1 << 20  # bytes; the last hole ends at a multiple of this, which all file systems can free
+_GRAIN = 64 << 10  # bytes; holes around the end of a process, of which a log may have many, end at multiples of this
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_PUNCH_HOLE = 2  # FALLOC_FL_PUNCH_HOLE
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def to_punch(length: int, newest: int, done: int, ends: Iterable[int] = ()) -> list[tuple[int, int]]:
-    """Where holes begin and how long each is, in a file of so many bytes; none while they are not worth it. Pure.
+    """Return the holes to punch into a file, as pairs of offset and length in bytes. Pure.
 
-    newest: bytes at the end that are kept. done: up to where holes were made before, or 0. ends: where a process ended
-    that wrote into the file, and another one went on: BEFORE_END bytes are kept before each, whatever it ended of.
+    Args:
+        length: bytes of the file.
+        newest: bytes that are kept at the end of the file.
+        done: offset up to which holes were punched before; 0 if there are none.
+        ends: offsets at which a process that wrote to the file ended and another went on. BEFORE_END bytes are kept
+            before each of them, whatever the process ended of.
+
+    Returns:
+        The holes in ascending order; none if there is too little to free.
     """
-    begin, end = max(HEAD, done), (length - newest) // _BLOCK * _BLOCK
-    found = []
+    begin = max(HEAD, done)
+    end = (length - newest) // _BLOCK * _BLOCK
+    holes = []
     for last in sorted(ends):
-        kept_from, kept_to = (last - BEFORE_END) // _GRAIN * _GRAIN, -(-last // _GRAIN) * _GRAIN
+        kept_from = (last - BEFORE_END) // _GRAIN * _GRAIN
+        kept_to = -(-last // _GRAIN) * _GRAIN
         if begin < min(kept_from, end):
-            found.append((begin, min(kept_from, end) - begin))
+            holes.append((begin, min(kept_from, end) - begin))
         begin = max(begin, kept_to)
-    return [*found, (begin, end - begin)] if begin < end else found
+    if begin < end:
+        holes.append((begin, end - begin))
+    return holes
 
 
 def punch(fd: int, begin: int, length: int) -> None:
-    """Raises OSError: EOPNOTSUPP where the file system cannot."""
-    offsets = ctypes.c_int64(begin), ctypes.c_int64(length)
-    if _libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, *offsets) != 0:
+    """Free `length` bytes of a file from offset `begin` on.
+
+    Raises:
+        OSError: with EOPNOTSUPP if the file system cannot punch holes.
+    """
+    if _libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(length)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def why_not(folder: Path) -> str:
-    """Why the logs in a folder cannot be kept short, in a few words; empty where they can. Raises OSError."""
-    import tempfile  # noqa: PLC0415 - only where it is asked for: it costs memory
+    """Say in a few words why the logs in a folder cannot be kept short; empty if they can. Raises OSError.
+
+    The folder is created if there is none, and a hole is punched into a temporary file in it.
+    """
+    import tempfile  # noqa: PLC0415 - costs memory, and few jobs limit their logs
 
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
