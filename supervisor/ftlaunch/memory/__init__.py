@@ -1,1 +1,1 @@
-"""Pages, snapshots and stacks in /dev/shm, and which step can be had whole. Nothing here reads checkpoints."""
+"""Pages, snapshots and stacks in /dev/shm, and which step can be restored whole. Nothing here reads checkpoints."""

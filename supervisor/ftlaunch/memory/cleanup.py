@@ -1,4 +1,8 @@
-"""Finds what killed jobs have left in memory, judges it, and removes it."""
+"""Finds what killed jobs have left in /dev/shm, decides whether it may go, and removes it.
+
+`ftctl clean` calls these functions in its own process. A directory is removed only while its lock is held, so that no
+living supervisor, saver or rank loses its memory.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,8 @@ from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked, remove_stand_
 from ftlaunch_contract.pages.page import open_pages
 from ftlaunch_contract.progress import Advance, ignore
 
-_LEFT = re.compile(r"alone-\d+-\d+-\d+|meeting-[0-9a-f]+")  # of ranks without a supervisor, each held by its users
+# Directories of ranks that ran without a supervisor. Such a directory has no lock file; its users hold it.
+_UNSUPERVISED = re.compile(r"alone-\d+-\d+-\d+|meeting-[0-9a-f]+")
 
 
 class CleanupRefused(Exception):
@@ -28,32 +33,42 @@ class CleanupRefused(Exception):
 
 @dataclass(frozen=True)
 class _Snapshots:
-    """What a memory directory holds, and what storage has of it; NONE where there is nothing."""
+    """The newest step in a memory directory, and the newest one on storage."""
 
     step: int
+    """newest step that all ranks have whole in memory; NONE if there is none"""
     stored: int
+    """newest step on storage; NONE if there is none"""
     checkpoint_dir: Path | None
+    """directory of the job's checkpoints; None if unknown"""
 
     @property
-    def only_copy(self) -> bool:
+    def is_only_copy(self) -> bool:
+        """Whether the snapshots are newer than every checkpoint."""
         return self.step > max(self.stored, 0)
 
 
 def clean_job(directory: Path, force: bool, advance: Advance = ignore) -> str:
-    """Remove a job's memory directory; returns a sentence about it. advance: told of bytes that are removed.
+    """Remove a job's memory directory, and return a sentence about it.
 
-    Raises CleanupRefused while a supervisor or its saver uses it, and without `force` where its snapshots are newer
-    than every checkpoint; OSError when it cannot be removed.
+    Args:
+        directory: the memory directory.
+        force: remove the directory even if its snapshots are newer than every checkpoint.
+        advance: called with numbers of bytes as they are removed.
+
+    Raises:
+        CleanupRefused: a supervisor or its saver uses the directory, or the only copy of a step would be lost.
+        OSError: the directory cannot be removed.
     """
     try:
         lock = DirLock(directory, patience=0.0)
     except Locked as error:
         raise CleanupRefused(str(error)) from error
     try:
-        snapshots = _snapshots(directory)
-        if snapshots.only_copy and not force:
+        snapshots = _read_snapshots(directory)
+        if snapshots.is_only_copy and not force:
             raise CleanupRefused(
-                f"{directory} has the only copy of step {snapshots.step}: {_newest(snapshots)};"
+                f"{directory} has the only copy of step {snapshots.step}: {_describe_stored(snapshots)};"
                 " the same `ftlaunch` command goes on from there, --force throws it away"
             )
         freed = bytes_of(directory)
@@ -67,11 +82,12 @@ def clean_job(directory: Path, force: bool, advance: Advance = ignore) -> str:
         lock.release()
     held = "no snapshots"
     if snapshots.step >= 0:
-        held = f"snapshots of step {snapshots.step} ({_newest(snapshots)})"
+        held = f"snapshots of step {snapshots.step} ({_describe_stored(snapshots)})"
     return f"removed {directory}: {size(freed)}, {held}"
 
 
-def _newest(snapshots: _Snapshots) -> str:
+def _describe_stored(snapshots: _Snapshots) -> str:
+    """Say what storage has of the job."""
     if snapshots.checkpoint_dir is None:
         return "where its checkpoints are is not known"
     if snapshots.stored == NONE:
@@ -79,13 +95,17 @@ def _newest(snapshots: _Snapshots) -> str:
     return f"step {snapshots.stored} is the newest in {snapshots.checkpoint_dir}"
 
 
-def _snapshots(directory: Path) -> _Snapshots:
+def _read_snapshots(directory: Path) -> _Snapshots:
+    """Find the newest step in a memory directory, and the newest checkpoint of the same job."""
     places = read_places(directory)
-    checkpoint_dir = Path(places.checkpoint_dir) if places else None
-    stored = max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) if checkpoint_dir else NONE
-    ranks, first = count_pages(directory), first_page(directory)
+    checkpoint_dir = None
+    stored = NONE
+    if places is not None:
+        checkpoint_dir = Path(places.checkpoint_dir)
+        stored = max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE)
+    ranks = count_pages(directory)
     try:
-        pages = open_pages(directory, ranks, first)
+        pages = open_pages(directory, ranks, first_page(directory))
     except (OSError, ValueError):
         return _Snapshots(NONE, stored, checkpoint_dir)  # no attempt could resume from these pages either
     slots = {rank: page.slot_steps() for rank, page in enumerate(pages) if page.valid}
@@ -95,16 +115,16 @@ def _snapshots(directory: Path) -> _Snapshots:
 
 
 def job_dirs(root: Path) -> list[Path]:
-    """Memory directories of jobs under a supervisor."""
+    """Return the memory directories under `root` that belong to jobs with a supervisor, sorted."""
     return sorted(path for path in _directories(root) if (path / LOCK).exists())
 
 
 def sweep(root: Path) -> Iterator[str]:
-    """Remove what ranks without a supervisor left behind when they were killed; a sentence about each."""
+    """Remove what killed ranks without a supervisor have left under `root`, and yield a sentence about each removal."""
     for directory in sorted(_directories(root)):
-        if (directory / LOCK).exists():
+        if (directory / LOCK).exists() or not _UNSUPERVISED.fullmatch(directory.name):
             continue
-        held = held_dir.claim_abandoned(directory) if _LEFT.fullmatch(directory.name) else None
+        held = held_dir.claim_abandoned(directory)
         if held is None:
             continue
         freed = bytes_of(directory)
@@ -115,11 +135,12 @@ def sweep(root: Path) -> Iterator[str]:
         if not directory.exists():
             yield f"removed {directory}: {size(freed)}, of processes that are gone"
     remove_stand_ins(root)
-    with contextlib.suppress(OSError):  # there is more in it, or it is not there
+    with contextlib.suppress(OSError):  # `root` is not empty, or does not exist
         root.rmdir()
 
 
 def _directories(root: Path) -> list[Path]:
+    """Return the real directories in `root`; none if there is no such directory."""
     try:
         return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
     except FileNotFoundError:
@@ -127,7 +148,7 @@ def _directories(root: Path) -> list[Path]:
 
 
 def bytes_of(directory: Path) -> int:
-    """What a directory takes, without what it only links to."""
+    """Return the bytes that the files in a directory occupy; targets of links are not counted."""
     count = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""The directory of a job in /dev/shm: its path, the job it belongs to, its removal.
+"""The memory directory of a job in /dev/shm: its path, the job that owns it, its removal.
 
-A job id is made of a working directory and a command, so two jobs can have the same one: the same command with another
-run dir, or the same paths in two containers that share /dev/shm. The directory therefore notes the places of its job,
-and a job takes up the memory of no other (memory_owner.py).
+A job id is made of a working directory and a command, so two jobs can have the same id: the same command with another
+run dir, or the same paths in two containers that share /dev/shm. The directory therefore holds a note of its job's
+places, and no job uses the memory of another (memory_owner.py).
 """
 
 from __future__ import annotations
@@ -20,57 +20,67 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import memory_root
 
 _PLACES = "places.json"
-COPIES, COPY_NOTE = "peers", "copy.json"
-"""the folder of copies of other nodes' snapshots, and the file in each that says that it is whole"""
+COPIES = "peers"
+"""name of the folder that holds copies of other nodes' snapshots"""
+COPY_NOTE = "copy.json"
+"""name of the file that marks a copy of another node's snapshot as complete"""
 LINEAGE = "lineage"
-"""the file in an agent's memory directory that says of which attempt its steps are"""
+"""name of the file in an agent's memory directory that says which attempt its steps come from"""
 APART = "@"
-"""stands between job id and digest in the name of a directory apart; no job id has it"""
-_LONGEST = 47  # characters of the job id in the name of a directory apart: a socket's path is short
+"""separator of job id and digest in the name of a directory apart; no job id contains it"""
+_LONGEST = 47  # characters of the job id in the name of a directory apart, because a socket's path must be short
 
 
 @dataclass(frozen=True)
 class Places:
-    """What tells one job from another of the same id. Paths are resolved."""
+    """The files that tell a job from another job with the same id. Paths are resolved."""
 
     run_dir: str
     checkpoint_dir: str
     device: int
-    """of the run dir's file system"""
+    """number of the device that holds the run dir"""
     inode: int
-    """of the run dir: two containers may have other directories at equal paths"""
+    """inode of the run dir; in two containers, equal paths may mean different directories"""
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits."""
+        """A hash of all fields, as 16 hexadecimal digits."""
         text = "\0".join(map(str, asdict(self).values()))
         return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
 
 
 def places_of(run_dir: Path, checkpoint_dir: Path) -> Places:
-    """The places of a job whose run dir is there. Raises OSError."""
+    """Return the places of a job whose run dir exists. Raises OSError."""
     found = run_dir.stat()
-    return Places(str(run_dir.resolve()), str(checkpoint_dir.resolve()), found.st_dev, found.st_ino)
+    return Places(
+        run_dir=str(run_dir.resolve()),
+        checkpoint_dir=str(checkpoint_dir.resolve()),
+        device=found.st_dev,
+        inode=found.st_ino,
+    )
 
 
 def memory_dir(job_id: str) -> Path:
-    """Where a job keeps its pages and snapshots, unless another job of the same id keeps its own there."""
+    """Return the directory of a job's pages and snapshots, which may be taken by another job with the same id."""
     return memory_root(os.getuid()) / job_id
 
 
 def memory_dir_apart(job_id: str, places: Places) -> Path:
-    """Where a job keeps them when `memory_dir` is another's."""
+    """Return the directory that a job uses if another job with the same id has taken `memory_dir`."""
     return memory_root(os.getuid()) / f"{job_id[:_LONGEST]}{APART}{places.digest}"
 
 
 def memory_dirs(job_id: str) -> list[Path]:
-    """The memory directories of all jobs of an id that are there."""
+    """Return the existing memory directories of all jobs with this id."""
     apart = memory_root(os.getuid()).glob(f"{glob.escape(job_id[:_LONGEST])}{APART}*")
     return [path for path in (memory_dir(job_id), *sorted(apart)) if path.is_dir()]
 
 
 def write_places(directory: Path, places: Places) -> None:
-    """Note in a memory directory which job it belongs to; a reader finds the note whole. Raises OSError."""
+    """Write into a memory directory which job owns it. Raises OSError.
+
+    The note is renamed into place, so that a reader finds a whole note or none.
+    """
     temporary = directory / f"{_PLACES}.tmp"
     temporary.touch(mode=0o600)
     temporary.write_text(json.dumps(asdict(places)))
@@ -78,16 +88,21 @@ def write_places(directory: Path, places: Places) -> None:
 
 
 def read_places(directory: Path) -> Places | None:
-    """The places of the job a memory directory belongs to; None where they are not known."""
+    """Return the places of the job that owns a memory directory; None if they are unknown."""
     try:
-        told = json.loads((directory / _PLACES).read_text())
-        return Places(str(told["run_dir"]), str(told["checkpoint_dir"]), int(told["device"]), int(told["inode"]))
+        note = json.loads((directory / _PLACES).read_text())
+        return Places(
+            run_dir=str(note["run_dir"]),
+            checkpoint_dir=str(note["checkpoint_dir"]),
+            device=int(note["device"]),
+            inode=int(note["inode"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def read_lineage(directory: Path) -> str:
-    """Return of which attempt the steps in an agent's memory directory are; empty where that is not known."""
+    """Return which attempt the steps in an agent's memory directory come from; empty if that is unknown."""
     try:
         return (directory / LINEAGE).read_text()[:100]
     except OSError:
@@ -95,19 +110,20 @@ def read_lineage(directory: Path) -> str:
 
 
 def remove_memory(directory: Path) -> None:
-    """Delete a job's memory directory, and the user's when it was the last. Raises OSError."""
+    """Delete a job's memory directory, and the user's directory if no other job is left in it. Raises OSError."""
     forget_steps(directory)
     layout.remove_slots(directory)
     shutil.rmtree(directory)
-    with contextlib.suppress(OSError):  # other jobs are in it
+    with contextlib.suppress(OSError):  # other jobs have their directories there
         directory.parent.rmdir()
 
 
 def page_files(directory: Path) -> list[Path]:
-    """List the pages in a memory directory, by rank; none where there is no such directory.
+    """Return the paths of the pages in a memory directory, sorted; none if there is no such directory.
 
-    Raises OSError where they cannot be listed: Path.glob() finds nothing in a directory that may not be read, and
-    memory that is taken for empty is deleted.
+    Raises:
+        OSError: the directory cannot be listed. Path.glob() would find nothing in a directory that may not be read,
+            and memory that seems to be empty is deleted.
     """
     try:
         return sorted(path for path in directory.iterdir() if path.name.startswith("page_"))
@@ -116,21 +132,21 @@ def page_files(directory: Path) -> list[Path]:
 
 
 def count_pages(directory: Path) -> int:
-    """How many ranks the pages in a memory directory are of. Raises OSError."""
+    """Return the number of ranks that have a page in a memory directory. Raises OSError."""
     return len(page_files(directory))
 
 
 def first_page(directory: Path) -> int:
-    """The first rank that the pages in a memory directory are of; 0 where there is none. Raises OSError."""
+    """Return the lowest rank that has a page in a memory directory; 0 if there is no page. Raises OSError."""
     numbers = [path.name.removeprefix("page_") for path in page_files(directory)]
     return min((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def forget_steps(directory: Path) -> None:
-    """Delete what says which steps are whole: pages, and the notes of copies for other nodes. Raises OSError.
+    """Delete the files that say which steps are whole: pages, and the notes of other nodes' copies. Raises OSError.
 
-    It comes before what it speaks of: a removal that is broken off (a call that fails, SIGKILL) would leave pages of
-    steps whose files are gone, and the next run would take those up, and be refused.
+    Call this before the snapshots are deleted. If a removal breaks off between the two (a call that fails, SIGKILL),
+    pages must not promise steps whose files are gone: the next run would resume from them, and be refused.
     """
     for path in [*page_files(directory), *directory.glob(f"{COPIES}/*/*/{COPY_NOTE}")]:
         path.unlink()

@@ -1,4 +1,7 @@
-"""The jobs that run on this machine, as their memory directories say it: no run dir is looked at."""
+"""Lists the jobs that run on this machine, from their memory directories alone.
+
+Run dirs are not searched for jobs, because they may lie on storage that does not answer.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,30 @@ from ftlaunch_contract.protocol import memory_root
 
 @dataclass(frozen=True)
 class LivingJob:
-    """A memory directory whose supervisor or agent lives."""
+    """A job whose supervisor or agent lives, by the lock of its memory directory."""
 
     directory: Path
+    """memory directory"""
     places: Places
     pid: int
+    """pid of the supervisor or agent"""
     start_time: int
+    """start time of that process, which tells it from a later process with the same pid"""
 
     @property
     def job_id(self) -> str:
-        """The id, as far as the name of the directory has it: of an agent it ends with its node."""
+        """The job id in the directory's name, which may be shortened; an agent's ends with the number of its node."""
         return self.directory.name.partition(APART)[0]
 
     def lost(self, journal: str) -> str:
-        """What is wrong with its run dir, as words behind `its`; empty: nothing, or storage does not answer now."""
+        """Say what is wrong with the job's run dir.
+
+        Args:
+            journal: name of the journal's file.
+
+        Returns:
+            Words that follow `its`; empty if nothing is wrong, or if storage gives an error now.
+        """
         run_dir = Path(self.places.run_dir)
         try:
             found = run_dir.stat()
@@ -43,8 +56,10 @@ class LivingJob:
 
 
 def living_jobs() -> Iterator[LivingJob]:
-    """Those of this user."""
+    """Yield the running jobs of this user."""
     for directory in job_dirs(memory_root(os.getuid())):
-        places, holder = read_places(directory), living_holder(directory)
+        places = read_places(directory)
+        holder = living_holder(directory)
         if places is not None and holder is not None:
-            yield LivingJob(directory, places, *holder)
+            pid, start_time = holder
+            yield LivingJob(directory=directory, places=places, pid=pid, start_time=start_time)

@@ -1,4 +1,7 @@
-"""Takes a memory directory for a job: the job's own, or an unused one; never one of another job."""
+"""Takes a memory directory for a job: the job's own, or a new one; never the directory of another job.
+
+A supervisor or agent takes its memory once, before its event loop starts. The calls may wait for a dying saver.
+"""
 
 from __future__ import annotations
 
@@ -22,41 +25,55 @@ from ftlaunch_contract.files.private_dir import make_private
 
 @dataclass(frozen=True)
 class MemoryTaken:
-    """A memory directory that is locked."""
+    """A memory directory that this process has locked."""
 
     directory: Path
     lock: DirLock
     made: bool
-    """the directory is new"""
+    """whether the directory is new"""
 
     def give_back(self) -> None:
-        """Release the lock; a directory that is new is deleted."""
+        """Release the lock, and delete the directory if it is new. Raises OSError."""
         if self.made:
             remove_memory(self.directory)
         self.lock.release()
 
 
 def take(job_id: str, places: Places, wait: Callable[[int], None], say: Callable[[str], None]) -> MemoryTaken:
-    """The memory of the job of these places; a new directory where it has none.
+    """Lock the memory directory of a job, and create the directory if the job has none.
 
-    wait: is called with a pid before waiting for the saver of this job's dead supervisor. say: told what is found and
-    belongs to another job. Raises dirlock.Locked, private_dir.NotPrivate or OSError.
+    Args:
+        job_id: the job's id, which another job may have as well.
+        places: what tells the job from others with the same id.
+        wait: called with a pid before waiting for the saver of this job's dead supervisor.
+        say: called with a sentence if memory of another job is found.
+
+    Raises:
+        dirlock.Locked: a living process uses the job's memory.
+        private_dir.NotPrivate: other users could change the directory.
+        OSError: the directory cannot be created or locked.
     """
-    common, apart = memory_dir(job_id), memory_dir_apart(job_id, places)
+    common = memory_dir(job_id)
+    apart = memory_dir_apart(job_id, places)
     if not apart.is_dir():
         taken = _take(common, places, wait)
         if taken is not None:
             return taken
-        say(f"{common} is {_owner(common)}: it is left alone; the memory of this job is {apart}")
+        say(f"{common} is {_describe_owner(common)}: it is left alone; the memory of this job is {apart}")
     taken = _take(apart, places, wait)
     assert taken is not None, "two jobs with one digest"
     return taken
 
 
 def remove_unowned(job_id: str, places: Places) -> None:
-    """Delete a memory directory of the job of these places that no living process has: a killed head's.
+    """Delete the memory directories of a job that no living process has locked, as a killed head leaves them.
 
-    Raises OSError.
+    Args:
+        job_id: the job's id.
+        places: what tells the job from others with the same id, whose directories stay.
+
+    Raises:
+        OSError: a directory cannot be deleted.
     """
     for directory in (memory_dir(job_id), memory_dir_apart(job_id, places)):
         with suppress(Locked, FileNotFoundError):
@@ -66,8 +83,8 @@ def remove_unowned(job_id: str, places: Places) -> None:
             lock.release()
 
 
-def _owner(directory: Path) -> str:
-    """Whose memory it is, in words."""
+def _describe_owner(directory: Path) -> str:
+    """Say in words whose memory directory this is."""
     places = read_places(directory)
     if places is None:
         return "the memory of a job that is not known"
@@ -75,16 +92,21 @@ def _owner(directory: Path) -> str:
 
 
 def _take(directory: Path, places: Places, wait: Callable[[int], None]) -> MemoryTaken | None:
-    """Lock a directory, made where it is missing; None where it belongs to another job."""
+    """Lock a directory, which is created if it is missing. Return None if another job owns the directory."""
     while True:
         made = not directory.exists()
         make_private(directory)
-        with suppress(FileNotFoundError):  # its owner has just ended and deleted it: make it again
+        with suppress(FileNotFoundError):  # the owner has just ended and deleted the directory: create it again
             lock = _lock(directory, places, wait)
             return None if lock is None else MemoryTaken(directory, lock, made)
 
 
 def _lock(directory: Path, places: Places, wait: Callable[[int], None]) -> DirLock | None:
+    """Lock an existing directory and note the owner in it. Return None if another job owns the directory.
+
+    The owner is read before locking, as a job need not wait for a lock of another job, and again under the lock, as the
+    owner may have changed meanwhile.
+    """
     if read_places(directory) not in (None, places):
         return None
     try:

@@ -1,4 +1,8 @@
-"""Which step in memory a job resumes at, so that a step is made again whose result proves the resume. Pure."""
+"""Chooses the step in memory at which a job resumes so that a repeated step can prove the resume exact. Pure.
+
+A rank leaves fingerprints of its steps. Resuming before a step with a fingerprint repeats that step, and comparing the
+two results proves the resume.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from ftlaunch.memory.recovery_plan import NONE
 
-AUTO, OFF = "auto", "off"
-_CHEAP_SECONDS = 0.1  # what steps may cost that are made again for the proof alone
+AUTO = "auto"
+OFF = "off"
+_CHEAP_SECONDS = 0.1  # the most that steps may cost that are repeated for the proof alone
 
 
 def choose_proving_step(
@@ -19,18 +24,18 @@ def choose_proving_step(
     step_seconds: float,
     oldest: int = 0,
 ) -> int:
-    """Return the step to resume at: `newest`, or the step before it in memory where that buys a proof.
+    """Return the step to resume at: `newest`, or an older step in memory if that makes a proof possible.
 
-    An older step is chosen where some rank has nothing to compare with after `newest`, and every rank has something
-    after the older step.
+    An older step is chosen if some rank has no fingerprint of a step after `newest`, and every rank has a fingerprint
+    of a step after the older one. With mode "auto", repeating the steps in between must also be cheap.
 
     Args:
         newest: the newest step that every rank has whole in memory.
-        slots: rank -> the step in each of its slots, of all ranks.
-        evidence: rank -> the newest step of which the rank has left a fingerprint, NONE where there is none.
+        slots: the steps in the slots of each rank, for all ranks.
+        evidence: the newest step of which each rank has left a fingerprint, or NONE.
         mode: `verify_resume` of the spec: auto, on or off.
-        step_seconds: what a step takes, 0 where it is not known.
-        oldest: no step before this one is chosen.
+        step_seconds: seconds that a step takes; 0 if unknown.
+        oldest: the oldest step that may be chosen.
     """
     if mode == OFF or not slots or all(evidence.get(rank, NONE) > newest for rank in slots):
         return newest

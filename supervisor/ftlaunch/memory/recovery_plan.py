@@ -1,9 +1,9 @@
-"""Where the state of an attempt comes from: the newest step that can be had whole, and of it every shard. Pure.
+"""Plans where an attempt takes its state from: the newest step that is whole, and the source of each shard. Pure.
 
-A shard that several ranks hold alike (its replica group) can be had as long as one copy of it is left. Without a copy
-of every shard a step cannot be had, and the next best is tried: an older step in memory, then storage. The rule is
-that of ModelArts' recovery strategy (usable = group - failed; the least usable rank supplies), extended by copies on
-other nodes, by the nearest copy instead of the lowest rank, and by suppliers that share the work.
+A shard that several ranks hold alike (its replica group) is available as long as one copy is left. A step is available
+only if there is a copy of every shard; otherwise an older step in memory is tried, then storage. The rule is that of
+ModelArts' recovery strategy (usable = group - failed; the lowest usable rank supplies), extended by copies on other
+nodes, by the nearest copy instead of the lowest rank, and by suppliers that share the work.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import TypeVar
 from ftlaunch_contract.protocol import Resume
 
 NONE = -1
+"""no step, no node, no rank"""
 
 
 class Rung(enum.IntEnum):
     """How far a shard has to be moved, the nearest first."""
 
-    OWN = 0  # the rank's own snapshot, in the memory of its node
-    NODE = 1  # another rank's, in the memory of the same node
-    PEER = 2  # in the memory of another node
+    OWN = 0  # from the rank's own snapshot, in the memory of its node
+    NODE = 1  # from another rank's snapshot, in the memory of the same node
+    PEER = 2  # from the memory of another node
     STORAGE = 3
 
 
@@ -31,8 +32,8 @@ class Rung(enum.IntEnum):
 class Shard:
     """A part of the job's state. Ranks that hold the same shard are replicas of each other."""
 
-    group: str  # which tensors: "model", "opt", ...
-    place: tuple[tuple[str, int], ...] = ()  # what tells it from the group's others: (("tp", 0), ("pp", 1))
+    group: str  # the tensors: "model", "opt", ...
+    place: tuple[tuple[str, int], ...] = ()  # coordinates in the group, such as (("tp", 0), ("pp", 1))
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Copy:
 
     shard: Shard
     step: int
-    rank: int  # the rank in whose snapshot it lies
-    node: int  # in whose memory: of the rank's own node, or of a peer that keeps a copy
-    outlives_rank: bool = True  # a snapshot does; what is in the process, or on its GPU, does not
+    rank: int  # the rank whose snapshot contains the copy
+    node: int  # the node whose memory holds the copy: the rank's own node, or a peer that keeps the snapshot
+    outlives_rank: bool = True  # whether the copy survives the rank's process, as a snapshot in /dev/shm does
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Failed:
     nodes: frozenset[int] = frozenset()
 
     def spares(self, copy: Copy) -> bool:
-        """Whether a copy can still be had."""
+        """Return whether a copy is still available."""
         return copy.node not in self.nodes and (copy.outlives_rank or copy.rank not in self.ranks)
 
 
@@ -69,29 +70,34 @@ class RankNeeds:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a rank takes a shard from: whose snapshot, in which node's memory (NONE and NONE: storage)."""
+    """Where a rank takes a shard from."""
 
     rung: Rung
-    node: int = NONE
-    rank: int = NONE
+    node: int = NONE  # the node whose memory holds the copy; NONE for storage
+    rank: int = NONE  # the rank whose snapshot contains the copy; NONE for storage
 
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """The answer: the step, and by (rank, shard) where each comes from."""
+    """The step to resume from, and where each shard comes from."""
 
-    kind: Resume  # FRESH, MEMORY (no other node is asked), PEER (one is) or STORAGE
+    kind: Resume  # FRESH, MEMORY (no other node is asked), PEER (some node is asked) or STORAGE
     step: int
-    sources: Mapping[tuple[int, Shard], Source]
+    sources: Mapping[tuple[int, Shard], Source]  # by rank and the shard that the rank needs
 
 
 def plan(
     places: Sequence[RankNeeds], copies: Iterable[Copy], stored: Collection[int], failed: Failed | None = None
 ) -> RecoveryPlan:
-    """The newest step that can be had whole, from memory where storage has nothing newer; FRESH without any.
+    """Plan a resume from the newest step that is whole, in memory if storage has nothing newer; FRESH without a step.
 
-    copies: of one attempt; those of earlier attempts were withdrawn before. stored: steps of complete
-    checkpoints. A plan never mixes memory and storage: an earlier attempt may have stored the same step.
+    A plan never mixes memory and storage, because an earlier attempt may have stored the same step.
+
+    Args:
+        places: the ranks of the next attempt.
+        copies: copies of one attempt; those of earlier attempts were withdrawn before.
+        stored: steps of complete checkpoints.
+        failed: ranks and nodes whose copies are lost.
     """
     failed = failed or Failed()
     held: dict[int, dict[Shard, list[Copy]]] = {}
@@ -100,15 +106,16 @@ def plan(
             held.setdefault(copy.step, {}).setdefault(copy.shard, []).append(copy)
     needed = frozenset[Shard]().union(*(place.needs for place in places))
     whole = [step for step, shards in held.items() if needed and needed <= shards.keys()]
-    memory, storage = max(whole, default=NONE), max(stored, default=NONE)
+    memory = max(whole, default=NONE)
+    storage = max(stored, default=NONE)
     if memory == storage == NONE:
         return RecoveryPlan(Resume.FRESH, 0, {})
     if storage > memory:
-        everything = [(place.rank, shard) for place in places for shard in sorted(place.needs)]
-        return RecoveryPlan(Resume.STORAGE, storage, dict.fromkeys(everything, Source(Rung.STORAGE)))
-    sources = _share_out(places, held[memory])
-    far = any(source.rung is Rung.PEER for source in sources.values())
-    return RecoveryPlan(Resume.PEER if far else Resume.MEMORY, memory, sources)
+        all_needs = [(place.rank, shard) for place in places for shard in sorted(place.needs)]
+        return RecoveryPlan(Resume.STORAGE, storage, dict.fromkeys(all_needs, Source(Rung.STORAGE)))
+    sources = _assign_sources(places, held[memory])
+    needs_peer = any(source.rung is Rung.PEER for source in sources.values())
+    return RecoveryPlan(Resume.PEER if needs_peer else Resume.MEMORY, memory, sources)
 
 
 @dataclass(frozen=True)
@@ -121,33 +128,54 @@ class Kept:
 
 
 def of_snapshots(
-    slots: Mapping[int, Sequence[int]], ranks: int, stored: Collection[int] = (), ranks_each: int = 0,
+    slots: Mapping[int, Sequence[int]],
+    ranks: int,
+    stored: Collection[int] = (),
+    ranks_each: int = 0,
     kept: Iterable[Kept] = (),
-) -> RecoveryPlan:  # fmt: skip
-    """The plan for `ranks` ranks, each with its own snapshots.
+) -> RecoveryPlan:
+    """Plan a resume of ranks of which each needs its own snapshot.
 
-    slots: rank -> the step in each of its slots (NONE: not whole); of other ranks it may hold more. ranks_each: of a
-    node; 0: there is one node. kept: what other nodes than a rank's own have of its snapshots.
+    Args:
+        slots: the steps in the slots of each rank, NONE for a slot without a whole snapshot. Ranks beyond `ranks` are
+            ignored.
+        ranks: number of ranks of the next attempt.
+        stored: steps of complete checkpoints.
+        ranks_each: ranks of each node; 0 if there is one node.
+        kept: snapshots in the memory of other nodes than the rank's own.
     """
     each = ranks_each or ranks
     shards = [Shard("snapshot", (("rank", rank),)) for rank in range(ranks)]
-    places = [RankNeeds(rank, rank // each, frozenset({shard})) for rank, shard in enumerate(shards)]
+    places = [RankNeeds(rank, node=rank // each, needs=frozenset({shard})) for rank, shard in enumerate(shards)]
     copies = [
-        Copy(shard, step, rank, rank // each)
+        Copy(shard=shard, step=step, rank=rank, node=rank // each)
         for rank, shard in enumerate(shards)
         for step in dict.fromkeys(slots.get(rank, ()))
     ]
-    copies += [Copy(shards[one.rank], one.step, one.rank, one.node) for one in kept if one.rank < ranks]
+    copies += [
+        Copy(shard=shards[snapshot.rank], step=snapshot.step, rank=snapshot.rank, node=snapshot.node)
+        for snapshot in kept
+        if snapshot.rank < ranks
+    ]
     return plan(places, copies, stored)
 
 
 def newest_common(slots: Mapping[int, Sequence[int]], ranks: int) -> int:
-    """The newest step that every one of `ranks` ranks of one node holds whole in a slot, or NONE."""
+    """Return the newest step that all ranks of one node hold whole, or NONE.
+
+    Args:
+        slots: the steps in the slots of each rank.
+        ranks: number of ranks.
+    """
     return newest_of_all(slots.get(rank, ()) for rank in range(ranks))
 
 
 def newest_of_all(held: Iterable[Sequence[int]]) -> int:
-    """The newest step that stands in each of these, or NONE. held: of each rank, the step in each slot, or NONE."""
+    """Return the newest step that all ranks hold, or NONE.
+
+    Args:
+        held: for each rank the steps in its slots, NONE for a slot without a whole snapshot.
+    """
     each = iter(held)
     common = {step for step in next(each, ()) if step >= 0}
     for steps in each:
@@ -157,60 +185,73 @@ def newest_of_all(held: Iterable[Sequence[int]]) -> int:
     return max(common, default=NONE)
 
 
-# --- sharing out ------------------------------------------------------------------------------------------
+# --- assigning sources ------------------------------------------------------------------------------------
 
-_Need = tuple[int, Shard]  # (rank, what it needs)
+_Need = tuple[int, Shard]  # a rank, and a shard that the rank needs
 _Wish = TypeVar("_Wish", bound="int | _Need")
 _Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
 
 
-def _share_out(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Need, Source]:
-    """For every rank and shard the nearest source; of several no node, and on it no rank, supplies more than it must.
+def _assign_sources(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Need, Source]:
+    """Return the nearest source for every rank and shard. Among equally near ones, the load is balanced.
 
-    The rungs are shared out one by one: what is read on the node itself is no load to what it sends.
+    First the nodes are balanced, then the ranks on each node. The rungs are balanced one by one, because copies that
+    are read on the node itself are no load on its network.
+
+    Args:
+        places: the ranks of the next attempt.
+        held: the available copies of each shard, all of one step.
     """
-    cheapest: dict[Rung, dict[_Need, list[Copy]]] = {}
+    nearest: dict[Rung, dict[_Need, list[Copy]]] = {}
     for place in places:
         for shard in place.needs:
             rung = min(_rung(copy, place) for copy in held[shard])
             copies = [copy for copy in held[shard] if _rung(copy, place) is rung]
-            cheapest.setdefault(rung, {})[place.rank, shard] = copies
+            nearest.setdefault(rung, {})[place.rank, shard] = copies
     sources = {}
-    for rung, wishes in cheapest.items():
+    for rung, wishes in nearest.items():
         nodes = balance({wish: {copy.node for copy in copies} for wish, copies in wishes.items()})
-        suppliers = balance(
-            {wish: {(c.node, c.rank) for c in copies if c.node == nodes[wish]} for wish, copies in wishes.items()}
-        )
-        sources.update({wish: Source(rung, node, rank) for wish, (node, rank) in suppliers.items()})
+        on_node = {
+            wish: {(copy.node, copy.rank) for copy in copies if copy.node == nodes[wish]}
+            for wish, copies in wishes.items()
+        }
+        for wish, (node, rank) in balance(on_node).items():
+            sources[wish] = Source(rung, node, rank)
     return sources
 
 
 def _rung(copy: Copy, place: RankNeeds) -> Rung:
+    """Return how far a copy is from a rank."""
     if copy.node != place.node:
         return Rung.PEER
     return Rung.OWN if copy.rank == place.rank else Rung.NODE
 
 
 def balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Supplier]:
-    """One supplier for each wish, so that the busiest supplies as little as possible; the same on every node.
+    """Choose one supplier for each wish so that the busiest one supplies as little as possible.
 
-    An optimal semi-matching, wish by wish: the new wish goes to the supplier with the least load that can be
-    reached when wishes already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
+    The result depends on the choices alone, so that all nodes compute the same.
+
+    The algorithm builds an optimal semi-matching, wish by wish: the new wish goes to the supplier with the least load
+    that can be reached if wishes already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
     graphs and load balancing", 2006).
+
+    Args:
+        choices: for each wish the suppliers that can fulfil it, at least one.
     """
-    if all(len(suppliers) == 1 for suppliers in choices.values()):  # thousands of ranks, nothing to choose
+    if all(len(suppliers) == 1 for suppliers in choices.values()):  # usual, and fast for thousands of ranks
         return {wish: next(iter(suppliers)) for wish, suppliers in choices.items()}
     placed: dict[_Wish, _Supplier] = {}
     supplied: dict[_Supplier, set[_Wish]] = {}
     for new in sorted(choices):
-        reached: dict[_Supplier, _Wish] = {}  # supplier -> the wish that could move there
+        reached: dict[_Supplier, _Wish] = {}  # for each supplier the wish that could move there
         moving = [new]
-        for wish in moving:  # the list grows meanwhile
+        for wish in moving:  # the loop extends the list
             for supplier in sorted(set(choices[wish]) - reached.keys()):
                 reached[supplier] = wish
                 moving.extend(sorted(supplied.get(supplier, ())))
         target = min(reached, key=lambda supplier: (len(supplied.get(supplier, ())), supplier))
-        while True:
+        while True:  # move wishes along the path that leads back to the new wish
             wish = reached[target]
             before = placed.get(wish)
             placed[wish] = target

@@ -1,7 +1,7 @@
-"""Which rank of the next attempt takes its state from where, as it is written before the ranks are started. Pure.
+"""Describes where each rank of the next attempt takes its state from. Pure.
 
-The idea is that of ModelArts, whose recovery file says, for the ranks that a fault has cost, which other rank of the
-same strategy supplies what they held.
+The map is written to a file before the ranks are started. ModelArts has a similar recovery file, which says which other
+rank of the same strategy supplies the state of ranks that were lost to a fault.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class RestoreRow:
 
     ranks: Sequence[int]
     source: str
-    """own memory: of the rank's node; copies: in another node's memory; storage; beginning"""
+    """OWN (the memory of the rank's node), COPIES (in another node's memory), STORAGE or BEGINNING"""
     keeper: int = NONE
-    """place of the node that keeps the copies; NONE: it has no place, or there are no copies"""
+    """place of the node that keeps the copies; NONE if that node has no place or the source is another"""
 
     def fields(self) -> dict[str, Any]:
-        """Return the row for a file."""
+        """Return the row as JSON fields."""
         row: dict[str, Any] = {"ranks": stretches(self.ranks), "from": self.source}
         if self.source == COPIES:
             row["keeper"] = None if self.keeper == NONE else self.keeper
@@ -43,21 +43,21 @@ class RestoreMap:
     """Where the state of the next attempt comes from."""
 
     kind: Resume
-    """UNDECIDED: the saver is asked first for the newest checkpoint that verifies"""
+    """source of the state; UNDECIDED until the saver has found the newest checkpoint that verifies"""
     step: int
-    """to go on from; of UNDECIDED the newest that storage has, which is not verified yet; or NONE"""
+    """step to resume from, or NONE; if UNDECIDED, the newest step on storage, which is not verified yet"""
     rows: Sequence[RestoreRow]
     replicas: Sequence[int] = ()
-    """places of nodes whose ranks hold the step themselves: they supply what replicas hold alike"""
+    """places of nodes whose ranks all hold the step themselves, and which supply what replicas hold alike"""
 
     @property
     def lost(self) -> list[int]:
-        """The ranks that do not find the step in the memory of their own node."""
+        """The ranks whose step is not in the memory of their own node."""
         return sorted(rank for row in self.rows if row.source != OWN for rank in row.ranks)
 
     @property
     def source(self) -> str | None:
-        """What all of it comes from, as the journal names it; None: the job begins."""
+        """The source as the journal names it; None if the job begins."""
         return STORAGE if self.kind is Resume.UNDECIDED else RESTORED_FROM.get(self.kind)
 
 
@@ -67,24 +67,24 @@ def restore_map(
     """Return where each rank takes its state from.
 
     Args:
-        kind: what was decided, which may be more careful than the plan: storage is verified first.
-        plan: of snapshots.
-        ranks: so many take part.
-        ranks_each: of a node; 0: there is one node.
-        place_of: the place of the node that a plan's source names as keeping copies, or NONE.
+        kind: the decided source. UNDECIDED is possible where the plan says storage, as storage is verified first.
+        plan: a plan made by `of_snapshots`.
+        ranks: number of ranks that take part.
+        ranks_each: ranks of each node; 0 if there is one node.
+        place_of: returns the place of a node that keeps copies according to the plan, or NONE.
     """
     if not kind.in_memory:
         source = BEGINNING if kind is Resume.FRESH else STORAGE
         return RestoreMap(kind, plan.step, [RestoreRow(range(ranks), source)])
     by_source: dict[tuple[str, int], list[int]] = {}
-    for (rank, _), found in sorted(plan.sources.items()):
-        far = found.rung is Rung.PEER
-        by_source.setdefault((COPIES if far else OWN, found.node if far else NONE), []).append(rank)
+    for (rank, _), supplier in sorted(plan.sources.items()):
+        key = (COPIES, supplier.node) if supplier.rung is Rung.PEER else (OWN, NONE)
+        by_source.setdefault(key, []).append(rank)
     rows = [
-        RestoreRow(found, source, place_of(node) if source == COPIES else NONE)
-        for (source, node), found in by_source.items()
+        RestoreRow(supplied, source, place_of(node) if source == COPIES else NONE)
+        for (source, node), supplied in by_source.items()
     ]
-    here = {rank for row in rows if row.source == OWN for rank in row.ranks}
+    unharmed = {rank for row in rows if row.source == OWN for rank in row.ranks}
     each = ranks_each or ranks
-    replicas = [place for place in range(ranks // each) if here.issuperset(range(place * each, (place + 1) * each))]
-    return RestoreMap(kind, plan.step, rows, replicas if kind is Resume.PEER else ())
+    replicas = [place for place in range(ranks // each) if unharmed.issuperset(range(place * each, (place + 1) * each))]
+    return RestoreMap(kind=kind, step=plan.step, rows=rows, replicas=replicas if kind is Resume.PEER else ())

@@ -1,4 +1,7 @@
-"""The file that a rank writes its stacks to when STACKS_SIGNAL comes: reads what is added to it."""
+"""Reads what is added to the file to which a rank writes its stacks when it receives STACKS_SIGNAL.
+
+The caller notes the size, sends the signal, and then waits for what is added; so this runs outside an event loop.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import contextlib
 import time
 from pathlib import Path
 
-_STACKS = 0.6  # seconds for a process to write its stacks
-_QUIET = 0.05  # seconds without a new line after which stacks are complete
-_POLL = 0.005
+_PATIENCE = 0.6  # seconds for a process to write its stacks
+_QUIET = 0.05  # seconds without growth after which the stacks are complete
+_POLL = 0.005  # seconds
 
 
 def size(path: Path) -> int:
-    """Bytes that are there; none where there is no file."""
+    """Return the size of a file in bytes; 0 if there is no file."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -20,12 +23,19 @@ def size(path: Path) -> int:
 
 
 def added(path: Path, begin: int) -> str:
-    """What is written behind `begin` bytes, once no more comes; empty where nothing comes in 0.6 s."""
-    until, end, changed = time.monotonic() + _STACKS, begin, time.monotonic()
+    """Wait for text after the first `begin` bytes of a file, and return the text once the file stops growing.
+
+    Returns:
+        The text; empty if nothing was added within 0.6 s.
+    """
+    changed = time.monotonic()
+    until = changed + _PATIENCE
+    end = begin
     while (now := time.monotonic()) < until and (end == begin or now - changed < _QUIET):
         time.sleep(_POLL)
-        if (new := size(path)) != end:
-            end, changed = new, time.monotonic()
+        if (new_end := size(path)) != end:
+            end = new_end
+            changed = time.monotonic()
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(begin)
         return file.read(end - begin).decode(errors="replace")
