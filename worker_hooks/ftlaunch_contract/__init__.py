@@ -1,6 +1,7 @@
-"""What supervisor and ranks share: names, memory pages, checkpoint files. It imports neither of them, and no torch.
+"""What the supervisor and the ranks share: names, memory pages and checkpoint files.
 
-All of it is internal: programs read a job through `ftctl` and its files, and train through `ftlaunch_hooks`.
+The package imports neither the supervisor nor the hooks, and no torch. All of it is internal: other programs read a
+job through `ftctl` and the job's files, and train through `ftlaunch_hooks`.
 """
 
 __all__: list[str] = []

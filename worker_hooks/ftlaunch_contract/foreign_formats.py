@@ -1,7 +1,7 @@
-"""Checkpoints that other libraries wrote: which format a path is in, as far as file names say. Without torch.
+"""Recognizes checkpoints that other libraries wrote, by file names alone. Without torch.
 
-They hold weights for a job to begin with. Optimizers, positions and random numbers in them are of another program's
-shape, and are not taken.
+Such checkpoints supply weights for a job to begin with. Optimizers, positions and random numbers in them have another
+program's shape, and are not loaded.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ HF_NAMES = ("model.safetensors", "pytorch_model.bin")  # with `.index.json` behi
 INDEX = ".index.json"
 DCP_INDEX = ".metadata"
 MINDSPORE_FILE = re.compile(r"(?P<prefix>.+-)?(?P<group>model|opt)-(?P<number>\d{7})-(?P<total>\d{7})\.safetensors?")
-"""A file in a checkpoint of MindSpore Transformers, or of ours, whose layout follows it: ours bear a mark."""
+"""The name of a checkpoint file of MindSpore Transformers. Ours have the same names; the folder's mark tells them."""
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
 class Format(Enum):
-    """Who wrote it, as it is called in messages."""
+    """Which library wrote a checkpoint; the value names the format in messages."""
 
     HF = "a folder as Hugging Face's libraries write it"
     SAFETENSORS = "a safetensors file"
@@ -29,7 +29,7 @@ class Format(Enum):
 
 
 def format_of(path: Path) -> Format | None:
-    """The format of a checkpoint that another library wrote; None where there is none."""
+    """Return the format of a checkpoint that another library wrote; None where the path holds no such checkpoint."""
     if path.is_dir():
         if (path / DCP_INDEX).is_file():
             return Format.DCP
@@ -46,9 +46,9 @@ def format_of(path: Path) -> Format | None:
 
 
 def program_of(folder: Path) -> str:
-    """The program that makes the job's checkpoints, whose names ours have, and whose checkpoint a folder is.
+    """Return the name of the program to which a folder belongs by its file names; empty for files of no known program.
 
-    Empty where the names of its files are of no such program. Only for what has no mark of ours.
+    Call this only for a folder without our mark: checkpoints of ours have the same file names.
     """
     try:
         names = [entry.name for entry in folder.iterdir()]

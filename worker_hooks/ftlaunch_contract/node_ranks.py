@@ -1,4 +1,7 @@
-"""Which of a job's ranks run on this node: those whose pages and snapshots lie in its memory directory."""
+"""The ranks of a job that run on this node, and whose pages and snapshots therefore lie in its memory directory.
+
+The supervisor of a node writes them into `protocol.ENV_NODE_RANKS`; the ranks read them from there.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ _FORM = re.compile(r"(\d{1,9}):(\d{1,9})", re.ASCII)
 
 @dataclass(frozen=True)
 class NodeRanks:
-    """The ranks `first`, `first` + 1, ... of one node, by their numbers in the job."""
+    """The ranks `first`, `first` + 1, ... of one node, numbered as in the job."""
 
-    first: int  # leads the ranks of its node
+    first: int  # the rank that leads the ranks of its node
     count: int
-    world_size: int  # ranks of the job, on all nodes
+    world_size: int  # number of the job's ranks on all nodes
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the job has no such ranks."""
+        """Check the numbers. Raises ValueError where the job has no such ranks."""
         if self.first < 0 or self.count < 1 or self.first + self.count > self.world_size:
             raise ValueError(
                 f"cannot place {self.count} ranks from rank {self.first} on: the job has {self.world_size} ranks"
@@ -25,7 +28,7 @@ class NodeRanks:
 
     @property
     def ranks(self) -> range:
-        """The numbers of this node's ranks."""
+        """Return the numbers of this node's ranks."""
         return range(self.first, self.first + self.count)
 
     @property
@@ -34,20 +37,28 @@ class NodeRanks:
         return self.count == self.world_size
 
     def place(self, rank: int) -> int:
-        """The place of a rank among those of its node; the first one's is 0."""
+        """Return the index of a rank among the ranks of its node; the first rank's is 0."""
         return rank - self.first
 
 
 def one_node(world_size: int) -> NodeRanks:
-    """All ranks of a job, on one node."""
-    return NodeRanks(0, world_size, world_size)
+    """Return all ranks of a job that runs on one node."""
+    return NodeRanks(first=0, count=world_size, world_size=world_size)
 
 
 def parse(text: str | None, world_size: int) -> NodeRanks:
-    """Read protocol.ENV_NODE_RANKS, "FIRST:COUNT"; None: all ranks are on this node. Raises ValueError."""
+    """Read the value of protocol.ENV_NODE_RANKS.
+
+    Args:
+        text: "FIRST:COUNT"; None where the variable is not set: then all ranks are on this node.
+        world_size: number of the job's ranks on all nodes.
+
+    Raises:
+        ValueError: the text has another form, or names ranks that the job has not.
+    """
     if text is None:
         return one_node(world_size)
     found = _FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"cannot read {text!r:.40} as the ranks of a node: it must be FIRST:COUNT")
-    return NodeRanks(int(found[1]), int(found[2]), world_size)
+    return NodeRanks(first=int(found[1]), count=int(found[2]), world_size=world_size)

@@ -1,7 +1,9 @@
-"""What a script asks for about saving, and which settings the job was given, so that they hold in the script's place.
+"""What a script asks for about saving, and which settings of the job override the script.
 
-A script asks by the calls of the library that it comes from (`save_storage_interval`, `keep_checkpoint_max`). What was
-given for the job (an option, a key of its spec, a FTLAUNCH_* variable) wins; a default does not.
+A script asks through the calls of the library that it was written for (`save_storage_interval`,
+`keep_checkpoint_max`). A setting that was given for the job (an option, a key of the spec, a FTLAUNCH_* variable) wins
+over the script; a default does not. The supervisor passes the given settings in `protocol.ENV_GIVEN`. All functions
+are pure.
 """
 
 from __future__ import annotations
@@ -16,35 +18,40 @@ VARIABLES = {
     "storage_interval": protocol.ENV_STORAGE_INTERVAL,
     "keep": protocol.ENV_KEEP,
 }
-"""the settings in whose place a script may ask, and what they are called where there is no supervisor"""
+"""settings that a script may ask for -> the variable that gives the setting where there is no supervisor"""
 
 
 @dataclass(frozen=True)
 class SavingRequest:
-    """What a script asks for. None: it asks for nothing, and the job's own setting holds."""
+    """What a script asks for. None in a field: the script asks for nothing, and the job's own setting holds."""
 
     memory_steps: int | None = None
-    """between snapshots in memory"""
+    """steps between snapshots in memory"""
     steps: int | None = None
-    """between checkpoints: exactly the steps that are multiples of it are saved"""
+    """steps between checkpoints: the steps that are multiples of this number are saved"""
     ahead: int = 0
-    """by how much the script's count of steps, whose multiples are meant, is ahead of the job's"""
+    """by how many steps the script's own count, whose multiples are meant, is ahead of the job's"""
     seconds: float | None = None
-    """between checkpoints"""
+    """seconds between checkpoints"""
     keep: int | None = None
-    """checkpoints, the newest"""
+    """number of checkpoints to keep, the newest ones"""
 
     def __str__(self) -> str:
-        """What is asked for, in words."""
+        """Describe the request in words."""
         words = {
             "checkpoints every {} steps": self.steps,
             "checkpoints every {} s": self.seconds,
             "{} checkpoints to keep": self.keep,
         }
-        return " and ".join(said.format(value) for said, value in words.items() if value is not None) or "nothing"
+        parts = [template.format(value) for template, value in words.items() if value is not None]
+        return " and ".join(parts) or "nothing"
 
     def against(self, given: Mapping[str, str]) -> tuple[SavingRequest, dict[str, str]]:
-        """Return what is left of the request where the settings `given` hold, and those of them that it contradicts."""
+        """Drop what the settings of the job override.
+
+        Returns:
+            What is left of the request, and those of the settings `given` that contradict the request.
+        """
         left = self
         if "memory_interval" in given:
             left = replace(left, memory_steps=None)
@@ -66,8 +73,8 @@ def write_given(given: Mapping[str, str]) -> str:
 
 
 def read_given(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that this rank's job was given: name -> as a person would write it, `--keep 7`."""
-    if (said := environ.get(protocol.ENV_GIVEN)) is not None:
-        pairs = (word.partition("=") for word in said.split())
+    """Return the settings that this rank's job was given: name -> text as a person would write it, `--keep 7`."""
+    if (given := environ.get(protocol.ENV_GIVEN)) is not None:
+        pairs = (word.partition("=") for word in given.split())
         return {name: f"--{name.replace('_', '-')} {value}" for name, _, value in pairs}
     return {name: f"{variable}={environ[variable]}" for name, variable in VARIABLES.items() if variable in environ}

@@ -1,7 +1,8 @@
-"""Keys of tensors that some of a job's ranks share out among them, and not all: `key@0-3` for the ranks 0 to 3.
+"""Keys of tensors that only some of a job's ranks hold: `key@0-3` is sharded over the ranks 0 to 3.
 
-Other ranks may have another tensor of the same name (two models that are each sharded over half of the ranks, the
-stages of a pipeline): the key tells the two apart. A rank that saves a tensor as its own names itself alone, `key@3`.
+Other ranks may hold another tensor of the same name (two models that are each sharded over half of the ranks, or the
+stages of a pipeline), and the ranks in the key tell the two apart. A tensor of which every rank has its own value gets
+the rank alone: `key@3`, and plain `key` for rank 0. Pure functions; writers and readers of checkpoints both call them.
 """
 
 from __future__ import annotations
@@ -10,33 +11,34 @@ import re
 from collections.abc import Iterable, Sequence
 
 _RUN = r"\d{1,9}-\d{1,9}(?::\d{1,9})?"
-_FORM = re.compile(rf"(.*[^@]|)((?:@@)*)@({_RUN}(?:,{_RUN})*)", re.ASCII | re.DOTALL)  # `@` of a path is written `@@`
+_FORM = re.compile(rf"(.*[^@]|)((?:@@)*)@({_RUN}(?:,{_RUN})*)", re.ASCII | re.DOTALL)  # `@@` is an `@` of the name
 
 
 def own_key(key: str, rank: int) -> str:
-    """The key under which a rank saves a tensor of which every rank saves its own."""
+    """Return the key under which `rank` saves a tensor of which every rank has its own value."""
     return f"{key}@{rank}" if rank else key
 
 
 def shared_key(key: str, ranks: Iterable[int]) -> str:
-    """The key of a tensor that these ranks share out among them."""
-    found: list[list[int]] = []
+    """Return the key of a tensor that is sharded over these ranks."""
+    runs: list[list[int]] = []  # each of ranks at equal distances
     for rank in sorted(ranks):
-        last = found[-1] if found else []
+        last = runs[-1] if runs else []
         if len(last) == 1 or (last and rank - last[-1] == last[1] - last[0]):
             last.append(rank)
         else:
-            found.append([rank])
-    return f"{key}@{','.join(map(_run, found))}"
+            runs.append([rank])
+    return f"{key}@{','.join(map(_format_run, runs))}"
 
 
-def _run(ranks: Sequence[int]) -> str:
+def _format_run(ranks: Sequence[int]) -> str:
+    """Return `FIRST-LAST`, or `FIRST-LAST:STEP` where ranks are left out between."""
     step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return f"{ranks[0]}-{ranks[-1]}" if step == 1 else f"{ranks[0]}-{ranks[-1]}:{step}"
 
 
 def parse(key: str) -> tuple[str, tuple[range, ...]] | None:
-    """The key without the ranks, and the ranks; None where it names no ranks that share the tensor out."""
+    """Return the key without its ranks, and the ranks; None for a key that names no ranks that share the tensor."""
     found = _FORM.fullmatch(key)
     if found is None:
         return None
@@ -49,16 +51,20 @@ def parse(key: str) -> tuple[str, tuple[range, ...]] | None:
 
 
 def plain_names(keys: Iterable[str]) -> dict[str, str]:
-    """A name without ranks -> its key, of tensors that only one group of ranks has saved."""
-    known, found = set(keys), dict[str, list[str]]()
+    """Map plain names to keys, for tensors that exactly one group of ranks has saved.
+
+    A plain name that is itself a key is left out.
+    """
+    known = set(keys)
+    keys_by_name: dict[str, list[str]] = {}
     for key in sorted(known):
-        if (named := parse(key)) is not None and named[0] not in known:
-            found.setdefault(named[0], []).append(key)
-    return {name: groups[0] for name, groups in found.items() if len(groups) == 1}
+        if (parsed := parse(key)) is not None and parsed[0] not in known:
+            keys_by_name.setdefault(parsed[0], []).append(key)
+    return {name: group_keys[0] for name, group_keys in keys_by_name.items() if len(group_keys) == 1}
 
 
 def is_of_another(key: str, rank: int) -> bool:
-    """Whether a rank has saved the tensor as its own, or ranks share it out among them, and `rank` is none of these."""
+    """Whether a tensor belongs only to other ranks: one of them saved its own, or they share it without `rank`."""
     if (shared := parse(key)) is not None:
         return not has_rank(shared[1], rank)
     head, mark, number = key.rpartition("@")
@@ -67,5 +73,5 @@ def is_of_another(key: str, rank: int) -> bool:
 
 
 def has_rank(runs: Iterable[range], rank: int) -> bool:
-    """Whether a rank is among those that share the tensor out."""
+    """Whether `rank` is among the ranks of `runs`, as `parse` returns them."""
     return any(rank in run for run in runs)

@@ -1,1 +1,1 @@
-"""Checkpoint files: their layout, writing, verifying, keeping. Nothing here knows of ranks or of torch."""
+"""Checkpoint files: layout, writing, verifying and retention. No module here knows about ranks' processes or torch."""

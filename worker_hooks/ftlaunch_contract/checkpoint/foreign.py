@@ -1,9 +1,10 @@
-"""What other programs have put where this one saves checkpoints: it is named, refused, and never touched.
+"""Refuses checkpoint directories in which another program saves. Nothing of another program's is ever changed.
 
-MindSpore Transformers and Megatron-LM call the tracker file as we do, and MindSpore Transformers the folders and their
-files, too. A directory of theirs is refused before anything is trained, whatever the numbers of their steps: where a
-job will end is not known when it starts, it may be set back to any step, and they go on writing there. What comes
-there while a job runs makes a save fail (writer.py), and stays.
+MindSpore Transformers and Megatron-LM give the tracker file the name that ours has; MindSpore Transformers does so with
+folders and files, too. A directory of theirs is refused before anything is trained, whatever the numbers of their
+steps: nobody knows at the start at which step a job will end, a job may be set back to any step, and the other program
+goes on writing there. If the other program begins to write while a job runs, a save fails (writer.py) and its files
+stay.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from ftlaunch_contract.checkpoint import layout
 
 
 class ForeignCheckpoints(Exception):
-    """Another program saves to a directory; the message says which files are whose."""
+    """Another program saves to a directory; the message says which files belong to which program."""
 
 
 def whose(path: Path) -> str:
-    """Whom something belongs to that lies in the place of a checkpoint of ours, or is to be loaded as one."""
+    """Return a sentence on who made a path that lies in a checkpoint's place, or is to be loaded, but is not ours."""
     if program := foreign_formats.program_of(path):
         return f"{path} belongs to another program ({program})"
     return f"{path} has no mark of ftlaunch: another program, or somebody by hand, has made it"
 
 
 def refuse_directory(checkpoint_dir: Path) -> None:
-    """Raises ForeignCheckpoints where checkpoints of ours, or the tracker file, would meet another's; and OSError."""
+    """Check that nothing of another program's lies where this job would write checkpoints or the tracker file.
+
+    Raises:
+        ForeignCheckpoints: something does.
+        OSError: the directory cannot be read.
+    """
     why = ""
     if found := layout.list_foreign(checkpoint_dir):
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -1,9 +1,9 @@
 """Decides whether a command that asks for a fresh start begins anew or goes on. Standard library only.
 
-Schedulers repeat command lines: a job that was stopped, or cut off with its machine, is started again by the command
-that started it first, `--fresh` included. A fresh start is therefore for the first run of a command. The file
-`fresh.json` in the checkpoint directory says which command began anew; the file is removed when that job is done or
-given up, and by a start without `--fresh`. As long as the file is there, the same command goes on.
+Schedulers repeat command lines: a job that was stopped, or lost its machine, is started again by the command that
+started it first, `--fresh` included. A fresh start therefore applies only to the first run of a command. The file
+`fresh.json` in the checkpoint directory says which command began anew. As long as the file is there, the same command
+goes on. It is removed when that job is done or given up, and by a start without `--fresh`.
 """
 
 from __future__ import annotations
@@ -24,39 +24,41 @@ NOTE = "fresh.json"
 
 @dataclass(frozen=True)
 class FreshStart:
-    """What a start makes of the wish to begin anew."""
+    """What a start does about the request to begin anew."""
 
     is_asked: bool
     begins_anew: bool
-    """false where nobody asked for it, and where the run of this command that began anew goes on"""
+    """False without a request, and where an unfinished run of the same command goes on"""
     run: str = ""
-    """names the run that began anew; empty where none did. Memory on other nodes is known by this name"""
+    """name of the run that began anew; empty where none did. Copies in other nodes' memory carry this name"""
 
 
 @dataclass(frozen=True)
 class Command:
-    """The command line of a job, as far as it says which training is meant."""
+    """The parts of a job's command line that identify the training."""
 
     kind: str
     """script, module or program"""
     target: str
     args: Sequence[str]
     load: str
-    """the checkpoint that is asked for; empty where there is none"""
+    """the checkpoint to load; empty where none is given"""
 
     @property
     def digest(self) -> str:
-        """A name of this command that holds none of its arguments, as these may be secret."""
+        """Return a hash that identifies the command without showing its arguments, which may be secret."""
         parts = [self.kind, self.target, *self.args, self.load]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def decide(checkpoint_dir: Path, command: Command, *, is_asked: bool, say: Callable[[str], None]) -> FreshStart:
-    """Decide whether this start begins anew, and say so where it goes on although a fresh start is asked for.
+    """Decide whether this start begins anew, and call `say` where a run goes on although a fresh start is asked for.
 
     Args:
         checkpoint_dir: the job's own; the caller holds its lock.
+        command: the command of this start.
         is_asked: whether `--fresh` is given. Without it the note of an earlier run is removed.
+        say: called with a sentence for the user.
 
     Raises:
         OSError: the note cannot be removed.
@@ -76,31 +78,31 @@ def decide(checkpoint_dir: Path, command: Command, *, is_asked: bool, say: Calla
 
 
 def unfinished_run(checkpoint_dir: Path, command: Command) -> str:
-    """Return the name of the run of `command` that began anew and has not come to its end; empty: there is none."""
+    """Return the name of the unfinished run of `command` that began anew; empty where there is none."""
     known = _read(checkpoint_dir / NOTE)
     return known["run"] if known.get("command") == command.digest else ""
 
 
 def note_beginning(checkpoint_dir: Path, command: Command, run: str) -> None:
-    """Note that `command` has begun anew: call it when everything of earlier runs has been put aside.
+    """Note that `command` has begun anew. Call this once everything of earlier runs has been put aside.
 
     Raises:
         OSError: the note cannot be written.
     """
     checkpoint_dir.mkdir(parents=True, exist_ok=True)
-    told = {"command": command.digest, "began": time.strftime("%Y-%m-%d %H:%M:%S"), "run": run}
-    atomic.replace_durable(checkpoint_dir / NOTE, json.dumps(told).encode())
+    note = {"command": command.digest, "began": time.strftime("%Y-%m-%d %H:%M:%S"), "run": run}
+    atomic.replace_durable(checkpoint_dir / NOTE, json.dumps(note).encode())
 
 
 def note_end(checkpoint_dir: Path) -> None:
-    """Note that the job is over: the same command begins anew. Raises OSError."""
+    """Note that the job is over, so that the same command begins anew next time. Raises OSError."""
     (checkpoint_dir / NOTE).unlink(missing_ok=True)
 
 
 def _read(note: Path) -> dict[str, str]:
-    """Return `command`, `began` and `run` of the note; empty where there is no note that can be read."""
+    """Return `command`, `began` and `run` of the note; an empty dict where no note can be read."""
     try:
-        told = untrusted_json.mapping(untrusted_json.parse(read_regular(note)), "the note")
-        return {key: untrusted_json.text(told.get(key), f"`{key}`") for key in ("command", "began", "run")}
+        content = untrusted_json.mapping(untrusted_json.parse(read_regular(note)), "the note")
+        return {key: untrusted_json.text(content.get(key), f"`{key}`") for key in ("command", "began", "run")}
     except (OSError, ValueError):
         return {}

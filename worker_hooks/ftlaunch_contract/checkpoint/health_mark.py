@@ -1,8 +1,8 @@
-"""Whether a checkpoint's numbers can be trusted: `health` in its metadata.json, a status and why.
+"""The health of a checkpoint: the entry `health` in its metadata.json, which has a status and a reason.
 
-The words are MindSpore's. `normal`: nothing was known against the checkpoint when it was committed. `abnormal`: its
+The statuses are MindSpore's. `normal`: nothing was known against the checkpoint when it was committed. `abnormal`: its
 losses or parameters were not finite, its loss was in a spike, or replicas differed. `unknown`: everything else.
-Standard library only.
+Pure functions; standard library only.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-NORMAL, ABNORMAL, UNKNOWN = "normal", "abnormal", "unknown"
+NORMAL = "normal"
+ABNORMAL = "abnormal"
+UNKNOWN = "unknown"
 KEY = "health"
 
 Mark = Mapping[str, str]
 
 
 def mark(status: str, why: str = "") -> dict[str, str]:
-    """A mark, as JSON holds it."""
+    """Return a mark in the form that JSON files hold."""
     return {"status": status, "why": why}
 
 
 def of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The mark in a checkpoint's metadata, or in a snapshot's common.json; anything that is no mark is unknown."""
+    """Return the mark in a checkpoint's metadata or a snapshot's common.json. Anything malformed is `unknown`."""
     found = metadata.get(KEY)
     if not isinstance(found, Mapping) or found.get("status") not in (NORMAL, ABNORMAL):
         why = found.get("why") if isinstance(found, Mapping) else None
@@ -31,12 +33,17 @@ def of(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_normal(metadata: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is marked healthy."""
+    """Whether the checkpoint with this metadata is marked healthy."""
     return of(metadata)["status"] == NORMAL
 
 
 def join(marks: Sequence[Mark], abnormal: str = "") -> dict[str, str]:
-    """The mark of a checkpoint, from the marks of all ranks' snapshots. abnormal: what else speaks against it."""
+    """Return the mark of a checkpoint.
+
+    Args:
+        marks: those of all ranks' snapshots, rank by rank.
+        abnormal: a reason besides the marks not to trust the checkpoint; empty for none.
+    """
     if abnormal:
         return mark(ABNORMAL, abnormal)
     for status in (ABNORMAL, UNKNOWN):

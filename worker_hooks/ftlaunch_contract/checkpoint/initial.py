@@ -3,8 +3,11 @@
 A path means a checkpoint, or a folder of checkpoints, of another job. It is for the first start: a job that has
 checkpoints of its own goes on from those. A number means one of the job's own checkpoints: the job goes back to it, and
 later ones are put aside. This happens once, and a note in the checkpoint directory says so: the same command, run again
-after a preemption, must not throw away the checkpoints that were made since. What another library wrote
-(foreign_formats.py) gives its weights only. `load_checkpoint` and `resume_training` are MindSpore Transformers' words.
+after a preemption, must not throw away the checkpoints that were made since. A checkpoint that another library wrote
+(foreign_formats.py) supplies its weights only. `load_checkpoint` and `resume_training` are MindSpore Transformers'
+names.
+
+The supervisor calls this before ranks start; without a supervisor rank 0 does.
 """
 
 from __future__ import annotations
@@ -24,56 +27,62 @@ from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.foreign_formats import Format
 from ftlaunch_contract.progress import Advance, ignore
 
-NOTE = "loaded.json"  # in a checkpoint directory: which step was gone back to
+NOTE = "loaded.json"  # in a checkpoint directory: the step to which the job went back
 
 
 class CannotLoad(Exception):
-    """What was asked for cannot be loaded; the message is a sentence for the user. Nothing was changed."""
+    """The requested checkpoint cannot be loaded. The message is a sentence for the user; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class InitialCheckpoint:
     """The checkpoint to begin with."""
 
-    path: Path  # absolute: a checkpoint, a folder of some, or what another library wrote
-    weights_only: bool  # not the step, the optimizer, random numbers or the data position
-    foreign: Format | None = None  # another library wrote it
+    path: Path  # absolute: a checkpoint, a folder of checkpoints, or a checkpoint that another library wrote
+    weights_only: bool  # leaves out the step, the optimizer, random numbers and the data position
+    foreign: Format | None = None  # the format, if another library wrote the checkpoint
 
 
 def asked(path: Path, weights_only: bool) -> InitialCheckpoint:
-    """What is meant by a path, as the files there say."""
+    """Return the checkpoint that a path means, according to the files that are there."""
     kind = foreign_format(path)
-    return InitialCheckpoint(path, weights_only or kind not in (None, Format.MINDSPORE), kind)
+    must_be_weights = kind not in (None, Format.MINDSPORE)
+    return InitialCheckpoint(path, weights_only=weights_only or must_be_weights, foreign=kind)
 
 
 def foreign_format(path: Path, step: int | None = None) -> Format | None:
-    """The format of what another library wrote; None where this one wrote it, or there is nothing.
+    """Return the format of a checkpoint that another library wrote; None for a checkpoint of ours, or for nothing.
 
-    step: the number that `find` has returned, where it was called.
+    Args:
+        path: what the user gave.
+        step: the number that `find` has returned; None before `find` was called.
     """
     return None if _candidates(path) else foreign_formats.format_of(foreign_at(path, step)[1])
 
 
 def foreign_at(path: Path, step: int | None = None) -> tuple[int, Path]:
-    """The number and the place of what another library wrote.
+    """Return the number and the path of a checkpoint that another library wrote.
 
-    In a folder of MindSpore Transformers' checkpoints it is the one of `step`, by default the one that the tracker file
-    names: their last act of a save. Everything else is where `path` says, and has the number 0.
+    In a folder of MindSpore Transformers' checkpoints this is the checkpoint numbered `step`; by default the one in the
+    tracker file, which that library writes last in a save. Any other checkpoint is `path` itself and has the number 0.
     """
     if foreign_formats.format_of(path) is None:
-        wanted = layout.read_tracker(path) if step is None else step
+        wanted_step = layout.read_tracker(path) if step is None else step
         for number, folder in layout.list_foreign(path):
-            if number == wanted:
+            if number == wanted_step:
                 return number, folder
     return 0, path
 
 
 def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
-    """Whether a checkpoint of the job's own is meant, or the whole directory of these.
+    """Whether the job's own checkpoint directory, or one of the checkpoints in it, is meant.
 
-    Raises CannotLoad for what would mix two runs of steps in one directory.
+    Raises:
+        CannotLoad: only the weights of an own checkpoint are asked for, so that steps of two runs would mix in one
+            directory.
     """
-    path, own = load.path.resolve(), checkpoint_dir.resolve()
+    path = load.path.resolve()
+    own = checkpoint_dir.resolve()
     if load.weights_only and own in (path, path.parent):
         raise CannotLoad(
             f"cannot take only the weights from {load.path}: the job's checkpoints go there too, and steps that"
@@ -82,11 +91,15 @@ def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
     return own == path or (own == path.parent and layout.step_of(path) is not None)
 
 
-# --- of another job ---------------------------------------------------------------------------------------
+# --- checkpoints of another job ---------------------------------------------------------------------------
 
 
 def check(load: InitialCheckpoint) -> None:
-    """Raises CannotLoad where there is no checkpoint at all, or not for a resume. Nothing is verified."""
+    """Check that there is a checkpoint that can be loaded in the way asked for. Its content is not verified.
+
+    Raises:
+        CannotLoad: there is none, or another library wrote it and a resume is asked for.
+    """
     if load.foreign is Format.MINDSPORE and not load.weights_only:
         raise CannotLoad(
             f"cannot go on from {load.path}: it is {load.foreign.value}, of which only the weights can be taken;"
@@ -100,12 +113,19 @@ def check(load: InitialCheckpoint) -> None:
 
 
 def find(path: Path, advance: Advance = ignore) -> tuple[int, list[Refusal]]:
-    """The step of the checkpoint that `path` means (-1: none is usable), and what was refused on the way.
+    """Find the checkpoint that `path` means.
 
-    In a folder the checkpoint that the tracker file names comes first, then the newest. Nothing is moved: the folder
-    belongs to another job. Of what another library wrote it is the number of `foreign_at`, which all ranks are told
-    (its tracker file may have changed when they look); whether it can be used, its reader says.
-    advance: told of bytes that are read.
+    In a folder of ours the checkpoint that the tracker file names is tried first, then the newest. Nothing is moved:
+    the
+    folder belongs to another job. For another library's checkpoint the number of `foreign_at` is returned, so that all
+    ranks read the same one even if the tracker file changes; whether the checkpoint can be used, its reader finds out.
+
+    Args:
+        path: what the user gave.
+        advance: told the number of bytes that are read.
+
+    Returns:
+        The step of the checkpoint (-1: none is usable), and the checkpoints that were refused.
     """
     if foreign_format(path) is not None:
         return foreign_at(path)[0], []
@@ -121,18 +141,18 @@ def find(path: Path, advance: Advance = ignore) -> tuple[int, list[Refusal]]:
 
 
 def checkpoint_at(path: Path, step: int) -> Path:
-    """The directory of the checkpoint that `find` has found."""
+    """Return the directory of the checkpoint whose step `find` has returned."""
     return path if (path / layout.METADATA).exists() else layout.iteration_dir(path, step)
 
 
 def _whose(path: Path) -> str:
-    """Whose the checkpoint is, or the newest of those in a folder, that no version of this program has written."""
-    in_it = layout.list_foreign(path)
-    if in_it and foreign_formats.program_of(in_it[0][1]):
-        return f"{foreign.whose(in_it[0][1])}, and {layout.TRACKER} names none that is there; give one of them"
-    if not in_it and layout.step_of(path) is None and not (path / layout.METADATA).exists():
+    """Return a sentence on who made the checkpoint, or the newest one in a folder, that is not ours; empty for none."""
+    inside = layout.list_foreign(path)
+    if inside and foreign_formats.program_of(inside[0][1]):
+        return f"{foreign.whose(inside[0][1])}, and {layout.TRACKER} names none that is there; give one of them"
+    if not inside and layout.step_of(path) is None and not (path / layout.METADATA).exists():
         return ""
-    return f"{foreign.whose(in_it[0][1] if in_it else path)}, and ftlaunch loads none of its checkpoints"
+    return f"{foreign.whose(inside[0][1] if inside else path)}, and ftlaunch loads none of its checkpoints"
 
 
 def _candidates(path: Path) -> list[tuple[int, Path]]:
@@ -149,7 +169,7 @@ def _candidates(path: Path) -> list[tuple[int, Path]]:
 
 
 def beginning(load: InitialCheckpoint, step: int) -> str:
-    """What is said when the job begins with a checkpoint."""
+    """Return the log line for a job that begins with a checkpoint, at the step that `find` has returned."""
     if load.foreign is not None:
         which = f" of iteration {step}" if step else ""
         begins = "the job begins at step 0 with those alone"
@@ -160,17 +180,17 @@ def beginning(load: InitialCheckpoint, step: int) -> str:
 
 
 def none_usable(load: InitialCheckpoint) -> str:
-    """What is said when `find` has found none."""
+    """Return the error for the case that `find` found no usable checkpoint."""
     return f"cannot load {load.path}: it is not a usable checkpoint, nor does it hold one"
 
 
 def not_first(load: InitialCheckpoint, step: int, fresh: FreshStart) -> str:
-    """What is said when the job has checkpoints of its own."""
+    """Return the log line for a job that has checkpoints of its own and therefore ignores the given one."""
     hint = "" if fresh.is_asked else " (with --fresh it begins there again)"
     return f"{load.path} is for the job's first start, and it has its own step {step}: going on from that{hint}"
 
 
-# --- of the job's own -------------------------------------------------------------------------------------
+# --- checkpoints of the job's own -------------------------------------------------------------------------
 
 
 def settle_own(
@@ -180,11 +200,23 @@ def settle_own(
     forget_memory: Callable[[], None],
     say: Callable[[str], None],
 ) -> Path | None:
-    """Go back to a checkpoint of the job's own where that is asked for, and was not done before.
+    """Go back to one of the job's own checkpoints if that is asked for and was not done before.
 
-    fresh: a start that begins anew goes back also where that was done before. Newer checkpoints are put aside, none is
-    deleted; `forget_memory` is called before that. Returns where they are now; None where none was moved.
-    Raises CannotLoad, and OSError.
+    Newer checkpoints are put aside; none is deleted.
+
+    Args:
+        load: the checkpoint that is asked for; None for none.
+        checkpoint_dir: the job's own; the caller holds its lock.
+        fresh: a start that begins anew goes back even if that was done before.
+        forget_memory: drops the snapshots in memory; called before checkpoints are moved.
+        say: called with a sentence for the user.
+
+    Returns:
+        Where the newer checkpoints are now; None where none was moved.
+
+    Raises:
+        CannotLoad: the checkpoint is missing, damaged or another program's.
+        OSError: checkpoints cannot be moved, or the note cannot be written.
     """
     note = checkpoint_dir / NOTE
     own = load.path.resolve() if load is not None and is_own(load, checkpoint_dir) else None

@@ -1,8 +1,8 @@
-"""Where snapshots and checkpoints lie and how their files look. Standard library only.
+"""Where snapshots and checkpoints lie, and how they are named, listed and moved. Standard library only.
 
 A snapshot slot and a committed checkpoint hold the same two kinds of safetensors files per rank: `model`
-and `opt` (optimizer, RNG and every other tensor). Their header's `__metadata__` says of every tensor that
-is a part of a larger one where it belongs. The on-storage layout follows MindSpore Transformers'.
+and `opt` (optimizer, random numbers and every other tensor). For every tensor that is a part of a larger one, the
+`__metadata__` of the file's header says where the part belongs. The layout on storage follows MindSpore Transformers'.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from ftlaunch_contract.files.regular_file import open_regular, read_regular
 VERSION = 2
 GROUPS = ("model", "opt")
 COMMON = "common.json"
-OUTSIDE = "outside"  # in a slot's common.json: keys that its state names, of tensors that only other ranks have
+OUTSIDE = "outside"  # in a slot's common.json: keys in its state of tensors that only other ranks have
 ENDS = "training_ends"  # in common.json and metadata.json: the steps at which earlier trainings of the process ended
-WORDS = "training_words"  # beside it: what the script calls each of them, and this one
+WORDS = "training_words"  # in the same files: what the script calls those trainings, and the current one
 METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"
-SKIPPED = "skipped.json"  # see skipped_samples.py
-SEED = "seed.json"  # see seeds.py
+SKIPPED = "skipped.json"  # read and written by skipped_samples.py
+SEED = "seed.json"  # read and written by seeds.py
 INCOMPLETE = ".incomplete"
 MARK = "written_by_ftlaunch"
-"""An empty file, the first in a checkpoint's directory. MindSpore Transformers gives its folders and files the names
-that ours have, so names tell nobody whose a checkpoint is; nor does metadata.json once it is damaged."""
+"""The name of an empty file, the first in a checkpoint's directory. MindSpore Transformers gives its folders and files
+the names that ours have, so names do not tell whose a checkpoint is; nor does metadata.json once it is damaged.
+"""
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
 _INCOMPLETE = re.compile(r"iteration_(\d{7,})\.incomplete")
 _SHARD = re.compile(r".*-(\d{7,})-\d{7,}\.safetensors", re.DOTALL)
 _MEGATRON = re.compile(r"iter_\d{7,}")
-_HEAD = 256  # bytes
+_HEAD_BYTES = 256  # enough to recognize a tracker file or our metadata.json
 _OUR_TRACKER = re.compile(rb"\d+\n")
 _OUR_METADATA = re.compile(rb'\{\s*"version": \d+,\s*"step": \d+,\s*"world_size": \d+,')
 
@@ -47,22 +48,22 @@ _OUR_METADATA = re.compile(rb'\{\s*"version": \d+,\s*"step": \d+,\s*"world_size"
 
 
 def slot_dir(memory_dir: Path, rank: int, slot: int) -> Path:
-    """The directory of a snapshot slot; it holds model.safetensors, opt.safetensors and common.json."""
+    """Return the directory of a snapshot slot, which holds model.safetensors, opt.safetensors and common.json."""
     return memory_dir / f"slot_{rank:05d}_{slot}"
 
 
 def storage_slots(checkpoint_dir: Path, name: str) -> Path:
-    """Where the snapshot slot on storage lies, for a job whose snapshots do not fit into memory. name: of the job."""
+    """Return the directory of the slots on storage, for the job `name` whose snapshots do not fit into memory."""
     return checkpoint_dir / f".staged-{name}"
 
 
 def fingerprints_path(checkpoint_dir: Path, rank: int) -> Path:
-    """Where a rank leaves a copy of its ring of fingerprints, for a run that resumes from storage."""
+    """Return where a rank leaves a copy of its fingerprint ring for a run that resumes from storage."""
     return checkpoint_dir / "fingerprints" / f"rank_{rank:05d}"
 
 
 def link_slot(link: Path, target: Path) -> None:
-    """Make the directory of a slot on storage, and the link to it where slots lie. Raises OSError."""
+    """Make the directory `target` of a slot on storage, and a link to it among the slots in memory. Raises OSError."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     if link.is_symlink() and link.readlink() != target:
         link.unlink()
@@ -71,7 +72,7 @@ def link_slot(link: Path, target: Path) -> None:
 
 
 def remove_slot(directory: Path) -> None:
-    """Delete a slot. Of a slot on storage the link, the files and their directory are deleted. Raises OSError."""
+    """Delete a slot. For a slot on storage, delete the link, the files and their directory. Raises OSError."""
     if not directory.is_symlink():
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
@@ -79,18 +80,18 @@ def remove_slot(directory: Path) -> None:
     target = directory.readlink()
     shutil.rmtree(target, ignore_errors=True)  # the link goes also when storage does not answer
     with contextlib.suppress(OSError):
-        target.parent.rmdir()  # the last one succeeds
+        target.parent.rmdir()  # succeeds only for the last slot in it
     directory.unlink()
 
 
 def remove_slots(memory_dir: Path) -> None:
-    """Delete all slots of all ranks. Raises OSError."""
+    """Delete all slots of all ranks in a memory directory. Raises OSError."""
     for directory in memory_dir.glob("slot_*"):
         remove_slot(directory)
 
 
 def slot_file(directory: Path, group: str) -> Path:
-    """The tensor file of `group` in a slot."""
+    """Return the path of the tensor file of `group` in a slot."""
     return directory / f"{group}.safetensors"
 
 
@@ -98,12 +99,12 @@ def slot_file(directory: Path, group: str) -> Path:
 
 
 def iteration_dir(checkpoint_dir: Path, step: int) -> Path:
-    """Where the committed checkpoint of a step lies."""
+    """Return the directory of the committed checkpoint of a step."""
     return checkpoint_dir / f"iteration_{step:07d}"
 
 
 def incomplete_dir(checkpoint_dir: Path, step: int) -> Path:
-    """Where the checkpoint of a step is written before it is committed."""
+    """Return the directory in which the checkpoint of a step is written before the commit."""
     return checkpoint_dir / f"iteration_{step:07d}{INCOMPLETE}"
 
 
@@ -116,13 +117,14 @@ def make_incomplete(checkpoint_dir: Path, step: int) -> Path:
 
 
 def shard_name(prefix: str, group: str, rank: int, world_size: int) -> str:
-    """File name of a rank's shard."""
+    """Return the file name of a rank's shard."""
     return f"{prefix}-{group}-{rank:07d}-{world_size:07d}.safetensors"
 
 
 def is_shard_of(name: str, rank: int, world_size: int) -> bool:
-    """Whether a file of a checkpoint is a rank's shard, whatever its prefix."""
-    return any(name.endswith(shard_name("", group, rank, world_size)) for group in GROUPS)
+    """Whether a file name of a checkpoint is that of a rank's shard, with any prefix."""
+    suffixes = [shard_name(prefix="", group=group, rank=rank, world_size=world_size) for group in GROUPS]
+    return name.endswith(tuple(suffixes))
 
 
 def rank_of_shard(name: str) -> int:
@@ -132,15 +134,15 @@ def rank_of_shard(name: str) -> int:
 
 
 def list_iterations(checkpoint_dir: Path) -> list[tuple[int, Path]]:
-    """Our committed checkpoints, newest first; empty where the directory is missing. Nothing is verified.
+    """List our committed checkpoints as (step, path), newest first; empty where the directory is missing.
 
-    One that cannot be read at this moment is listed: whoever reads it says so.
+    Nothing is verified. A checkpoint that cannot be read at the moment is listed; its reader finds out.
     """
     return [entry for entry in _list(checkpoint_dir, _ITERATION) if _may_be_ours(entry[1])]
 
 
 def list_foreign(checkpoint_dir: Path) -> list[tuple[int, Path]]:
-    """What others have put where our checkpoints would lie, newest first: folders, files or links."""
+    """List as (step, path), newest first, what others have put where our checkpoints would lie: any kind of file."""
     try:
         paths = list(checkpoint_dir.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -150,10 +152,13 @@ def list_foreign(checkpoint_dir: Path) -> list[tuple[int, Path]]:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether this program has made a checkpoint's directory, be the checkpoint whole or damaged.
+    """Whether this program has made a checkpoint's directory, whole or damaged.
 
-    The mark says so, or metadata.json, of which other programs' begins otherwise: a copy may lack the mark. Raises
-    OSError where that cannot be read.
+    The mark tells. A copy may lack the mark; then the beginning of metadata.json tells, as other programs' begins
+    otherwise.
+
+    Raises:
+        OSError: neither can be read.
     """
     try:
         (directory / MARK).lstat()
@@ -163,9 +168,9 @@ def is_ours(directory: Path) -> bool:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether something lies at a checkpoint's path that this program has not made."""
+    """Whether something that this program has not made lies at a checkpoint's path."""
     if path.is_symlink():
-        return True  # we make none
+        return True  # this program makes no links there
     return path.exists() and not _may_be_ours(path)
 
 
@@ -177,10 +182,10 @@ def _may_be_ours(directory: Path) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    """The beginning of a regular file; nothing where there is none. Raises OSError."""
+    """Return the beginning of a regular file; empty where there is no regular file. Raises OSError."""
     try:
         with open_regular(path) as file:
-            return file.read(_HEAD)
+            return file.read(_HEAD_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:
@@ -190,13 +195,13 @@ def _head(path: Path) -> bytes:
 
 
 def step_of(directory: Path) -> int | None:
-    """The step of the committed checkpoint that a directory's name stands for; None for any other name."""
+    """Return the step in the name of a committed checkpoint's directory; None for any other name."""
     named = _ITERATION.fullmatch(directory.name)
     return int(named[1]) if named else None
 
 
 def committed_at(checkpoint_dir: Path, step: int) -> float | None:
-    """Wall time in seconds at which a step was committed; None where there is no checkpoint of it."""
+    """Return the wall time in seconds at which a step was committed; None where the step has no checkpoint."""
     try:
         return (iteration_dir(checkpoint_dir, step) / METADATA).stat().st_mtime
     except FileNotFoundError:
@@ -204,7 +209,7 @@ def committed_at(checkpoint_dir: Path, step: int) -> float | None:
 
 
 def read_tracker(checkpoint_dir: Path) -> int | None:
-    """The step that the tracker file names; None when it is missing or torn. The tracker is only a hint."""
+    """Return the step that the tracker file names, which is only a hint; None where the file is missing or torn."""
     try:
         return int(read_regular(checkpoint_dir / TRACKER)[:32])
     except (OSError, ValueError):
@@ -212,10 +217,11 @@ def read_tracker(checkpoint_dir: Path) -> int | None:
 
 
 def is_tracker_foreign(checkpoint_dir: Path) -> bool:
-    """Whether another program keeps the tracker file, which Megatron-LM and MindSpore Transformers call as we do.
+    """Whether another program keeps the tracker file, whose name Megatron-LM and MindSpore Transformers also use.
 
-    Ours ends with a newline, theirs with the number. Beside checkpoints of ours one that was torn, or written by hand,
-    counts as ours.
+    Our tracker ends with a newline, theirs with the number. Beside checkpoints of ours, a tracker that was torn or
+    written
+    by hand counts as ours.
     """
     tracker = checkpoint_dir / TRACKER
     if not os.path.lexists(tracker):
@@ -235,26 +241,31 @@ def is_megatron(checkpoint_dir: Path) -> bool:
 
 
 def list_incomplete(checkpoint_dir: Path) -> list[tuple[int, Path]]:
-    """The directories that interrupted saves and deletions have left, newest first."""
+    """List as (step, path), newest first, the directories that interrupted saves and deletions have left."""
     return _list(checkpoint_dir, _INCOMPLETE)
 
 
 def _list(checkpoint_dir: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
     try:
-        entries = [e for e in os.scandir(checkpoint_dir) if e.is_dir(follow_symlinks=False)]
+        entries = [entry for entry in os.scandir(checkpoint_dir) if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return []
-    found = [(int(m[1]), Path(e.path)) for e in entries if (m := pattern.fullmatch(e.name))]
+    found = [(int(match[1]), Path(entry.path)) for entry in entries if (match := pattern.fullmatch(entry.name))]
     return sorted(found, reverse=True)
 
 
 def quarantine(checkpoint_dir: Path, directory: Path, why: str) -> Path:
-    """Move a refused checkpoint to the quarantine, with a note that says why. Nothing is deleted. Raises OSError."""
+    """Move a refused checkpoint to the quarantine, with a note that says why. Nothing is deleted.
+
+    Returns:
+        Where the checkpoint is now.
+
+    Raises:
+        OSError: the note cannot be written, or the checkpoint cannot be moved.
+    """
     shelter = checkpoint_dir / QUARANTINE
     shelter.mkdir(exist_ok=True)
-    target, number = shelter / directory.name, 1
-    while target.exists():
-        target, number = shelter / f"{directory.name}.{number}", number + 1
+    target = _first_free(shelter / directory.name)
     atomic.write_durable(shelter / f"{target.name}.why.txt", f"{why}\n".encode())
     directory.rename(target)
     atomic.fsync_dir(shelter)
@@ -262,35 +273,50 @@ def quarantine(checkpoint_dir: Path, directory: Path, why: str) -> Path:
     return target
 
 
+def _first_free(path: Path) -> Path:
+    """Return `path`, or the first of `path.1`, `path.2`, ... that does not exist, if `path` does."""
+    free = path
+    number = 1
+    while free.exists():
+        free = path.with_name(f"{path.name}.{number}")
+        number += 1
+    return free
+
+
 def refused_before(checkpoint_dir: Path) -> bool:
-    """Whether checkpoints were refused: with none left, starting from nothing must be asked for."""
+    """Whether checkpoints were refused. If none is left, the user must then ask for a start from nothing."""
     shelter = checkpoint_dir / QUARANTINE
     return shelter.is_dir() and any(path.is_dir() for path in shelter.iterdir())
 
 
 def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
-    """Put our committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
+    """Put our committed checkpoints of steps above `above` aside.
 
-    For a fresh start all of them; then the quarantine, the list of samples to skip and the seed are put aside, too.
-    One that cannot be read may be somebody else's, and is not moved: then nothing is.
+    With the default, for a fresh start, all of them are put aside, and so are the quarantine, the list of samples to
+    skip
+    and the seed. If a checkpoint cannot be read, it may be somebody else's: then nothing is moved.
+
+    Returns:
+        The folder in which they are now; None where there was nothing to move.
+
+    Raises:
+        OSError: a checkpoint cannot be read or moved.
     """
     found = [path for step, path in list_iterations(checkpoint_dir) if step > above and is_ours(path)]
     if above < 0:
-        also = (checkpoint_dir / QUARANTINE, checkpoint_dir / SKIPPED, checkpoint_dir / SEED)
-        found += [path for path in also if path.exists()]
+        others = (checkpoint_dir / QUARANTINE, checkpoint_dir / SKIPPED, checkpoint_dir / SEED)
+        found += [path for path in others if path.exists()]
     if not found:
         return None
     name = f"superseded-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
-    shelter, number = checkpoint_dir / name, 1
-    while shelter.exists():  # the clock was set back, say
-        shelter, number = checkpoint_dir / f"{name}.{number}", number + 1
-    theirs = is_tracker_foreign(checkpoint_dir)
+    shelter = _first_free(checkpoint_dir / name)  # the name is taken where the clock was set back, say
+    has_foreign_tracker = is_tracker_foreign(checkpoint_dir)
     shelter.mkdir()
     for directory in found:
         directory.rename(shelter / directory.name)
-    if above >= 0 and not theirs:
+    if above >= 0 and not has_foreign_tracker:
         atomic.replace_durable(checkpoint_dir / TRACKER, f"{above}\n".encode())
-    elif not theirs:
+    elif not has_foreign_tracker:
         (checkpoint_dir / TRACKER).unlink(missing_ok=True)
     atomic.fsync_dir(checkpoint_dir)
     return shelter

@@ -1,4 +1,8 @@
-"""Checks the form of metadata.json and common.json, which come from a disk that nobody vouches for."""
+"""Checks and joins the contents of metadata.json and common.json, which come from a disk that may be damaged.
+
+Pure functions. The writer joins what ranks have saved; `verify` checks what it reads. Everything that is wrong is a
+ValueError whose message is a part of a sentence.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +17,44 @@ from ftlaunch_contract.files.untrusted_json import HEX, extents, mapping, plain_
 
 
 def check_part(offset: tuple[int, ...], shape: tuple[int, ...], whole_shape: tuple[int, ...], what: str) -> None:
-    """Raises ValueError unless a part of `shape` at `offset` lies inside the whole."""
-    ends = [begin + extent for begin, extent in zip(offset, shape, strict=False)]
-    if not len(offset) == len(shape) == len(whole_shape) or any(e > w for e, w in zip(ends, whole_shape, strict=True)):
+    """Check that a part of `shape` at `offset` lies inside the whole tensor. Raises ValueError, which names `what`."""
+    is_inside = len(offset) == len(shape) == len(whole_shape) and all(
+        begin + extent <= limit for begin, extent, limit in zip(offset, shape, whole_shape, strict=True)
+    )
+    if not is_inside:
         raise ValueError(f"{what} reaches beyond its tensor")
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """The trainings of a process, up to the one that a snapshot is of. See job/trainings.py."""
+    """The successive trainings of one process, up to the one that a snapshot was taken in."""
 
     ends: tuple[int, ...] = ()
-    """the steps at which those before it ended"""
+    """the steps at which the earlier trainings ended"""
     words: tuple[str, ...] = ("",)
-    """what the script calls each of those, and the one that the snapshot is of: all different"""
+    """what the script calls each earlier training, and the one of the snapshot; all different"""
 
     def up_to(self, number: int) -> Trainings:
-        """Those up to the one of this number, the first being 0."""
+        """Return the trainings up to the one with this number; the first is 0."""
         return Trainings(self.ends[:number], self.words[: number + 1])
 
     def followed_by(self, word: str, end: int) -> Trainings:
-        """These, the last of which has ended, and another one."""
+        """Return these trainings, the last of which has ended at step `end`, and another one called `word`."""
         return Trainings((*self.ends, end), (*self.words, word))
 
     def entries(self) -> dict[str, list[int] | list[str]]:
-        """What metadata.json and common.json have of it; nothing for a process with one training without a word."""
+        """Return the entries for metadata.json and common.json; none for a process with one training without a word."""
         return {} if self == Trainings() else {ENDS: list(self.ends), WORDS: list(self.words)}
 
 
 def trainings(found: Mapping[str, Any]) -> Trainings:
-    """Of metadata.json, or of a slot's common.json. Raises ValueError for what `entries` has not made."""
-    ends, words = found.get(ENDS, []), found.get(WORDS, [""])
+    """Return the trainings in metadata.json or in a slot's common.json.
+
+    Raises:
+        ValueError: the entries are not what `Trainings.entries` writes.
+    """
+    ends = found.get(ENDS, [])
+    words = found.get(WORDS, [""])
     if not isinstance(ends, list) or not isinstance(words, list):
         raise ValueError(f"`{ENDS}` or `{WORDS}` is not a list")
     known = Trainings(
@@ -56,9 +67,15 @@ def trainings(found: Mapping[str, Any]) -> Trainings:
 
 
 def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: int) -> None:
-    """Raises ValueError unless metadata.json has the form that this version writes.
+    """Check that metadata.json has the form that this version writes.
 
-    dtypes: names of the known ones. block: bytes that one digest is over.
+    Args:
+        metadata: the parsed file.
+        dtypes: names of the known dtypes.
+        block: bytes that one digest covers.
+
+    Raises:
+        ValueError: it has another form.
     """
     whole(metadata.get("step"), "`step`")
     whole(metadata.get("world_size"), "`world_size`", 1)
@@ -73,7 +90,7 @@ def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: 
         if not all(isinstance(digest, str) and HEX.fullmatch(digest) for digest in digests):
             raise ValueError(f"`xxh3_128` of {name} holds something else")
     for key, tensor in mapping(metadata.get("tensors"), "`tensors`").items():
-        _check_tensor(key[:80], tensor, dtypes, files)
+        _check_tensor(key[:80], tensor, dtypes=dtypes, files=files)
 
 
 def _check_tensor(key: str, tensor: object, dtypes: Collection[str], files: Collection[str]) -> None:
@@ -87,14 +104,15 @@ def _check_tensor(key: str, tensor: object, dtypes: Collection[str], files: Coll
     for chunk in chunks:
         part = mapping(chunk, f"a chunk of {key}")
         offset = extents(part.get("offset"), f"the offset of a chunk of {key}")
-        check_part(offset, extents(part.get("shape"), f"the shape of a chunk of {key}"), shape, f"a chunk of {key}")
+        part_shape = extents(part.get("shape"), f"the shape of a chunk of {key}")
+        check_part(offset=offset, shape=part_shape, whole_shape=shape, what=f"a chunk of {key}")
         text(part.get("name"), f"the name of a chunk of {key}")
         if text(part.get("file"), f"the file of a chunk of {key}") not in files:
             raise ValueError(f"a chunk of {key} lies in no file of the checkpoint")
 
 
 def check_common(common: object, step: int) -> None:
-    """Raises ValueError unless common.json has the form that this version writes, and is of `step`."""
+    """Check that common.json has the form that this version writes, and is of `step`. Raises ValueError."""
     found = mapping(common, "it")
     if whole(found.get("step"), "`step`") != step:
         raise ValueError(f"it is of step {found['step']}, not {step}")
@@ -106,16 +124,22 @@ def check_common(common: object, step: int) -> None:
 
 
 def join_tensors(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """`tensors` of metadata.json, of the chunks that each rank has written.
+    """Return the entry `tensors` of metadata.json, from the chunks that each rank has written, rank by rank.
 
-    Of a chunk that several ranks have written (each node saves all that is replicated) it names the lowest rank's.
-    Raises ValueError where two ranks have written parts of different tensors under one key.
+    A chunk that several ranks have written (each node saves everything that is replicated) is listed once, in the file
+    of
+    the lowest rank.
+
+    Raises:
+        ValueError: two ranks have written parts of different tensors under one key.
     """
     tensors: dict[str, Any] = {}
     named: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
     for rank, chunks in enumerate(ranks):
         for chunk in chunks:
-            key, dtype, shape = chunk["key"], chunk["dtype"], chunk["whole"]
+            key = chunk["key"]
+            dtype = chunk["dtype"]
+            shape = chunk["whole"]
             tensor = tensors.setdefault(key, {"dtype": dtype, "shape": shape, "chunks": []})
             if (tensor["dtype"], tensor["shape"]) != (dtype, shape):
                 raise ValueError(
@@ -125,17 +149,22 @@ def join_tensors(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
             place = key, tuple(chunk["offset"]), tuple(chunk["shape"])
             if place not in named:
                 named.add(place)
-                tensor["chunks"].append({k: chunk[k] for k in ("offset", "shape", "file", "name")})
+                tensor["chunks"].append({field: chunk[field] for field in ("offset", "shape", "file", "name")})
     return tensors
 
 
 def check_saved(
     states: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any], outside: Sequence[Collection[str]]
 ) -> None:
-    """Raises ValueError unless every tensor that a rank's state names was saved, and every tensor whole.
+    """Check that every tensor that a rank's state names was saved, and every tensor whole.
 
-    states: what is not a tensor, rank by rank, as `json_codec.encode` writes it. tensors: those of metadata.json.
-    outside: rank by rank, the keys that its state names though only other ranks have the tensor.
+    Args:
+        states: everything but tensors, rank by rank, as `json_codec.encode` writes it.
+        tensors: the entry of metadata.json.
+        outside: rank by rank, the keys that the rank's state names although only other ranks have the tensor.
+
+    Raises:
+        ValueError: a tensor is missing or incomplete.
     """
     named = list(_named(states[0]))
     shared = _shared(tensors)
@@ -147,13 +176,14 @@ def check_saved(
             if not (own or others or any(shared_keys.has_rank(ranks, rank) for ranks in groups)):
                 raise ValueError(f"the state of rank {rank} names the tensor {key}, which no rank has saved")
     for key, tensor in tensors.items():
-        there = sum({tuple(chunk["offset"]): prod(chunk["shape"]) for chunk in tensor["chunks"]}.values())
-        if there != prod(tensor["shape"]):
-            raise ValueError(f"of the tensor {key} the ranks have saved {there} values, not {prod(tensor['shape'])}")
+        sizes = {tuple(chunk["offset"]): prod(chunk["shape"]) for chunk in tensor["chunks"]}
+        saved = sum(sizes.values())
+        if saved != prod(tensor["shape"]):
+            raise ValueError(f"of the tensor {key} the ranks have saved {saved} values, not {prod(tensor['shape'])}")
 
 
 def _shared(tensors: Iterable[str]) -> dict[str, list[tuple[range, ...]]]:
-    """Key without ranks -> the ranks of each tensor of that name that some of them share out among them."""
+    """Map keys without ranks to the groups of ranks that share a tensor of that name."""
     found: dict[str, list[tuple[range, ...]]] = {}
     for key in tensors:
         if (shared := shared_keys.parse(key)) is not None:
@@ -162,7 +192,10 @@ def _shared(tensors: Iterable[str]) -> dict[str, list[tuple[range, ...]]]:
 
 
 def _named(state: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of all tensors that a rank's state names; a module names those of its own without its own name."""
+    """Yield the keys of all tensors that a rank's state names.
+
+    A module lists its tensors without its own name, which is put in front here.
+    """
     for name, part in state.items():
         if isinstance(part, dict) and part.get("kind") == "module":
             yield from (f"{name}.{tensor}".replace("@", "@@") for tensor in part["tensors"])

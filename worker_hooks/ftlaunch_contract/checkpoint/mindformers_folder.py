@@ -1,10 +1,11 @@
-"""Checkpoints of MindSpore Transformers (Checkpoint 2.0): the weights in one file, or in several and cut up.
+"""Reads which tensors a checkpoint of MindSpore Transformers (Checkpoint 2.0) holds, and where their parts belong.
 
-metadata.json says of every tensor into how many parts each dimension is cut (`axis_fragmentations`), and which files
-hold which part. `global_offset` is the number of a part, counted row by row, and no place in the tensor: so
-mindformers/checkpoint/sharded_tensor.py computes it, of the device matrix in `layout` and a rank. It is computed here
-again, for the rank that has stored the part: there were releases that named the files of other ranks, and those hold
-other parts of the same shape. A task on one card writes no metadata.json, as its tensors are whole.
+The weights lie in one file, or in several, cut into parts. metadata.json says for every tensor into how many parts each
+dimension is cut (`axis_fragmentations`), and which files hold which part. `global_offset` is the number of a part,
+counted row by row, and not a place in the tensor: mindformers/checkpoint/sharded_tensor.py computes it from the device
+matrix in `layout` and a rank. This module computes it again, for the rank that has stored the part, because there were
+releases that named the files of other ranks, which hold other parts of the same shape. A task on one card writes no
+metadata.json, as its tensors are whole. Without torch.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from ftlaunch_contract.foreign_formats import MINDSPORE_FILE
 _METADATA = "metadata.json"
 
 Parts = dict[str, list[tuple[str, Chunk]]]
-"""tensor -> for each of its parts the name of a file that has it, and its place in the whole"""
+"""tensor -> for each of its parts the name of a file that holds the part, and the part's place in the whole"""
 _Files = Mapping[str, Mapping[str, Chunk]]
-"""name of a file -> tensor -> what the file has of it"""
+"""name of a file -> tensor -> the part of the tensor in that file"""
 
 
 def parts_of(folder: Path) -> Parts:
-    """The tensors in the files of weights; those of optimizers are in others. Raises OSError, Damaged."""
+    """Return the parts of all weights; optimizers lie in other files.
+
+    Raises:
+        Damaged: files are missing, or contradict metadata.json.
+        OSError: a file cannot be read.
+    """
     files = {name: _chunks(folder / name) for name in _weight_files(folder)}
     try:
         content = (folder / _METADATA).read_bytes()
@@ -46,7 +52,7 @@ def parts_of(folder: Path) -> Parts:
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """The names of all files of weights. Raises Damaged unless they are all files of one save."""
+    """Return the names of all files of weights. Raises Damaged unless they are exactly the files of one save."""
     matches = [match for entry in folder.iterdir() if (match := MINDSPORE_FILE.fullmatch(entry.name))]
     found = [match for match in matches if match["group"] == "model"]
     if not found:
@@ -60,7 +66,7 @@ def _weight_files(folder: Path) -> list[str]:
 
 
 def _chunks(path: Path) -> dict[str, Chunk]:
-    """What a file has, by name. Raises OSError, Damaged."""
+    """Return what a file holds: tensor -> chunk. Raises OSError, Damaged."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         chunks, _, size = tensor_file.read_header(fd)
@@ -72,34 +78,39 @@ def _chunks(path: Path) -> dict[str, Chunk]:
 
 
 def _joined(files: _Files, metadata: Mapping[str, Any]) -> Parts:
-    """Every tensor of any file, of all its parts. Raises ValueError."""
+    """Return every tensor that any file holds, with all its parts. Raises ValueError."""
     tensors = mapping(metadata.get("state_dict_metadata"), "`state_dict_metadata`")
     storage = mapping(metadata.get("storage_data"), "`storage_data`")
     joined = {}
     for key in sorted({key for chunks in files.values() for key in chunks}):
         if key not in tensors:
             raise ValueError(f"nothing is said about {key}")
-        joined[key] = _parts(key, mapping(tensors[key], f"the entry of {key}"), storage, files)
+        entry = mapping(tensors[key], f"the entry of {key}")
+        joined[key] = _parts(key, entry, storage=storage, files=files)
     return joined
 
 
-def _parts(key: str, told: Mapping[str, Any], storage: Mapping[str, Any], files: _Files) -> list[tuple[str, Chunk]]:
-    size = extents(told.get("global_shape"), f"`global_shape` of {key}")
-    cuts = extents(told.get("axis_fragmentations"), f"`axis_fragmentations` of {key}")
+def _parts(key: str, entry: Mapping[str, Any], storage: Mapping[str, Any], files: _Files) -> list[tuple[str, Chunk]]:
+    """Return for each part of a tensor the file that holds the part, and the part's place. Raises ValueError.
+
+    entry: the tensor's entry in `state_dict_metadata`. storage: `storage_data`.
+    """
+    size = extents(entry.get("global_shape"), f"`global_shape` of {key}")
+    cuts = extents(entry.get("axis_fragmentations"), f"`axis_fragmentations` of {key}")
     if len(cuts) != len(size) or any(cut == 0 or extent % cut for extent, cut in zip(size, cuts, strict=True)):
         raise ValueError(f"{key} is not cut into equal parts")
-    listed = told.get("chunk")
+    listed = entry.get("chunk")
     if not isinstance(listed, list) or len(listed) != prod(cuts):
         raise ValueError(f"not all parts of {key} are listed")
     numbers = [extents(mapping(part, f"a part of {key}").get("global_offset"), "an offset") for part in listed]
     if sorted(numbers) != [(number,) for number in range(len(listed))]:
         raise ValueError(f"the parts of {key} are not numbered one by one, and where they belong is not known")
     shape = tuple(extent // cut for extent, cut in zip(size, cuts, strict=True))
-    layout = mapping(told.get("layout"), f"`layout` of {key}")
+    layout = mapping(entry.get("layout"), f"`layout` of {key}")
     parts = []
     for number in range(len(listed)):
         name, rank = _place(key, number, storage)
-        if _number_of(rank, layout, cuts, key) != number:
+        if _number_of(rank, layout, cuts=cuts, key=key) != number:
             raise ValueError(f"part {number} of {key} is said to be with rank {rank}, which has another one")
         if name not in files or key not in files[name]:
             raise ValueError(f"part {number} of {key} is said to be in {name}, and no such file of weights has it")
@@ -107,16 +118,17 @@ def _parts(key: str, told: Mapping[str, Any], storage: Mapping[str, Any], files:
         if chunk.shape != shape:
             raise ValueError(f"part {number} of {key} is {chunk.shape}, and not {shape}")
         offset = _offset(number, cuts, shape)
-        parts.append((name, Chunk(key, chunk.dtype, shape, key, offset, size)))
+        part = Chunk(name=key, dtype=chunk.dtype, shape=shape, key=key, offset=offset, whole=size)
+        parts.append((name, part))
     if len({chunk.dtype for _, chunk in parts}) > 1:
         raise ValueError(f"the parts of {key} are of several types")
     return parts
 
 
 def _place(key: str, number: int, storage: Mapping[str, Any]) -> tuple[str, int]:
-    """The file of a part, and the rank that has saved it; of ranks with the same part the first. Raises ValueError."""
+    """Return the file of a part and the rank that has saved it, the first of several such ranks. Raises ValueError."""
     what = f"the place of part {number} of {key}"
-    places = storage.get(str((key, (number,))))  # as they make one string of both
+    places = storage.get(str((key, (number,))))  # the library's own spelling of the key: str() of a tuple
     if not isinstance(places, list) or not places:
         raise ValueError(f"{what} is not told")
     found = mapping(places[0], what)
@@ -124,7 +136,7 @@ def _place(key: str, number: int, storage: Mapping[str, Any]) -> tuple[str, int]
 
 
 def _number_of(rank: int, layout: Mapping[str, Any], cuts: Sequence[int], key: str) -> int:
-    """The number of the part that a rank has, by the matrix of devices. Raises ValueError."""
+    """Return the number of the part that a rank has, computed from the device matrix. Raises ValueError."""
     if layout.get("interleaved_parallel") is not False:
         raise ValueError(f"{key} is cut in an interleaved way, or it is not told how")
     matrix = extents(layout.get("device_matrix"), f"`device_matrix` of {key}")
@@ -134,7 +146,8 @@ def _number_of(rank: int, layout: Mapping[str, Any], cuts: Sequence[int], key: s
         raise ValueError(f"`tensor_map` of {key} is not a list of its dimensions")
     if len(ranks) != prod(matrix) or rank not in ranks:
         raise ValueError(f"rank {rank} has no place in `device_matrix` of {key}")
-    place, number = ranks.index(rank), 0
+    place = ranks.index(rank)
+    number = 0
     for axis, cut in zip(axes, cuts, strict=True):
         count = 1
         for dimension in axis if isinstance(axis, list) else [axis]:
@@ -150,7 +163,7 @@ def _number_of(rank: int, layout: Mapping[str, Any], cuts: Sequence[int], key: s
 
 
 def _offset(number: int, cuts: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """Where the part of a number begins in its tensor. shape: of the part."""
+    """Return where a part begins in its tensor. shape: that of the part."""
     offset: list[int] = []
     for cut, extent in zip(reversed(cuts), reversed(shape), strict=True):
         number, index = divmod(number, cut)

@@ -1,4 +1,4 @@
-"""A text file that a script names for the saves and deletions of its run: one line each, with the date. No torch.
+"""The text file in which a script wants the saves and deletions of its run: one line each, with the date. No torch.
 
 Under a supervisor the script leaves the file's path in the run dir, and the supervisor writes the lines beside its
 journal. Without one the process that saves writes them.
@@ -16,16 +16,16 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import read_regular
 
 NOTE = "operation_log.json"
-"""in a run dir: the path that the script has named"""
+"""the file in a run dir that holds the path which the script has named"""
 
 
 def stamped(sentence: str) -> str:
-    """Return the line of an operation that was done now."""
+    """Return the line of an operation that was done just now."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {sentence}\n"
 
 
 def append(path: Path, lines: Iterable[str]) -> None:
-    """Append whole lines, which makes the file where it is missing. Raises OSError."""
+    """Append whole lines to the file, which is made where it is missing. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     try:
         atomic.write_all(fd, "".join(lines).encode())
@@ -34,7 +34,7 @@ def append(path: Path, lines: Iterable[str]) -> None:
 
 
 def leave_path(run_dir: Path, path: Path | None) -> None:
-    """Tell the supervisor which file the script has named; None: it has named none. Raises OSError."""
+    """Tell the supervisor which file the script has named; None withdraws an earlier name. Raises OSError."""
     if path is None:
         (run_dir / NOTE).unlink(missing_ok=True)
     else:
@@ -42,7 +42,7 @@ def leave_path(run_dir: Path, path: Path | None) -> None:
 
 
 def read_path(run_dir: Path) -> Path | None:
-    """Return the path that `leave_path` has left. Raises OSError where that cannot be read."""
+    """Return the path that `leave_path` has left, or None. Raises OSError where the note cannot be read."""
     try:
         found = json.loads(read_regular(run_dir / NOTE))
     except (FileNotFoundError, ValueError):

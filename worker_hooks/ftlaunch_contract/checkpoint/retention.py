@@ -1,6 +1,7 @@
 """Deletes from a checkpoint directory: old checkpoints, and what interrupted saves have left.
 
-Standard library only. Only what a save writes is ever deleted; what users put beside or into it stays.
+Only files that a save writes are ever deleted; what users put beside or among them stays. The holder of the directory's
+lock calls these functions. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_file, verify
 
-PART = "part_{rank:07d}.json"  # a rank's share of metadata.json, until the commit
+PART = "part_{rank:07d}.json"  # a rank's part of metadata.json, until the commit
 _OURS = re.compile(
     rf"{re.escape(layout.COMMON)}|{re.escape(layout.METADATA)}|{layout.MARK}|part_\d{{7,}}\.json"
     rf"|.+-({'|'.join(layout.GROUPS)})-\d{{7,}}-\d{{7,}}\.safetensors"
@@ -23,28 +24,40 @@ _OURS = re.compile(
 def doomed(
     checkpoint_dir: Path, keep: int, keep_every: int | None = None, spare: int = -1
 ) -> Iterator[tuple[int, Path]]:
-    """The committed checkpoints that are not to be kept, newest first.
+    """Yield the committed checkpoints that are not to be kept, newest first.
 
-    Kept are the newest `keep` (one at least) that are complete, every one whose step is a multiple of
-    `keep_every`, `spare` (the one just committed, should storage have newer ones that nobody resumed from), the newest
-    that is marked healthy, and the ends of earlier trainings that one of those names. An incomplete one is neither
-    counted nor deleted: the next resume refuses it.
+    Kept are the newest `keep` complete checkpoints, the newest one that is marked healthy, those that the arguments
+    name,
+    and the ends of earlier trainings that a kept one names. An incomplete checkpoint is neither counted nor deleted:
+    the
+    next resume refuses it.
+
+    Args:
+        checkpoint_dir: the directory.
+        keep: how many checkpoints to keep, at least one.
+        keep_every: steps; a checkpoint at a multiple is kept. 0 or None: no such steps.
+        spare: the step just committed, which is kept even if storage has newer ones that nobody resumed from.
     """
-    kept, healthy, ends = 0, False, set[int]()
+    kept = 0
+    has_healthy = False
+    training_ends: set[int] = set()
     for step, path in layout.list_iterations(checkpoint_dir):
         found = _examined(path)
-        newest_healthy = found is not None and not healthy and health_mark.is_normal(found)
-        healthy = healthy or newest_healthy
-        stays = step == spare or step in ends or bool(keep_every and step % keep_every == 0) or newest_healthy
-        if found is not None and kept >= max(keep, 1) and not stays:
+        if found is None:
+            continue
+        is_newest_healthy = not has_healthy and health_mark.is_normal(found)
+        has_healthy = has_healthy or is_newest_healthy
+        is_multiple = bool(keep_every and step % keep_every == 0)
+        stays = step == spare or step in training_ends or is_multiple or is_newest_healthy
+        if kept >= max(keep, 1) and not stays:
             yield step, path
-        elif found is not None:
+        else:
             kept += 1
-            ends.update(metadata.trainings(found).ends)
+            training_ends.update(metadata.trainings(found).ends)
 
 
 def _examined(path: Path) -> dict[str, Any] | None:
-    """The metadata of a complete checkpoint."""
+    """Return the metadata of a complete checkpoint; None for any other."""
     try:
         return verify.examine(path)
     except (tensor_file.Damaged, OSError):
@@ -54,11 +67,17 @@ def _examined(path: Path) -> dict[str, Any] | None:
 def retire(
     checkpoint_dir: Path, keep: int, keep_every: int | None = None, spare: int = -1
 ) -> Iterator[tuple[int, str | None]]:
-    """Delete the `doomed`; yields (step, None, or a sentence on what stayed). Raises OSError.
+    """Delete the `doomed` checkpoints.
 
     A checkpoint is renamed before its files are deleted, so that a crash leaves it whole or not there.
+
+    Yields:
+        The step, and None or a sentence on what stayed.
+
+    Raises:
+        OSError: a file cannot be deleted.
     """
-    for step, directory in doomed(checkpoint_dir, keep, keep_every, spare):
+    for step, directory in doomed(checkpoint_dir, keep=keep, keep_every=keep_every, spare=spare):
         aside = layout.incomplete_dir(checkpoint_dir, step)
         if aside.exists() and (strangers := remove_ours(aside)):
             yield step, strangers
@@ -68,9 +87,12 @@ def retire(
 
 
 def clear_unfinished(checkpoint_dir: Path) -> list[tuple[int, str | None]]:
-    """Delete what interrupted saves and deletions have left: (step, None, or a sentence on what stayed) of each.
+    """Delete what interrupted saves and deletions have left.
 
-    To be called by the holder of the directory's lock: nobody else saves there.
+    Only the holder of the directory's lock may call this: nobody else saves there then.
+
+    Returns:
+        The step, and None or a sentence on what stayed, for each such directory.
     """
     with suppress(OSError):
         (checkpoint_dir / f"{layout.TRACKER}.tmp").unlink(missing_ok=True)
@@ -84,9 +106,10 @@ def clear_unfinished(checkpoint_dir: Path) -> list[tuple[int, str | None]]:
 
 
 def remove_ours(directory: Path) -> str | None:
-    """Delete an incomplete checkpoint's files and its directory; returns a sentence when something in it is not ours.
+    """Delete the files of an incomplete checkpoint and its directory. Raises OSError.
 
-    Raises OSError.
+    Returns:
+        None, or a sentence if something in the directory is not ours, so that the directory stays.
     """
     for entry in list(directory.iterdir()):
         if _OURS.fullmatch(entry.name) and not entry.is_dir():

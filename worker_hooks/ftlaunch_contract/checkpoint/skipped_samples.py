@@ -1,7 +1,8 @@
 """Samples that no run of this job is to use again: `skipped.json` in the checkpoint directory. Standard library only.
 
-The file is a list of [begin, end): samples consumed over all ranks, as a sampler counts them. The supervisor adds a
-span when it goes back because of a bad step; every attempt reads the list.
+The file is a list of spans [begin, end), in samples consumed over all ranks, as a sampler counts them. The supervisor
+adds a span when it goes back because of a bad step; the samplers of every attempt read the list. All functions but
+`read` and `add` are pure.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from ftlaunch_contract.files import atomic, untrusted_json
 from ftlaunch_contract.files.regular_file import read_regular
 
 NAME = layout.SKIPPED
-_LONGEST = 64 << 20  # bytes: more than a million spans
+_MAX_BYTES = 64 << 20  # room for more than a million spans
 
 Spans = Sequence[tuple[int, int]]
 
 
 def read(checkpoint_dir: Path) -> list[tuple[int, int]]:
-    """All spans, in order; none where there is no file. Raises OSError, or ValueError for what is no such list."""
+    """Return all spans, in order; empty where there is no file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is no list of spans.
+    """
     try:
-        data = read_regular(checkpoint_dir / NAME, _LONGEST)
+        data = read_regular(checkpoint_dir / NAME, _MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = untrusted_json.parse(data)
@@ -39,10 +45,11 @@ def read(checkpoint_dir: Path) -> list[tuple[int, int]]:
 
 
 def add(checkpoint_dir: Path, begin: int, end: int) -> tuple[int, int]:
-    """Add a span; returns the span as it was added. Raises OSError, ValueError.
+    """Add a span to the file, and return the span as it was added. Raises OSError, ValueError.
 
-    A bad step that follows at once on a skipped span means that skipping the span has not helped. Then the samples
-    before the span are skipped, too: their update may have ruined the state.
+    A bad step directly after a skipped span means that skipping the span has not helped. Then the samples before the
+    span
+    are skipped, too: their update may have ruined the state.
     """
     spans = read(checkpoint_dir)
     span = widened(spans, begin, end)
@@ -51,7 +58,7 @@ def add(checkpoint_dir: Path, begin: int, end: int) -> tuple[int, int]:
 
 
 def widened(spans: Spans, begin: int, end: int) -> tuple[int, int]:
-    """See `add`."""
+    """Return the span that `add` adds, which reaches further back where it follows a skipped span directly."""
     for first, last in spans:
         if first <= begin <= last <= end and first < last:
             return max(first - (end - last), 0), end
@@ -59,7 +66,7 @@ def widened(spans: Spans, begin: int, end: int) -> tuple[int, int]:
 
 
 def joined(spans: Spans) -> list[tuple[int, int]]:
-    """In order, those that touch made one."""
+    """Return the spans in order, with spans that touch or overlap joined."""
     result: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if result and begin <= result[-1][1]:
@@ -70,7 +77,7 @@ def joined(spans: Spans) -> list[tuple[int, int]]:
 
 
 def after(spans: Spans, consumed: int) -> int:
-    """Where sampling goes on from a position: itself, or the end of the span it lies in."""
+    """Return where sampling goes on from a position: at the position itself, or at the end of the span it lies in."""
     for begin, end in spans:
         if begin <= consumed < end:
             return end

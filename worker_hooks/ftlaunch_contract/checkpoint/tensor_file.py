@@ -1,4 +1,7 @@
-"""The header of a tensor file: safetensors, with the place of each chunk in its whole tensor."""
+"""The header of a tensor file: safetensors, with the place of each chunk in its whole tensor.
+
+Snapshot slots and checkpoints share this format; other programs can read the files as plain safetensors. Without torch.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,9 @@ from typing import Any
 from ftlaunch_contract.checkpoint import metadata
 from ftlaunch_contract.files import untrusted_json
 
-_CHUNKS = "ftlaunch.chunks"
+_CHUNKS = "ftlaunch.chunks"  # key in the header's `__metadata__`: JSON, name -> key, offset and whole shape
 
-
-LONGEST_HEADER = 100 << 20  # as in safetensors itself
+LONGEST_HEADER = 100 << 20  # bytes, the limit of safetensors itself
 
 
 DTYPE_BYTES = {
@@ -29,7 +31,7 @@ class Damaged(Exception):
     """A checkpoint cannot be trusted; the message says why, in one sentence without the path."""
 
     def __init__(self, why: str) -> None:
-        """why: may repeat what was read, whatever that is; here it becomes one line of bounded length."""
+        """Make a message of one line and bounded length from `why`, which may repeat anything that was read."""
         super().__init__("".join(char if char.isprintable() else "?" for char in why[:400]))
 
 
@@ -37,16 +39,16 @@ class Damaged(Exception):
 class Chunk:
     """A tensor in a file: a whole one, or the part of tensor `key` that begins at `offset`."""
 
-    name: str  # its key in the file
+    name: str  # the part's key in the file
     dtype: str  # safetensors' name
-    shape: tuple[int, ...]  # of this part
-    key: str  # of the whole
-    offset: tuple[int, ...]  # of this part in the whole
-    whole: tuple[int, ...]  # shape of the whole
+    shape: tuple[int, ...]  # shape of the part
+    key: str  # key of the whole tensor
+    offset: tuple[int, ...]  # where the part begins in the whole tensor
+    whole: tuple[int, ...]  # shape of the whole tensor
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Return the size of the part in bytes."""
         count = 1
         for extent in self.shape:
             count *= extent
@@ -54,28 +56,33 @@ class Chunk:
 
 
 def whole_chunk(name: str, dtype: str, shape: Sequence[int]) -> Chunk:
-    """The chunk of a tensor that lies in one piece."""
-    return Chunk(name, dtype, tuple(shape), name, (0,) * len(shape), tuple(shape))
+    """Return the chunk of a tensor that lies in one piece."""
+    return Chunk(name=name, dtype=dtype, shape=tuple(shape), key=name, offset=(0,) * len(shape), whole=tuple(shape))
 
 
 def build_header(chunks: Sequence[Chunk], least: int = 0) -> tuple[bytes, list[int]]:
-    """Bytes of a safetensors header for `chunks` in this order, and each chunk's absolute file offset.
+    """Build a safetensors header for `chunks` in this order.
 
-    Wide dtypes must come first (see `file_order`), or a tensor would lie at an odd address. least: bytes that the
-    header has at least, so that one with other chunks may take its place.
+    Args:
+        chunks: wide dtypes first, as `file_order` sorts them; otherwise a tensor would lie at an odd address.
+        least: least length of the header in bytes, so that a header with other chunks can take its place.
+
+    Returns:
+        The header, and each chunk's absolute offset in the file in bytes.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts = {
-        c.name: {"key": c.key, "offset": c.offset, "shape": c.whole}
-        for c in chunks
-        if c.whole != c.shape or c.key != c.name
+        chunk.name: {"key": chunk.key, "offset": chunk.offset, "shape": chunk.whole}
+        for chunk in chunks
+        if chunk.whole != chunk.shape or chunk.key != chunk.name
     }
     if parts:
         header["__metadata__"][_CHUNKS] = json.dumps(parts)
-        # the same for torch's HuggingFaceStorageReader, which wants it of every tensor of a file or of none
-        offsets = {c.name: {"saved_offsets": c.offset} for c in chunks}
+        # The offsets once more for torch's HuggingFaceStorageReader, which wants them for all tensors or for none.
+        offsets = {chunk.name: {"saved_offsets": chunk.offset} for chunk in chunks}
         header["__metadata__"] |= {"DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
-    position, begins = 0, []
+    position = 0
+    begins = []
     for chunk in chunks:
         end = position + chunk.nbytes
         header[chunk.name] = {"dtype": chunk.dtype, "shape": chunk.shape, "data_offsets": [position, end]}
@@ -89,24 +96,28 @@ def build_header(chunks: Sequence[Chunk], least: int = 0) -> tuple[bytes, list[i
 
 
 def file_order(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """The order in a file: widest dtype first, then by name, so that every tensor is aligned."""
-    return sorted(chunks, key=lambda c: (-DTYPE_BYTES[c.dtype], c.name))
+    """Sort chunks as a file holds them: widest dtype first, then by name, so that every tensor is aligned."""
+    return sorted(chunks, key=lambda chunk: (-DTYPE_BYTES[chunk.dtype], chunk.name))
 
 
 def split_off_tail(chunks: Iterable[Chunk], varying: Collection[str]) -> tuple[list[Chunk], list[Chunk]]:
     """Split the chunks of a file into those that keep their places, and those that lie behind them.
 
-    Some of those that never change go behind the others as well, if the varying ones would not be aligned otherwise:
-    four bytes of an optimizer's step in front of a float64, for one. As few bytes as possible.
+    Where a varying chunk would not be aligned otherwise (four bytes of an optimizer's step in front of a float64, for
+    example), some chunks that never change go behind the others as well, with as few bytes as possible.
 
     Args:
+        chunks: all chunks of the file.
         varying: names in the file of the chunks whose sizes change.
+
+    Returns:
+        The chunks that keep their places, and those behind them, each in the order of a file.
     """
     ordered = file_order(chunks)
     fixed = [chunk for chunk in ordered if chunk.name not in varying]
     tail = [chunk for chunk in ordered if chunk.name in varying]
     while not lies_aligned_behind(fixed, tail):
-        # A chunk whose own odd bytes are those that are too many is the only one that has to go.
+        # If one chunk has exactly the surplus bytes, it is the only one that has to move.
         odd = _odd_bytes(fixed, tail)
         uneven = [chunk for chunk in fixed if _odd_bytes([chunk], tail)]
         fitting = [chunk for chunk in uneven if _odd_bytes([chunk], tail) == odd]
@@ -117,26 +128,31 @@ def split_off_tail(chunks: Iterable[Chunk], varying: Collection[str]) -> tuple[l
 
 
 def lies_aligned_behind(fixed: Iterable[Chunk], tail: Iterable[Chunk]) -> bool:
-    """Whether every chunk of `tail`, in the order of a file, is aligned behind the chunks of `fixed`."""
+    """Whether every chunk of `tail`, which is in the order of a file, is aligned behind the chunks of `fixed`."""
     return _odd_bytes(fixed, tail) == 0
 
 
 def _odd_bytes(chunks: Iterable[Chunk], tail: Iterable[Chunk]) -> int:
-    """Return by how many bytes what follows `chunks` misses the alignment of the widest dtype in `tail`."""
+    """Return by how many bytes the end of `chunks` misses the alignment of the widest dtype in `tail`."""
     widest = max((DTYPE_BYTES[chunk.dtype] for chunk in tail), default=1)
     return sum(chunk.nbytes for chunk in chunks) % widest
 
 
 def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
-    """Chunks of a safetensors file, their absolute offsets, and the size the file must have.
+    """Read the header of a safetensors file.
 
-    Raises Damaged when the header is not one, OSError.
+    Returns:
+        The chunks, their absolute offsets in bytes, and the size in bytes that the file must have.
+
+    Raises:
+        Damaged: the header is malformed.
+        OSError: the file cannot be read.
     """
     return parse_header(header_bytes(fd))
 
 
 def header_bytes(fd: int) -> bytes:
-    """The header of a safetensors file as `build_header` made it. Raises Damaged where it is cut short, OSError."""
+    """Return the header of a safetensors file as `build_header` made it. Raises OSError, Damaged."""
     length = int.from_bytes(os.pread(fd, 8, 0), "little")
     if not 2 <= length <= min(LONGEST_HEADER, os.fstat(fd).st_size - 8):
         raise Damaged("the header of a tensor file is cut short")
@@ -144,7 +160,7 @@ def header_bytes(fd: int) -> bytes:
 
 
 def parse_header(content: bytes) -> tuple[list[Chunk], list[int], int]:
-    """What `read_header` returns, of a header that is in memory. Raises Damaged when it is not one."""
+    """Return what `read_header` returns, for a header that is in memory. Raises Damaged if it is malformed."""
     length = len(content) - 8
     if length < 2 or length > LONGEST_HEADER or int.from_bytes(content[:8], "little") != length:
         raise Damaged("the header of a tensor file is cut short")
@@ -164,7 +180,7 @@ def parse_header(content: bytes) -> tuple[list[Chunk], list[int], int]:
 
 
 def _placed(name: str, entry: object, part: object) -> tuple[int, int, Chunk]:
-    """(begin, end, chunk) of a tensor in a header. Raises ValueError."""
+    """Return (begin, end, chunk) for a tensor in a header. Raises ValueError."""
     found = untrusted_json.mapping(entry, name)
     if (dtype := untrusted_json.text(found.get("dtype"), f"`dtype` of {name}")) not in DTYPE_BYTES:
         raise ValueError(f"`dtype` of {name} is not known")
@@ -172,12 +188,12 @@ def _placed(name: str, entry: object, part: object) -> tuple[int, int, Chunk]:
     place = untrusted_json.extents(found.get("data_offsets"), f"`data_offsets` of {name}")
     if len(place) != 2:
         raise ValueError(f"`data_offsets` of {name} are not two")
+    begin, end = place
     if part is None:
-        return *place, whole_chunk(name, dtype, shape)
+        return begin, end, whole_chunk(name, dtype, shape)
     whole = untrusted_json.mapping(part, f"the part {name}")
     offset = untrusted_json.extents(whole.get("offset"), f"the offset of {name}")
-    around = untrusted_json.extents(whole.get("shape"), f"the whole shape of {name}")
-    metadata.check_part(offset, shape, around, name)
-    return *place, Chunk(
-        name, dtype, shape, untrusted_json.text(whole.get("key"), f"the key of {name}"), offset, around
-    )
+    whole_shape = untrusted_json.extents(whole.get("shape"), f"the whole shape of {name}")
+    metadata.check_part(offset=offset, shape=shape, whole_shape=whole_shape, what=name)
+    key = untrusted_json.text(whole.get("key"), f"the key of {name}")
+    return begin, end, Chunk(name=name, dtype=dtype, shape=shape, key=key, offset=offset, whole=whole_shape)

@@ -1,4 +1,7 @@
-"""Checks whether a checkpoint can be trusted: its metadata, its files, their checksums. Without torch."""
+"""Checks whether a checkpoint can be trusted: its metadata, its files, their checksums. Without torch.
+
+The saver verifies what it has written; a job verifies what it resumes from.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_contract.files import checksums, untrusted_json
 from ftlaunch_contract.progress import Advance, ignore
 
-_LONGEST_JSON = 256 << 20  # over a million chunks
+_MAX_JSON_BYTES = 256 << 20  # room for more than a million chunks
 
 
 def seal(metadata: Mapping[str, Any]) -> bytes:
-    """metadata.json's bytes, with a digest over itself."""
+    """Return the bytes of metadata.json, with a digest over the rest of it."""
     body = dict(metadata)
     body["digest"] = _metadata_digest(body)
     return json.dumps(body, indent=1).encode()
@@ -34,7 +37,12 @@ def _metadata_digest(metadata: Mapping[str, Any]) -> str:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """metadata.json of a checkpoint, its own digest and its form checked. Raises Damaged or OSError."""
+    """Return metadata.json of a checkpoint, after checking its own digest and its form.
+
+    Raises:
+        Damaged: the file is missing, malformed, of another version, or of another step than the folder's name.
+        OSError: the file cannot be read.
+    """
     data = _read_json(directory, METADATA)
     try:
         metadata = untrusted_json.parse(data)
@@ -56,9 +64,11 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def examine(directory: Path) -> dict[str, Any]:
-    """A checkpoint's metadata, if every file is there with its size; the content of the files is not read.
+    """Return a checkpoint's metadata if every file is there with its size. The content of the files is not read.
 
-    Raises Damaged or OSError.
+    Raises:
+        Damaged: something is wrong with the metadata or a file is missing or has another size.
+        OSError: storage does not answer.
     """
     metadata = read_metadata(directory)
     _check_sizes(directory, metadata["files"])
@@ -66,7 +76,7 @@ def examine(directory: Path) -> dict[str, Any]:
 
 
 def is_complete(directory: Path) -> bool:
-    """Whether `examine` finds nothing wrong."""
+    """Whether `examine` finds nothing wrong with the checkpoint."""
     try:
         examine(directory)
     except (Damaged, OSError):
@@ -75,24 +85,34 @@ def is_complete(directory: Path) -> bool:
 
 
 def verify(directory: Path, threads: int | None = None, advance: Advance = ignore) -> dict[str, Any]:
-    """Check every file of a checkpoint by size, checksum and form; returns its metadata.
+    """Check every file of a checkpoint by size, checksum and form; return the checkpoint's metadata.
 
-    threads: that hash at the same time; one for each processor if not given. advance: told of bytes that are read.
-    Raises Damaged with the first thing found wrong, OSError when storage does not answer (which says nothing about
-    the checkpoint).
+    Args:
+        directory: the checkpoint.
+        threads: how many threads hash at the same time; by default one for each processor.
+        advance: told the number of bytes that were checked.
+
+    Raises:
+        Damaged: the first thing that was found wrong.
+        OSError: storage does not answer, which says nothing about the checkpoint.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - the saver verifies; the supervisor stays small
 
     metadata = examine(directory)  # cheap things first
     files: Mapping[str, Mapping[str, Any]] = metadata["files"]
     work = [
-        (directory, name, block, digest)
+        (name, block, digest)
         for name, entry in files.items()
         for block, digest in zip(checksums.blocks(entry["bytes"]), entry[checksums.NAME], strict=True)
     ]
+
+    def problem_of(item: tuple[str, tuple[int, int], str]) -> str | None:
+        name, block, digest = item
+        return _check_block(directory, name, block=block, digest=digest)
+
     with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
-        problems = pool.map(_check_block, *zip(*work, strict=True))
-        for problem, (_, _, (begin, end), _) in zip(problems, work, strict=True):
+        problems = pool.map(problem_of, work)
+        for problem, (_, (begin, end), _) in zip(problems, work, strict=True):
             if problem:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise Damaged(problem)
@@ -112,7 +132,7 @@ def _check_sizes(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> Non
 
 
 def _size(directory: Path, name: str) -> int:
-    """Size of a file in the directory itself. Raises Damaged, OSError."""
+    """Return the size in bytes of a file directly in the directory. Raises Damaged, OSError."""
     try:
         info = (directory / name).lstat()
     except FileNotFoundError:
@@ -124,17 +144,18 @@ def _size(directory: Path, name: str) -> int:
 
 
 def _read_json(directory: Path, name: str) -> bytes:
-    """Raises Damaged, OSError."""
-    if (size := _size(directory, name)) > _LONGEST_JSON:
+    """Return the bytes of a JSON file of bounded length. Raises Damaged, OSError."""
+    if (size := _size(directory, name)) > _MAX_JSON_BYTES:
         raise Damaged(f"{name} has {size} bytes, more than any that was written by this program")
     return (directory / name).read_bytes()
 
 
 def _check_block(directory: Path, name: str, block: tuple[int, int], digest: str) -> str | None:
-    """What is wrong with a block of a file. Raises OSError."""
+    """Return what is wrong with a block of a file, as a sentence; None where nothing is. Raises OSError."""
     fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        return None if checksums.of_block(fd, *block) == digest else f"{name} does not match its checksum"
+        begin, end = block
+        return None if checksums.of_block(fd, begin, end) == digest else f"{name} does not match its checksum"
     except EOFError:
         return f"{name} is cut short"
     finally:
@@ -142,35 +163,45 @@ def _check_block(directory: Path, name: str, block: tuple[int, int], digest: str
 
 
 def _check_headers(directory: Path, metadata: Mapping[str, Any]) -> None:
-    """Raises Damaged where a tensor file does not hold what metadata.json says, OSError.
+    """Check that every tensor file holds what metadata.json says. Raises Damaged, OSError.
 
-    A file may also hold chunks that metadata.json names in another file: each node saves all that is replicated.
+    A file may also hold chunks that metadata.json lists in another file, because each node saves all that is
+    replicated.
     """
-    said: dict[str, list[Chunk]] = {name: [] for name in metadata["files"] if name != COMMON}
+    listed: dict[str, list[Chunk]] = {name: [] for name in metadata["files"] if name != COMMON}
     for key, tensor in metadata["tensors"].items():
         for part in tensor["chunks"]:
-            place = tuple(part["shape"]), key, tuple(part["offset"]), tuple(tensor["shape"])
-            said.setdefault(part["file"], []).append(Chunk(part["name"], tensor["dtype"], *place))
-    everywhere = {_place(chunk) for chunks in said.values() for chunk in chunks}
-    for name, chunks in said.items():
+            chunk = Chunk(
+                name=part["name"],
+                dtype=tensor["dtype"],
+                shape=tuple(part["shape"]),
+                key=key,
+                offset=tuple(part["offset"]),
+                whole=tuple(tensor["shape"]),
+            )
+            listed.setdefault(part["file"], []).append(chunk)
+    all_places = {_place(chunk) for chunks in listed.values() for chunk in chunks}
+    for name, chunks in listed.items():
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             found, _, size = tensor_file.read_header(fd)
-            more = Counter(found)
-            more.subtract(chunks)
-            known = all(count >= 0 and (not count or _place(chunk) in everywhere) for chunk, count in more.items())
-            if size != os.fstat(fd).st_size or not known:
+            surplus = Counter(found)
+            surplus.subtract(chunks)
+            is_complete_file = all(count >= 0 for count in surplus.values())
+            is_known = all(_place(chunk) in all_places for chunk, count in surplus.items() if count)
+            if size != os.fstat(fd).st_size or not is_complete_file or not is_known:
                 raise Damaged(f"{name} does not hold what {METADATA} says")
         finally:
             os.close(fd)
 
 
 def _place(chunk: Chunk) -> tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return everything about a chunk but its name in a file."""
     return chunk.key, chunk.dtype, chunk.offset, chunk.shape, chunk.whole
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of a checkpoint's files, as its metadata says; 0 where that cannot be read: `verify` says why."""
+    """Return the bytes of a checkpoint's files, as its metadata says; 0 where the metadata cannot be read."""
     try:
         return sum(entry["bytes"] for entry in read_metadata(directory)["files"].values())
     except (Damaged, OSError):
@@ -179,21 +210,29 @@ def size_of(directory: Path) -> int:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A checkpoint that was refused: its step, why, and where it is now."""
+    """A checkpoint that was refused."""
 
     step: int
-    why: str
-    to: str
+    why: str  # a part of a sentence
+    to: str  # where the checkpoint is now, as a part of a sentence
 
 
 def newest_verified(
     checkpoint_dir: Path, healthy_before: int | None = None, advance: Advance = ignore
 ) -> tuple[int, list[Refusal]]:
-    """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
+    """Find the newest checkpoint that verifies.
 
-    A damaged checkpoint goes to quarantine with a note why. A checkpoint that cannot be moved, or not be read at this
-    moment, stays and is passed over. healthy_before: only checkpoints that are older than this step and marked
-    healthy come into question; of the others only the mark is read. advance: told of bytes that are read.
+    A damaged checkpoint goes to quarantine with a note why. A checkpoint that cannot be moved, or cannot be read at the
+    moment, stays and is passed over.
+
+    Args:
+        checkpoint_dir: the directory; the caller holds its lock.
+        healthy_before: if given, only checkpoints that are older than this step and marked healthy are candidates; of
+            the others only the mark is read.
+        advance: told the number of bytes that were checked.
+
+    Returns:
+        The step (-1: no checkpoint verifies), and the checkpoints that were refused.
     """
     refusals = []
     for step, directory in layout.list_iterations(checkpoint_dir):

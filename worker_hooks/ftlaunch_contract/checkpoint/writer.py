@@ -21,28 +21,31 @@ from ftlaunch_contract.checkpoint import foreign, health_mark, layout, metadata,
 from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
-Spent = Callable[
-    [int], object
-]  # is called with every number of bytes written, and may wait: rate_limit.Bandwidth.spent
+Spent = Callable[[int], object]
+"""Called with the number of bytes of every write; may wait, as rate_limit.Bandwidth.spent does."""
 MADE_AGAIN = "a later run of the job made this step again"
-_PIECE = 1 << 20  # bytes: few enough to be written from the processor's cache
-_FLUSH = 8 << 20  # bytes
+_PIECE_BYTES = 1 << 20  # few enough to be written from the processor's cache
+_FLUSH_BYTES = 8 << 20  # after so many bytes the disk is told to begin
 
 
 @dataclass(frozen=True)
 class SaveTarget:
-    """A checkpoint to be written."""
+    """A checkpoint that is to be written."""
 
     checkpoint_dir: Path
     step: int
     why: str
-    prefix: str  # of the shard files' names
+    prefix: str  # first part of the shard files' names
     world_size: int
-    abnormal: str = ""  # why its numbers are not to be trusted, besides what the snapshots say
+    abnormal: str = ""  # a reason besides the snapshots' marks not to trust the checkpoint's numbers
 
 
 def prepare(target: SaveTarget) -> Path:
-    """Make the directory the shards go to, with our mark alone. Raises OSError, also where another program's lies."""
+    """Make the directory for the shards, with only our mark in it.
+
+    Raises:
+        OSError: the directory cannot be made, or another program has put something in the checkpoint's place.
+    """
     target.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     _refuse_foreign(layout.iteration_dir(target.checkpoint_dir, target.step))
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
@@ -52,7 +55,7 @@ def prepare(target: SaveTarget) -> Path:
 
 
 def _refuse_foreign(final: Path) -> None:
-    """Raises FileExistsError where another program has put something in the place of a checkpoint."""
+    """Raise FileExistsError if another program has put something in the place of a checkpoint."""
     if layout.is_foreign(final):
         raise FileExistsError(errno.EEXIST, f"{foreign.whose(final)}; nothing there was changed")
 
@@ -60,10 +63,21 @@ def _refuse_foreign(final: Path) -> None:
 def write_shard(
     target: SaveTarget, rank: int, files: Mapping[str, int], common: bytes, spent: Spent | None = None
 ) -> int:
-    """Write one rank's shard: copy and checksum, fsync, and leave a part file for `commit`; returns the shard's bytes.
+    """Write one rank's shard: copy, checksum and fsync its files, and leave a part file for `commit`.
 
-    files: group -> descriptor of the slot's tensor file. common: the slot's common.json. Raises OSError (also where
-    the directory is not there any more), or tensor_file.Damaged when the slot does not hold what its headers say.
+    Args:
+        target: the checkpoint.
+        rank: the rank whose shard is written.
+        files: group -> descriptor of the slot's tensor file.
+        common: the slot's common.json.
+        spent: called after every write.
+
+    Returns:
+        The bytes of the shard.
+
+    Raises:
+        OSError: a file cannot be written, or the directory is not there any more.
+        Damaged: the slot does not hold what its headers say.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part: dict[str, Any] = {"files": {}, "chunks": [], "common": _common_of(common, target, rank)}
@@ -71,8 +85,9 @@ def write_shard(
         chunks, _, size = tensor_file.read_header(fd)
         if not chunks:
             continue
-        name = layout.shard_name(target.prefix, group, rank, target.world_size)
-        part["files"][name] = {"bytes": size, checksums.NAME: _copy(fd, directory / name, size, spent)}
+        name = layout.shard_name(prefix=target.prefix, group=group, rank=rank, world_size=target.world_size)
+        digests = _copy(fd, directory / name, size=size, spent=spent)
+        part["files"][name] = {"bytes": size, checksums.NAME: digests}
         for chunk in chunks:
             entry = {"key": chunk.key, "dtype": chunk.dtype, "whole": chunk.whole, "offset": chunk.offset}
             part["chunks"].append({**entry, "shape": chunk.shape, "file": name, "name": chunk.name})
@@ -83,23 +98,28 @@ def write_shard(
 def withdraw_shard(target: SaveTarget, rank: int) -> None:
     """Delete what an earlier try has written of a rank's shard, the part file first. Raises OSError."""
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
-    names = [layout.shard_name(target.prefix, group, rank, target.world_size) for group in layout.GROUPS]
+    names = [
+        layout.shard_name(prefix=target.prefix, group=group, rank=rank, world_size=target.world_size)
+        for group in layout.GROUPS
+    ]
     for name in (PART.format(rank=rank), *names):
         (directory / name).unlink(missing_ok=True)
 
 
 def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | None = None) -> int:
-    """`write_shard` from a snapshot slot's directory. Raises OSError or tensor_file.Damaged."""
+    """Write one rank's shard as `write_shard` does, from the directory of a snapshot slot. Raises OSError, Damaged."""
     with ExitStack() as stack:
         files = {}
         for group in layout.GROUPS:
             fd = os.open(layout.slot_file(slot, group), os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             files[group] = fd
-        return write_shard(target, rank, files, (slot / layout.COMMON).read_bytes(), spent)
+        common = (slot / layout.COMMON).read_bytes()
+        return write_shard(target, rank, files=files, common=common, spent=spent)
 
 
 def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
+    """Parse a slot's common.json. Raises Damaged where it is malformed or of another step."""
     try:
         found = untrusted_json.mapping(untrusted_json.parse(common), "it")
         step = untrusted_json.whole(found.get("step"), "`step`")
@@ -114,12 +134,12 @@ def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
 
 
 def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
-    """Copy `size` bytes, fsync; returns their digests, made on the way."""
+    """Copy `size` bytes to a new file and fsync it; return the digests of its blocks. Raises OSError, Damaged."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        found = _copy_bytes(source, fd, size, spent)
+        digests = _copy_bytes(source, fd, size=size, spent=spent)
         os.fsync(fd)
-        return found
+        return digests
     except EOFError:
         raise tensor_file.Damaged("a snapshot is cut short") from None
     finally:
@@ -127,8 +147,9 @@ def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
 
 
 def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[str]:
-    digest, position = checksums.Running(), 0
-    with memoryview(bytearray(min(_PIECE, size))) as buffer:
+    digest = checksums.Running()
+    position = 0
+    with memoryview(bytearray(min(_PIECE_BYTES, size))) as buffer:
         while position < size:
             count = os.preadv(source, [buffer[: size - position]], position)
             if not count:
@@ -136,8 +157,10 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
             digest.update(buffer[:count])
             atomic.write_all(fd, buffer[:count])
             position += count
-            if position % _FLUSH == 0:  # the disk begins now; otherwise the fsync at the end would wait for all of it
-                os.posix_fadvise(fd, position - _FLUSH, _FLUSH, os.POSIX_FADV_DONTNEED)
+            if (
+                position % _FLUSH_BYTES == 0
+            ):  # the disk begins now; otherwise the fsync at the end would wait for all of it
+                os.posix_fadvise(fd, position - _FLUSH_BYTES, _FLUSH_BYTES, os.POSIX_FADV_DONTNEED)
             if spent is not None:
                 spent(count)
     return digest.finish()
@@ -148,14 +171,20 @@ def commit(
     permit: Callable[[], None] = lambda: None,
     displaced: Callable[[Path], object] = lambda _: None,
 ) -> tuple[Path, int]:
-    """Join the ranks' parts and commit: returns the checkpoint's path and its bytes.
+    """Join the ranks' parts into a checkpoint, and commit the checkpoint with one rename.
 
-    permit: is called last, and raises OSError where this process may commit no more. displaced: told where the
-    checkpoint lies now that an earlier run has made of the step.
+    Args:
+        target: the checkpoint.
+        permit: called last before the rename; raises OSError where this process may commit no more.
+        displaced: told where a checkpoint of the same step, made by an earlier run, now lies.
 
-    Raises OSError, or tensor_file.Damaged where a shard is missing, a rank's state names a tensor that no rank has
-    saved, or two ranks have saved different tensors under one key. The rename commits: before it there is no
-    checkpoint, after it there is.
+    Returns:
+        The checkpoint's path and its bytes.
+
+    Raises:
+        OSError: a file cannot be written, or `permit` refuses.
+        Damaged: a shard is missing, a rank's state names a tensor that no rank has saved, or two ranks have saved
+            different tensors under one key.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
@@ -165,7 +194,7 @@ def commit(
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
     files[layout.COMMON] = {"bytes": len(common), checksums.NAME: checksums.of_bytes(common)}
-    said = {
+    entries = {
         "version": layout.VERSION,
         "step": target.step,
         "world_size": target.world_size,
@@ -176,7 +205,7 @@ def commit(
     }
     for path in part_paths:
         path.unlink()
-    atomic.write_durable(directory / layout.METADATA, verify.seal(said))
+    atomic.write_durable(directory / layout.METADATA, verify.seal(entries))
     atomic.fsync_dir(directory)
     permit()
     is_tracker_foreign = layout.is_tracker_foreign(target.checkpoint_dir)
@@ -192,7 +221,7 @@ def commit(
 
 
 def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What metadata.json says of the tensors that all ranks have saved. Raises tensor_file.Damaged, as commit does."""
+    """Return the entry `tensors` of metadata.json for what all ranks have saved. Raises Damaged as `commit` does."""
     commons = [part["common"] for part in parts]
     outside = [common.get(layout.OUTSIDE, []) for common in commons]
     try:
@@ -204,7 +233,7 @@ def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _rename(target: SaveTarget, directory: Path, displaced: Callable[[Path], object]) -> Path:
-    """Commit; returns the checkpoint's path."""
+    """Commit: rename the directory; return the checkpoint's path."""
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     _refuse_foreign(final)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
@@ -221,6 +250,7 @@ def _read_parts(directory: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _join_common(target: SaveTarget, commons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return common.json of the checkpoint, from those of all ranks' snapshots."""
     first = commons[0]
     ranks = {str(rank): common["state"] for rank, common in enumerate(commons) if common["state"] != first["state"]}
     return {

@@ -1,4 +1,7 @@
-"""Writing files so that a crash at any system call leaves the old content or the new one. Standard library only."""
+"""Writes files so that a crash at any system call leaves either the old content or the new. Standard library only.
+
+Supervisor, saver and ranks call these functions; each blocks until the kernel has answered.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write every byte: `os.write` may be short. Raises OSError."""
+    """Write all of `data`: a single `os.write` may write less. Raises OSError."""
     view = memoryview(data).cast("B")
     while view:
         view = view[os.write(fd, view) :]
@@ -26,7 +29,7 @@ def fsync_dir(path: Path) -> None:
 
 
 def write_durable(path: Path, data: bytes) -> None:
-    """Write a new file and fsync it; the name is durable only after `fsync_dir`. Raises OSError.
+    """Write a new file and fsync it; the name is durable only after `fsync_dir` of the directory. Raises OSError.
 
     An fsync error is final: the file must be thrown away, not synced again (a second fsync may report
     success for pages the kernel has dropped).
@@ -52,9 +55,11 @@ def replace_durable(path: Path, data: bytes) -> None:
 
 
 def link_once(written: Path, name: Path) -> None:
-    """Give a file that is whole the name under which others look for it: of many that try at once one succeeds.
+    """Publish a complete file under the name that others look for; only the first of several callers succeeds.
 
-    Raises FileExistsError where the name is taken, and OSError.
+    Raises:
+        FileExistsError: the name is taken.
+        OSError: the link cannot be made; the message says what to do where the file system has no hard links.
     """
     try:
         os.link(written, name, follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""Checksums over blocks of files, so that one large file is read by several threads. XXH3 of 128 bits, by xxhash.
+"""Checksums over blocks of 64 MiB, so that several threads can read one large file. XXH3 with 128 bits, from xxhash.
 
-A file's digest is a list, one entry per 64 MiB; of a file of one block that is what `xxh128sum` prints, and of a
-larger one what `split -b 64M --filter=xxh128sum FILE` prints.
+The digest of a file is a list with one hexadecimal entry per block. For a file of one block the entry is what
+`xxh128sum` prints; for a larger file the entries are what `split -b 64M --filter=xxh128sum FILE` prints.
 """
 
 from __future__ import annotations
@@ -10,28 +10,33 @@ import os
 
 import xxhash
 
-NAME = "xxh3_128"  # in metadata.json
-BLOCK = 64 << 20
+NAME = "xxh3_128"  # the key of a file's digests in metadata.json
+BLOCK = 64 << 20  # bytes
 _READ = 1 << 20  # bytes: few enough to be hashed from the processor's cache
 
 
 def blocks(size: int) -> list[tuple[int, int]]:
-    """(begin, end) of every block of a file of `size` bytes; an empty file has one, empty."""
+    """Return (begin, end) in bytes of every block of a file of `size` bytes. An empty file has one empty block."""
     return [(begin, min(begin + BLOCK, size)) for begin in range(0, max(size, 1), BLOCK)]
 
 
 def of_bytes(data: bytes) -> list[str]:
-    """Digests of a file's content that is in memory."""
+    """Return the digests of a file's content that is in memory, one per block."""
     return [xxhash.xxh3_128(data[begin:end]).hexdigest() for begin, end in blocks(len(data))]
 
 
 def of_whole(data: bytes) -> str:
-    """One digest over all bytes."""
+    """Return one digest over all bytes, whatever their number."""
     return xxhash.xxh3_128(data).hexdigest()
 
 
 def of_block(fd: int, begin: int, end: int) -> str:
-    """Digest of a file's bytes from `begin` to `end`. Raises OSError, or EOFError where it ends before."""
+    """Return the digest of a file's bytes from `begin` to `end`.
+
+    Raises:
+        EOFError: the file ends before `end`.
+        OSError: the file cannot be read.
+    """
     digest = xxhash.xxh3_128()
     with memoryview(bytearray(min(_READ, end - begin))) as buffer:
         while begin < end:
@@ -44,22 +49,26 @@ def of_block(fd: int, begin: int, end: int) -> str:
 
 
 class Running:
-    """Digests of data that comes in pieces."""
+    """Computes the digests of data that arrives in pieces of any size."""
 
     def __init__(self) -> None:
         self._done: list[str] = []
-        self._block, self._room = xxhash.xxh3_128(), BLOCK
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._block = xxhash.xxh3_128()
+        self._room = BLOCK  # bytes until this block is full
 
     def update(self, piece: memoryview) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         while len(piece) > self._room:
-            head, piece = piece[: self._room], piece[self._room :]
-            self._block.update(head)
+            self._block.update(piece[: self._room])
+            piece = piece[self._room :]
             self._done.append(self._block.hexdigest())
-            self._block, self._room = xxhash.xxh3_128(), BLOCK
+            self._begin_block()
         self._block.update(piece)
         self._room -= len(piece)
 
     def finish(self) -> list[str]:
-        """The digests of all blocks."""
+        """Return the digests of all blocks."""
         return [*self._done, self._block.hexdigest()]

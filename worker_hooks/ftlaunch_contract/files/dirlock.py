@@ -1,10 +1,10 @@
-"""One user of a directory at a time: an flock, which the kernel drops with its last holder. Standard library only.
+"""A lock that gives one job at a time the use of a directory. Standard library only.
 
-The run dir and the memory directory of a job are locked by its supervisor; a checkpoint directory by whoever saves
-to it, which without a supervisor is rank 0.
+The lock is an flock, which the kernel drops when its last holder ends. The supervisor of a job locks the run dir and
+the memory directory; whoever saves to a checkpoint directory locks that, which without a supervisor is rank 0.
 
-Where the file system of a directory has no locks (Lustre without -o flock, some FUSE), a file in the user's memory is
-locked instead: it keeps out whoever works for this user on this machine, and nobody else.
+Some file systems have no locks (Lustre without -o flock, some FUSE). For a directory on one of those, a file in the
+user's memory is locked instead, the stand-in. That keeps out processes of this user on this machine, and nobody else.
 """
 
 from __future__ import annotations
@@ -24,18 +24,25 @@ from ftlaunch_contract.protocol import memory_root, process_start_time
 
 LOCK = "lock"  # in a run dir and in a memory directory
 CHECKPOINT_LOCK = ".ftlaunch.lock"  # in a checkpoint directory, where others' files may lie too
-_RETRY = 0.02  # seconds between tries for a lock that a dead supervisor's saver holds
-_GONE = 0.5  # seconds in which a process that has been replaced gives its locks back, if it can
-_WIDTH = 128  # bytes of the note that says who holds it
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock says where a file system has none
+_RETRY_SECONDS = 0.02  # between tries for a lock that a dead supervisor's saver holds
+_GONE_SECONDS = 0.5  # in which a replaced process gives its locks back, if it can
+_NOTE_BYTES = 128  # size of the note that names the holder
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of flock on a file system without locks
 _STAND_INS = "@locks"  # folder in the user's memory; no job id has an @
 
 
 class Locked(Exception):
-    """Another supervisor or job works in this directory, or the saver of one that is gone."""
+    """A directory is in use by another supervisor or job, or by the saver of one that is gone."""
 
     def __init__(self, path: Path, holder: int, alive: bool, where: str) -> None:
-        """path: of the lock's file. where: " on HOST", when the holder runs on another machine."""
+        """Word the message.
+
+        Args:
+            path: the lock's file.
+            holder: pid of the process that holds the lock; 0 where the pid is not known.
+            alive: whether the holder itself runs; otherwise only its saver does.
+            where: " on HOST" where the holder runs on another machine, else empty.
+        """
         what = "job" if path.name == CHECKPOINT_LOCK else "supervisor"
         who = f"a running {what}" if alive else f"the saver of a {what} that is gone"
         super().__init__(f"{path.parent} is in use by {who} (pid {holder}{where})")
@@ -43,11 +50,11 @@ class Locked(Exception):
 
 
 Holder = tuple[int, int]
-"""Pid and start time."""
+"""pid and start time of a process"""
 
 
 class DirLock:
-    """An flock on a file in a directory. The end of its last holder releases it; a reused pid is no holder."""
+    """An flock on a file in a directory. Its last holder's end releases the lock; a reused pid is never a holder."""
 
     def __init__(
         self,
@@ -57,21 +64,28 @@ class DirLock:
         name: str = LOCK,
         gone: Holder | None = None,
     ) -> None:
-        """Take the lock.
+        """Take the lock, and wait for a dead supervisor's saver that still holds it.
 
-        gone: of a process that is known to do nothing more with what this lock guards, and may hold it for long: on a
-        machine that is lost, say. Its lock's file is replaced, unless it gives the lock back in half a second.
+        Args:
+            directory: the directory to lock; it must exist.
+            wait: called once with the holder's pid before waiting for a dead supervisor's saver; with `wait` there is
+                no limit on the time.
+            patience: seconds to wait for such a saver where `wait` is None.
+            name: name of the lock's file in the directory.
+            gone: a process that is known to do nothing more with the directory but may hold the lock for long, on a
+                machine that is lost, say. Its lock's file is replaced unless the lock is given back in half a second.
 
-        Where it is held for a supervisor that is dead (its saver finishes a save), wait for that, after
-        calling `wait(holder)`; without `wait` for `patience` seconds at most. Raises Locked when the holder
-        lives or the patience is over, or OSError.
+        Raises:
+            Locked: the holder lives, or the patience is over.
+            OSError: the lock's file cannot be made, or there are no locks at all.
         """
         give_up = float("inf") if wait is not None else time.monotonic() + patience
-        self._gone, self._gone_until = gone, time.monotonic() + _GONE
+        self._gone = gone
+        self._gone_until = time.monotonic() + _GONE_SECONDS
         self.path = directory / name
         self._stand_in: Path | None = None
         while True:
-            # the note that says who holds the lock, and the file that is locked: most often the same
+            # The note that names the holder, and the file that is locked. They differ where there is a stand-in.
             self._note = self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 self._take(wait, give_up)
@@ -80,62 +94,57 @@ class DirLock:
             except BaseException:
                 self.forsake()
                 raise
-            self.forsake()  # its last holder has removed the file since: take the lock of the new file
+            self.forsake()  # the last holder has removed the file meanwhile: lock the new one
         self.warning = "" if self._stand_in is None else self._unguarded()
-        """a sentence for people on what the lock does not guard against"""
+        """a sentence for people on what the lock does not protect against; empty for a real lock"""
         self._sign()
 
     def _sign(self) -> None:
         """Write the holder into the lock's file. On a full disk the file stays empty; the lock holds all the same."""
         note = f"{os.getpid()} {process_start_time(os.getpid())} {socket.gethostname()} {pid_namespace()}"
         try:
-            os.pwrite(
-                self._note, note.ljust(_WIDTH - 1).encode()[: _WIDTH - 1] + b"\n", 0
-            )  # not truncated: old bytes keep their room
+            # The file is not truncated first, so that a full disk still has room for the same number of bytes.
+            os.pwrite(self._note, note.ljust(_NOTE_BYTES - 1).encode()[: _NOTE_BYTES - 1] + b"\n", 0)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 self.forsake()
                 raise
 
     def _take(self, wait: Callable[[int], None] | None, give_up: float) -> None:
+        """Lock the open file, or return after the file of a replaced holder was removed: the caller opens another."""
         while True:
             try:
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                holder, start, host, namespace = self._holder()
+                holder, start, host, namespace = _signed(self._note)
             except OSError as error:
                 if self.fd != self._note or error.errno not in _NO_LOCKS:
                     raise
                 self._open_stand_in()
                 continue
-            # Read in every round: a holder that has just taken the lock may not have written its name yet.
+            # The note is read in every round: a holder that has just taken the lock may not have written it yet.
             elsewhere = host not in ("", socket.gethostname())
-            hidden = elsewhere or namespace not in (
-                "",
-                str(pid_namespace()),
-            )  # who holds it is said, not whether it lives
+            # A process on another machine or in another PID namespace can be named, but not looked at.
+            hidden = elsewhere or namespace not in ("", str(pid_namespace()))
             if (holder, start) == self._gone:
                 if time.monotonic() >= self._gone_until:
                     self.path.unlink(missing_ok=True)
-                    return  # the caller sees that the file is gone, and makes another
-                time.sleep(_RETRY)
+                    return  # the caller sees that the file is gone
+                time.sleep(_RETRY_SECONDS)
                 continue
             alive = holder != 0 and (hidden or process_start_time(holder) == start)
             if alive or time.monotonic() >= give_up:
-                raise Locked(self.path, holder, alive, f" on {host}" if elsewhere else "")
+                raise Locked(self.path, holder=holder, alive=alive, where=f" on {host}" if elsewhere else "")
             if holder and wait is not None:
                 wait(holder)
                 wait = None
-            time.sleep(_RETRY)
-
-    def _holder(self) -> tuple[int, int, str, str]:
-        return _signed(self._note)
+            time.sleep(_RETRY_SECONDS)
 
     # --- where the file system has no locks -----------------------------------------------------------------------
 
     def _open_stand_in(self) -> None:
-        """Make the file in memory that is locked instead; its name is the directory's device and inode."""
+        """Open the stand-in to lock, making it where needed; its name is the directory's device and inode."""
         found = self.path.parent.stat()
         folder = memory_root(os.getuid()) / _STAND_INS
         self._stand_in = folder / f"{found.st_dev}-{found.st_ino}-{self.path.name}"
@@ -149,8 +158,8 @@ class DirLock:
                 return
 
     def _unguarded(self) -> str:
-        """To be called before the note is signed: it names the last holder that has not given the lock back."""
-        holder, start, host, namespace = self._holder()
+        """Return the warning about a stand-in. Call before signing: the old note names a holder that may still live."""
+        holder, start, host, namespace = _signed(self._note)
         here = (host, namespace) == (socket.gethostname(), str(pid_namespace()))
         ask = "see to it that no other machine works there at the same time"
         if holder and not (here and process_start_time(holder) != start):
@@ -161,24 +170,27 @@ class DirLock:
     # --- its end ----------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Give the lock back; processes that inherited the descriptor go on holding it."""
+        """Give the lock back. Processes that inherited the descriptor go on holding a real lock."""
         os.close(self.fd)
         if self._stand_in is None:
             return
         if (claimed := _claim(self._stand_in)) is not None:
             with suppress(OSError):  # the directory may be read-only now
-                os.ftruncate(self._note, 0)  # on another machine nothing else says that the lock was given back
+                os.ftruncate(self._note, 0)  # the only sign on other machines that the lock was given back
             _remove(self._stand_in, claimed)
         os.close(self._note)
 
     def forsake(self) -> None:
-        """Close the descriptors of this process only: a child of the holder does not hold the lock then."""
+        """Close the descriptors in this process without unlocking, in a forked child that must not hold the lock."""
         for fd in {self.fd, self._note}:
             os.close(fd)
 
 
 def living_holder(directory: Path) -> Holder | None:
-    """The process that has signed the lock of a directory last; None where it is gone, or cannot be seen from here."""
+    """Return the process that signed the lock of a directory last.
+
+    None where the process is gone, or runs on another machine or in another PID namespace and cannot be looked at.
+    """
     try:
         note = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -192,8 +204,8 @@ def living_holder(directory: Path) -> Holder | None:
 
 
 def _signed(note: int) -> tuple[int, int, str, str]:
-    """Pid and start time of the holder, its host and its PID namespace; a text is empty where it is not known."""
-    words = os.pread(note, _WIDTH, 0).split()
+    """Return the holder's pid, start time, host and PID namespace from a note; an unknown text is empty."""
+    words = os.pread(note, _NOTE_BYTES, 0).split()
     if len(words) not in (2, 3, 4) or not all(word.isdigit() for word in words[:2]):
         return 0, -1, "", ""
     host, namespace = (word.decode(errors="replace") for word in [*words[2:], b"", b""][:2])
@@ -201,14 +213,14 @@ def _signed(note: int) -> tuple[int, int, str, str]:
 
 
 def remove_stand_ins(memory: Path) -> None:
-    """Remove what killed holders have left in a user's memory where file systems have no locks."""
+    """Remove the stand-ins that killed holders have left in a user's memory."""
     for path in (memory / _STAND_INS).glob("*"):
         if (claimed := _claim(path)) is not None:
             _remove(path, claimed)
 
 
 def _claim(path: Path) -> int | None:
-    """Lock a file in memory that no process holds; None where one does, or where the file is gone."""
+    """Lock a stand-in that no process holds and return its descriptor; None where a process holds it or it is gone."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -222,7 +234,7 @@ def _claim(path: Path) -> int | None:
 
 
 def _remove(path: Path, claimed: int) -> None:
-    """Remove a file in memory while it is locked, and its folders where they are empty."""
+    """Remove a stand-in that `_claim` has locked, and its folders where they are empty."""
     path.unlink()
     os.close(claimed)
     with suppress(OSError):
@@ -231,7 +243,7 @@ def _remove(path: Path, claimed: int) -> None:
 
 
 def _is_at(path: Path, fd: int) -> bool:
-    """Whether a file has not been deleted since it was opened."""
+    """Whether the file behind `fd` still lies at `path`."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:

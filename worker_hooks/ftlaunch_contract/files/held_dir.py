@@ -1,7 +1,7 @@
-"""Directories that exist for the processes that hold them. Standard library only.
+"""Directories that exist for as long as some process holds them. Standard library only.
 
 A holder has an flock on the directory itself, which the kernel drops at the holder's end, however the holder ends. So a
-directory is abandoned exactly if the lock can be had: unlike a pid, that is true in every PID namespace.
+directory is abandoned exactly if the lock can be had. Unlike a test of a pid, this holds in every PID namespace.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from pathlib import Path
 
 
 def hold(directory: Path, make: Callable[[], None], *, shared: bool = False) -> int:
-    """Hold a directory with the descriptor that is returned, until that is closed. Raises OSError.
+    """Make and hold a directory. It is held until the returned descriptor is closed.
 
-    make: makes the directory where it is missing; whoever takes the directory for abandoned may delete it once more.
-    shared: several processes hold it.
+    Args:
+        directory: the directory.
+        make: makes the directory where it is missing. It is called again if another process takes the directory for
+            abandoned and deletes it before it is held.
+        shared: several processes may hold the directory at a time.
+
+    Raises:
+        OSError: the directory cannot be opened, or `make` has failed.
     """
     while True:
         make()
@@ -31,7 +37,11 @@ def hold(directory: Path, make: Callable[[], None], *, shared: bool = False) -> 
 
 
 def claim_abandoned(directory: Path) -> int | None:
-    """Hold a directory that no process holds, to delete it; None where one does, or where it is gone."""
+    """Hold a directory that no process holds, in order to delete it.
+
+    Returns:
+        The descriptor that holds it; None where another process holds the directory, or it is gone.
+    """
     try:
         fd = _open(directory)
     except OSError:
@@ -52,7 +62,7 @@ def _open(directory: Path) -> int:
 
 
 def _is_at(directory: Path, fd: int) -> bool:
-    """Whether the directory has not been deleted since it was opened."""
+    """Whether the directory behind `fd` still lies at this path."""
     try:
         return os.path.samestat(directory.stat(), os.fstat(fd))
     except FileNotFoundError:
@@ -60,5 +70,5 @@ def _is_at(directory: Path, fd: int) -> bool:
 
 
 def pid_namespace() -> int:
-    """The number of this process's PID namespace: only within it does a pid name one process."""
+    """Return the number of this process's PID namespace. Only within one namespace does a pid identify a process."""
     return Path("/proc/self/ns/pid").stat().st_ino

@@ -1,8 +1,9 @@
-"""Descriptors that a Python or a kernel may not give: of a process's end (pidfd), and of a file in memory (memfd).
+"""Descriptors for the end of a process (pidfd) and for files in memory (memfd), with fallbacks for both.
 
 Pythons built with old headers (conda's, say) lack `os.pidfd_open` and `os.memfd_create` whatever the kernel can do: the
-system call is then made directly. Kernels before 5.3 and seccomp filters refuse the calls: then something else is used
-that behaves alike. Standard library only; also loaded as a file, by a program whose Python may lack this package.
+system call is then made directly. Kernels before 5.3 and seccomp filters refuse the calls: a pipe and an unlinked file
+then take their place. Standard library only. A program whose Python lacks this package also loads this module as a
+file, so nothing of the package is imported at the top.
 """
 
 from __future__ import annotations
@@ -21,24 +22,29 @@ _PIDFD_OPEN = 434  # the same on all architectures that Python runs on
 _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279, "riscv64": 279, "ppc64le": 360, "s390x": 350}
 _CLOEXEC = 1  # MFD_CLOEXEC
 _REFUSED = (errno.ENOSYS, errno.EPERM, errno.EACCES)  # by the kernel, or by a seccomp filter
-_LOOK = 0.1  # seconds between looks at a process that is no child of ours
+_POLL_SECONDS = 0.1  # between looks at a process that is no child of ours
 _SHM = "/dev/shm"  # noqa: S108 - the files in it have no name
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
 def pidfd_open(pid: int) -> int:
-    """A pidfd of a process. Raises ProcessLookupError, or OSError where the kernel or a filter refuses the call."""
+    """Return a pidfd of a process.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+        OSError: the kernel or a filter refuses the call.
+    """
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
-    fd = int(_syscall(_PIDFD_OPEN, pid, 0))  # close-on-exec by itself
+    fd = int(_syscall(_PIDFD_OPEN, pid, 0))  # pidfds are close-on-exec without a flag
     if fd < 0:
-        raise _error()
+        raise _errno_error()
     return fd
 
 
 def memfd_create(name: str) -> int:
-    """An anonymous file in memory. Raises OSError where the kernel or a filter refuses the call."""
+    """Return the descriptor of an anonymous file in memory. Raises OSError where the call is refused."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     number = _MEMFD_CREATE.get(platform.machine())
@@ -46,22 +52,26 @@ def memfd_create(name: str) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     fd = int(_syscall(number, name.encode(), _CLOEXEC))
     if fd < 0:
-        raise _error()
+        raise _errno_error()
     return fd
 
 
-def _error() -> OSError:
+def _errno_error() -> OSError:
     code = ctypes.get_errno()
     return OSError(code, os.strerror(code))
 
 
-# --- with something in their place ------------------------------------------------------------------------------
+# --- with a fallback where the call is refused -------------------------------------------------------------------
 
 
 def open_end(pid: int) -> int:
-    """A descriptor that becomes readable when a process ends: a pidfd, or a pipe that a thread closes.
+    """Return a descriptor that becomes readable when a process ends: a pidfd, or a pipe that a thread closes.
 
-    A child must be waited for after that, as ever. Raises ProcessLookupError, or OSError.
+    A child must still be waited for afterwards.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+        OSError: no descriptor or thread is to be had.
     """
     try:
         return pidfd_open(pid)
@@ -98,8 +108,8 @@ def _wait_for_child(pid: int) -> None:
 
 
 def _watch(pid: int) -> Callable[[int], None]:
-    """Waits for the end of another's process by looking at it. Raises ProcessLookupError."""
-    from ftlaunch_contract.protocol import process_start_time  # noqa: PLC0415 - not where this is loaded as a file
+    """Return a function that polls until a process that is no child of ours has ended. Raises ProcessLookupError."""
+    from ftlaunch_contract.protocol import process_start_time  # noqa: PLC0415 - a load as a file lacks the package
 
     began = process_start_time(pid)
     if not began:
@@ -107,19 +117,19 @@ def _watch(pid: int) -> Callable[[int], None]:
 
     def wait(pid: int) -> None:
         while process_start_time(pid) == began:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     return wait
 
 
 def memory_file(name: str) -> int:
-    """The descriptor of an empty file in memory that nobody else can open. Raises OSError."""
+    """Return the descriptor of an empty file in memory that nobody else can open. Raises OSError."""
     try:
         return memfd_create(name)
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
-    place = _SHM if os.access(_SHM, os.W_OK | os.X_OK) else None
-    fd, path = tempfile.mkstemp(prefix=f"ftlaunch-{name}-", dir=place)
+    directory = _SHM if os.access(_SHM, os.W_OK | os.X_OK) else None
+    fd, path = tempfile.mkstemp(prefix=f"ftlaunch-{name}-", dir=directory)
     os.unlink(path)  # noqa: PTH108
     return fd

@@ -1,6 +1,6 @@
-"""Directories that only the user may enter: where the jobs of a user keep their pages and snapshots.
+"""Directories that only the user may enter, for the pages and snapshots of a user's jobs.
 
-The last job of the user deletes their common parent, perhaps while another job begins.
+The last job of a user deletes the jobs' common parent, perhaps while another job begins.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from pathlib import Path
 
 
 class NotPrivate(Exception):
-    """A directory belongs to somebody else, or others may write to it."""
+    """A directory belongs to somebody else, or others may enter it."""
 
 
 def make_private(path: Path) -> None:
-    """Make a directory of mode 0700 and its parent likewise. Raises NotPrivate or OSError."""
+    """Make a directory and its parent, both of mode 0700, where they are missing.
+
+    Raises:
+        NotPrivate: one of the two exists, and is not the user's own with mode 0700.
+        OSError: one of the two cannot be made.
+    """
     while True:
         try:
             return _make_private((path.parent, path))

@@ -1,7 +1,7 @@
 """Opens files for reading in directories that others can write to. Standard library only.
 
-A FIFO in the place of a file would keep a reader waiting until somebody writes to it, which may be never; a device
-would do what nobody asked for; a file of a gigabyte where a line is expected would fill the memory.
+A FIFO in the place of a file would keep a reader waiting until somebody writes to it, perhaps forever. A device could
+have side effects. A file of a gigabyte where a line is expected would fill the memory.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 SMALL = 1 << 20
-"""bytes that a file of settings, of a seed or of a plan never has"""
+"""bytes; more than any file of settings, of a seed or of a plan has"""
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 def kind_of(mode: int) -> str:
-    """Return what a file is that is no regular one, in words; empty for a regular file. mode: `st_mode`."""
+    """Return in words what a file with this `st_mode` is; empty for a regular file."""
     if stat.S_ISREG(mode):
         return ""
     return "a directory" if stat.S_ISDIR(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
@@ -28,7 +28,9 @@ def kind_of(mode: int) -> str:
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, without ever waiting for another process.
 
-    Raises OSError: EISDIR for a directory, and EINVAL, with words on what it is, for a FIFO, a socket or a device.
+    Raises:
+        IsADirectoryError: the path is a directory.
+        OSError: EINVAL, with the kind in words, for a FIFO, a socket or a device; any other error of open(2).
     """
     try:
         fd = os.open(path, _FLAGS)
@@ -48,7 +50,8 @@ def open_regular(path: Path) -> BinaryIO:
 def read_regular(path: Path, most: int = SMALL) -> bytes:
     """Return the content of a regular file of at most `most` bytes.
 
-    Raises OSError: what `open_regular` raises, and EFBIG for a longer file.
+    Raises:
+        OSError: what `open_regular` raises, and EFBIG for a longer file.
     """
     with open_regular(path) as file:
         content = file.read(most + 1)

@@ -1,6 +1,7 @@
-"""JSON that nobody vouches for: read with limits, and checked before it is used. Standard library only.
+"""Reads JSON from sources that may be damaged or hostile, within limits, and checks the types of values.
 
-Whatever is wrong with it is a ValueError whose message is part of a sentence.
+Everything that is wrong is a ValueError whose message is a part of a sentence. In all functions `what` names the value
+in that message. Pure; standard library only.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ HEX = re.compile(r"[0-9a-f]{32}")
 
 
 def parse(data: bytes) -> Any:
-    """The value of JSON. Raises ValueError for what is not JSON, and for what a reader could take for another
-    value: a key that stands twice, NaN, nesting beyond what can be followed.
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: the text is not JSON, or different readers could see different values in it: a repeated key, NaN,
+            nesting that is too deep to follow.
     """
     try:
         return json.loads(data, object_pairs_hook=_unambiguous, parse_constant=_no_number)
@@ -38,35 +42,35 @@ def _no_number(name: str) -> NoReturn:
 
 
 def whole(value: object, what: str, least: int = 0) -> int:
-    """A whole number from `least` that a file system could count; true and 1.0 are none. Raises ValueError."""
+    """Return `value` as a whole number from `least` to 2^63 - 1; true and 1.0 are refused. Raises ValueError."""
     if type(value) is not int or not least <= value < 1 << 63:
         raise ValueError(f"{what} is not a whole number from {least}")
     return value
 
 
 def extents(value: object, what: str) -> tuple[int, ...]:
-    """A list of whole numbers, as a tuple. Raises ValueError."""
+    """Return a list of whole numbers as a tuple. Raises ValueError."""
     if not isinstance(value, list):
         raise ValueError(f"{what} is not a list")
     return tuple(whole(extent, what) for extent in value)
 
 
 def text(value: object, what: str) -> str:
-    """Raises ValueError unless it is text."""
+    """Return `value` as text. Raises ValueError for anything else."""
     if not isinstance(value, str):
         raise ValueError(f"{what} is not text")
     return value
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
-    """Raises ValueError unless it is an object."""
+    """Return `value` as a JSON object. Raises ValueError for anything else."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} is not an object")
     return value
 
 
 def plain_name(name: str) -> str:
-    """Raises ValueError unless `name` names a file in the directory itself, and nothing else."""
+    """Return `name` if a file directly in a directory can have it. Raises ValueError for a path, `.` and `..`."""
     try:
         length = len(os.fsencode(name))
     except UnicodeEncodeError:

@@ -1,1 +1,1 @@
-"""The memory page of a rank and the records that lie in it. Nothing here touches a checkpoint."""
+"""The memory page of a rank and the records that lie in it. No module here reads or writes a checkpoint."""

@@ -1,7 +1,7 @@
-"""Attributes of a page that are one word each: reading one is a load, setting one is a store.
+"""Descriptors for attributes of a page that are one word each: reading one is a load, setting one is a store.
 
-Each is declared with its row of the table (words.py). A class whose name begins with `Read` has no setter: its words
-are written together with others, by a method of the page.
+Each descriptor is made from its row of the table in words.py. A class whose name begins with `Read` has no setter: a
+method of the page writes its word, together with others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ Kind = TypeVar("Kind", bound=enum.IntEnum | enum.IntFlag)
 
 
 class Mapped(Protocol):
-    """A page as these classes see it: its words as integers and as doubles."""
+    """A page as the descriptors see it.
+
+    q: the page's words as signed integers. d: the same words as doubles.
+    """
 
     q: memoryview[int]
     d: memoryview[float]

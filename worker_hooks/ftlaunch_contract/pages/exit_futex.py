@@ -1,8 +1,8 @@
-"""A robust futex in a rank's page: the kernel wakes who waits on it when the rank's main thread begins to end.
+"""A robust futex in a rank's page: the kernel wakes its waiters when the rank's main thread begins to end.
 
-A pidfd becomes readable only when the kernel has given back all that the process had: after 20 ms for a small model,
+A pidfd becomes readable only when the kernel has freed everything that the process had: after 20 ms for a small model,
 after seconds for much memory or a GPU. The kernel handles the robust futexes of a dying thread before that (futex(2),
-set_robust_list(2)). The rank locks one in its page and never unlocks it.
+set_robust_list(2)). So the rank locks one in its page and never unlocks it, and the supervisor waits on it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,23 @@ from pathlib import Path
 from ftlaunch_contract.pages.page import SIZE
 from ftlaunch_contract.pages.words import EXIT_FUTEX
 
-WAITERS, DIED = 0x80000000, 0x40000000  # bits of a futex word; the others are the thread's id
-_SHARED = _ROBUST = 1
+# bits of a futex word, whose other bits are the id of the thread that holds the lock
+WAITERS = 0x80000000
+DIED = 0x40000000
+_SHARED = 1  # PTHREAD_PROCESS_SHARED
+_ROBUST = 1  # PTHREAD_MUTEX_ROBUST
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 
 
 def word(path: Path) -> ctypes.c_uint32:
-    """The futex word in a page. It stays mapped while this process lives: the kernel looks there at the process's end.
+    """Return the futex word in a page.
 
-    Raises OSError.
+    The word stays mapped while this process lives, because the kernel reads it at the process's end.
+
+    Raises:
+        OSError: the page cannot be opened or mapped.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -39,14 +45,15 @@ def word(path: Path) -> ctypes.c_uint32:
 
 
 def arm(path: Path) -> None:
-    """Lock the futex in a page with this thread, which must be the main thread; without glibc nothing is locked.
+    """Lock the futex in a page with the calling thread. Raises OSError.
 
-    Raises OSError.
+    Nothing is locked from another thread than the main one, or where the C library has no robust mutexes.
     """
     if threading.get_native_id() != os.getpid():
         return
     futex = word(path)
-    mutex, attributes = ctypes.c_void_p(ctypes.addressof(futex)), ctypes.create_string_buffer(64)
+    mutex = ctypes.c_void_p(ctypes.addressof(futex))
+    attributes = ctypes.create_string_buffer(64)
     try:
         _libc.pthread_mutexattr_init(attributes)
         _libc.pthread_mutexattr_setpshared(attributes, _SHARED)

@@ -5,7 +5,7 @@ rank which is killed leaves each part of a record whole or absent. The process t
 one has left, and compares the steps that both of them made. Standard library only.
 
     header   8 words: magic, capacity (records), bytes of samples in a record, checksum of the samples' names; the step
-             that is being made behind a stop, or 0; 3 spare
+             whose record the saver is to wait for, or 0; 3 spare
     record   8 words: step, parts (bits), batch, random numbers, learning rates, loss (a double), losses seen, spare;
              then the samples of the parameters, as bytes
 """
@@ -24,7 +24,7 @@ from ftlaunch_contract.files.regular_file import open_regular, read_regular
 _MAGIC = 0x464E4750524E5431
 _HEADER = struct.Struct("<8q")
 _LAYOUT = struct.Struct("<4q")  # the words of the header that say how records lie
-_BEHIND_STOP = 4  # word of the header
+_AWAITED_STEP = 4  # word of the header
 _RECORD = struct.Struct("<qqQQQdqq")
 _STEP, _PARTS, _BATCH, _RANDOM, _RATES, _LOSS, _LOSSES = range(7)  # words of a record
 CAPACITY = 64
@@ -32,7 +32,7 @@ CAPACITY = 64
 
 
 class StepPart(enum.IntFlag):
-    """What a record tells of its step. A step under way has only those parts that were known when its rank ended."""
+    """The parts of a step that its record holds. A step under way lacks the parts that its rank did not reach."""
 
     BATCH = 1
     RANDOM = 2
@@ -43,16 +43,17 @@ class StepPart(enum.IntFlag):
 
 
 TELLING = StepPart.BATCH | StepPart.LOSS | StepPart.SAMPLES
-"""a step of which none of these is known verifies nothing: random numbers alone may be the same by seeding"""
+"""parts of which a step must have one to verify anything: random numbers alone may agree because of equal seeds"""
 
 
 @dataclass(frozen=True)
 class StepFingerprint:
-    """What one rank has noted of one step.
+    """What one rank has recorded about one step.
 
-    batch, random, rates: 64 bits each, of the step's batches, of the random numbers' states at its end, and of the
-    learning rates at its end. loss: the last loss of the step. losses: how many there were. samples: of the parameters
-    at the step's end, as bytes in the layout of the ring that they come from.
+    batch, random, rates: 64 bits each, of the step's batches, of the random generators' states at its end, and of the
+    learning rates at its end. loss: the last loss of the step. losses: how many losses there were. samples: values of
+    the
+    parameters at the step's end, as bytes in the layout of the ring.
     """
 
     step: int
@@ -66,37 +67,39 @@ class StepFingerprint:
 
 
 def ring_path(directory: Path, rank: int) -> Path:
-    """Return the ring file of a rank. directory: of pages and snapshots."""
+    """Return the ring file of a rank, in a directory of pages and snapshots."""
     return directory / f"fingerprints_{rank:05d}"
 
 
 class FingerprintRing:
-    """The ring of the rank that writes it."""
+    """The ring as the rank that writes it sees it."""
 
     def __init__(self, path: Path, sample_bytes: int, names_checksum: int) -> None:
-        """Map the file, and make it where it is missing or has another layout; records of the same layout stay.
+        """Map the file. A missing file, or one of another layout, is made anew.
 
-        Of records of another layout `read` still returns what is not sampled: other parameters may be trained by now.
+        Records of the same layout stay. Of records of another layout `read` still returns all but the samples: those
+        may be
+        of parameters that are not trained any more.
 
         Args:
-            path: see ring_path.
+            path: the file, from `ring_path`.
             sample_bytes: bytes of samples in a record, a multiple of 8.
-            names_checksum: of the list of what is sampled; samples of another list cannot be compared.
+            names_checksum: checksum of the names of what is sampled; samples of another list cannot be compared.
 
         Raises:
             OSError: there is no room for the file, or it cannot be opened.
         """
         self._stride = _RECORD.size + sample_bytes
         size = _HEADER.size + CAPACITY * self._stride
-        described = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
+        layout = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            is_same = os.fstat(fd).st_size == size and os.pread(fd, _LAYOUT.size, 0) == described
+            is_same = os.fstat(fd).st_size == size and os.pread(fd, _LAYOUT.size, 0) == layout
             self._of_other_layout = {} if is_same else _records_without_samples(fd)
             if not is_same:
                 os.ftruncate(fd, 0)
                 os.posix_fallocate(fd, 0, size)  # ENOSPC here instead of SIGBUS later
-                os.pwrite(fd, described, 0)
+                os.pwrite(fd, layout, 0)
             self._map = mmap.mmap(fd, size)
         finally:
             os.close(fd)
@@ -105,8 +108,8 @@ class FingerprintRing:
         self._d = self.memory.cast("d")
 
     def await_step(self, step: int) -> None:
-        """Say that this step is made behind a stop, and that the saver should wait for its record; 0: it should not."""
-        self._q[_BEHIND_STOP] = step
+        """Ask the saver to wait for the record of `step`, which the rank makes after a stop was due; 0: not to wait."""
+        self._q[_AWAITED_STEP] = step
 
     def samples_at(self, step: int) -> int:
         """Return the offset in `memory` of the samples of a step's record."""
@@ -116,27 +119,27 @@ class FingerprintRing:
         return (_HEADER.size + (step % CAPACITY) * self._stride) // 8
 
     def begin(self, step: int) -> None:
-        """Empty the record of a step that begins; the record of an older step at this place is given up."""
+        """Empty the record of a step that begins. It takes the place of the record of an older step."""
         at = self._words_at(step)
         self._q[at + _PARTS] = 0
         self._q[at + _LOSSES] = 0
         self._q[at + _STEP] = step
 
     def note_batch(self, step: int, batch: int) -> None:
-        """Note the fingerprint (64 bits) of the step's batches so far."""
+        """Record the fingerprint (64 bits) of the step's batches so far."""
         at = self._words_at(step)
         self._q[at + _BATCH] = _signed(batch)
         self._q[at + _PARTS] |= StepPart.BATCH
 
     def note_loss(self, step: int, loss: float) -> None:
-        """Note a loss of a step that was begun; of several the last one counts."""
+        """Record a loss of a step that has begun; a later loss of the step replaces an earlier one."""
         at = self._words_at(step)
         self._d[at + _LOSS] = loss
         self._q[at + _LOSSES] += 1
         self._q[at + _PARTS] |= StepPart.LOSS
 
     def note_samples(self, step: int, samples: memoryview) -> None:
-        """Note the samples of a step that was begun, unless a newer step has its place by now."""
+        """Record the samples of a step that has begun, unless a newer step has taken the record's place."""
         at = self._words_at(step)
         if self._q[at + _STEP] == step:
             begin = self.samples_at(step)
@@ -146,7 +149,15 @@ class FingerprintRing:
     def finish(
         self, step: int, *, random: int, rates: int, has_samples: bool, has_all_generators: bool = False
     ) -> None:
-        """Note what is known at the end of a step. The samples must lie at `samples_at` already, if there are any."""
+        """Record what is known at the end of a step.
+
+        Args:
+            step: a step that has begun.
+            random: fingerprint of the random generators' states, 64 bits.
+            rates: fingerprint of the learning rates, 64 bits.
+            has_samples: whether the samples already lie at `samples_at`.
+            has_all_generators: whether `random` covers all generators, and not torch's alone.
+        """
         at = self._words_at(step)
         self._q[at + _RANDOM] = _signed(random)
         self._q[at + _RATES] = _signed(rates)
@@ -156,17 +167,18 @@ class FingerprintRing:
         self._q[at + _PARTS] = self._q[at + _PARTS] & ~StepPart.ALL_RANDOM | parts
 
     def read(self) -> dict[int, StepFingerprint]:
-        """Return the records as they are now, by step."""
+        """Return the records as they are now: step -> record."""
         return {**self._of_other_layout, **_records(self.memory)}
 
     def record(self, step: int) -> StepFingerprint:
-        """Return the record of a step that was begun, as it is now."""
+        """Return the record of a step that has begun, as it is now."""
         begin = _HEADER.size + (step % CAPACITY) * self._stride
         return _record(self.memory, begin, self._stride)
 
     def forget_after(self, step: int) -> None:
-        """Empty the records of all later steps; of a negative step those of all steps."""
-        self._of_other_layout = {number: one for number, one in self._of_other_layout.items() if number <= step}
+        """Empty the records of all steps after `step`; of all steps for a negative one."""
+        kept = {number: record for number, record in self._of_other_layout.items() if number <= step}
+        self._of_other_layout = kept
         for place in range(CAPACITY):
             at = self._words_at(place)
             if self._q[at + _STEP] > step:
@@ -181,29 +193,39 @@ class FingerprintRing:
 
 
 def read_copy(path: Path, *, sample_bytes: int, names_checksum: int) -> dict[int, StepFingerprint]:
-    """Return the records of a copy of a ring, by step; none where there is no copy, or one of another layout."""
+    """Return the records of a copy of a ring: step -> record; empty for a missing copy or one of another layout.
+
+    Args:
+        path: the copy.
+        sample_bytes: bytes of samples in a record of the layout that is wanted.
+        names_checksum: checksum of the names of what is sampled there.
+    """
     try:
         content = read_regular(path, _HEADER.size + CAPACITY * (_RECORD.size + sample_bytes))
     except OSError:
         return {}
-    described = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
-    return _records(memoryview(content)) if content.startswith(described) else {}
+    layout = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
+    return _records(memoryview(content)) if content.startswith(layout) else {}
 
 
 def is_step_awaited(path: Path) -> bool:
-    """Whether a rank is making a step behind a stop that its ring is to tell of."""
+    """Whether a rank has asked, with `await_step`, to wait for a record of its ring."""
     try:
         with open_regular(path) as file:
             header = file.read(_HEADER.size)
     except OSError:
         return False
-    return len(header) == _HEADER.size and bool(_HEADER.unpack(header)[_BEHIND_STOP])
+    return len(header) == _HEADER.size and bool(_HEADER.unpack(header)[_AWAITED_STEP])
 
 
 def newest_step(directory: Path, rank: int) -> int:
-    """Return the newest step of which a rank has left something to compare, a step under way included; -1 without any.
+    """Return the newest step, finished or not, with a record that can be compared; -1 where there is no such record.
 
-    -1 as well where there is no ring, or none that can be read. The samples, which may be large, are not read.
+    The samples, which may be large, are not read.
+
+    Args:
+        directory: the directory of pages and snapshots.
+        rank: the rank whose ring is read; a ring that is missing or cannot be read has no records.
     """
     try:
         fd = os.open(ring_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
@@ -228,6 +250,7 @@ def newest_step(directory: Path, rank: int) -> int:
 
 
 def _records(memory: memoryview) -> dict[int, StepFingerprint]:
+    """Return the records of a whole ring: step -> record; empty where `memory` is no ring."""
     if len(memory) < _HEADER.size:
         return {}
     magic, capacity, sample_bytes = _HEADER.unpack_from(memory)[:3]
@@ -236,20 +259,20 @@ def _records(memory: memoryview) -> dict[int, StepFingerprint]:
         return {}
     found = {}
     for place in range(capacity):
-        one = _record(memory, _HEADER.size + place * stride, stride)
-        if one.parts and one.step % capacity == place:
-            found[one.step] = one
+        record = _record(memory, _HEADER.size + place * stride, stride)
+        if record.parts and record.step % capacity == place:
+            found[record.step] = record
     return found
 
 
 def _records_without_samples(fd: int) -> dict[int, StepFingerprint]:
-    """Return the records of a ring file of any layout, which is read whole."""
+    """Return all but the samples of the records of a ring file of any layout."""
     size = os.fstat(fd).st_size
     records = _records(memoryview(os.pread(fd, size, 0)))
     return {
-        step: replace(one, parts=one.parts & ~StepPart.SAMPLES, samples=b"")
-        for step, one in records.items()
-        if one.parts & ~StepPart.SAMPLES
+        step: replace(record, parts=record.parts & ~StepPart.SAMPLES, samples=b"")
+        for step, record in records.items()
+        if record.parts & ~StepPart.SAMPLES
     }
 
 
@@ -263,4 +286,5 @@ def _record(memory: memoryview, begin: int, stride: int) -> StepFingerprint:
 
 
 def _signed(word: int) -> int:
+    """Return 64 unsigned bits as the signed integer that a word holds."""
     return word - (word >> 63 << 64)

@@ -1,4 +1,7 @@
-"""Faults of a rank's losses, in its page: one record for each kind of fault."""
+"""Records of a rank's bad losses in its page, one record for each kind of fault.
+
+The rank writes with `tell`; the supervisor reads with `told` while the rank runs.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,24 @@ from typing import NamedTuple
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.words import LOSSES
 
-CALM = 10  # good steps in a row that end an episode
-NO_SPAN = (NONE, NONE)  # of samples, where no sampler counts them
+CALM = 10  # number of good steps in a row that end an episode of bad ones
+NO_SPAN = (NONE, NONE)  # begin and end in samples, where no sampler counts samples
 _WORDS = 8
 _STEP, _VALUE, _BEGIN, _END, _LIMIT, _EPISODES, _NEWEST = range(7)  # words of a record
 
 
 class LossFault(enum.IntEnum):
-    """What is wrong with a loss; also the number of its record in the page."""
+    """What is wrong with a loss; the value is the number of the fault's record in the page."""
 
     NAN = 0
     SPIKE = 1
 
 
-_RECORDS = tuple((kind, int(LOSSES) + _WORDS * kind) for kind in LossFault)  # each kind, and its first word
+_RECORDS = tuple((kind, int(LOSSES) + _WORDS * kind) for kind in LossFault)  # each kind, and its record's first word
 
 
 class Bad(NamedTuple):
-    """One rank's bad losses of one kind, in this attempt."""
+    """The bad losses of one rank and of one kind in this attempt."""
 
     kind: LossFault
     step: int  # the first bad step; n for the loss of the n-th step
@@ -40,12 +43,12 @@ class Bad(NamedTuple):
 class SpikeRule(NamedTuple):
     """What counts as a spike."""
 
-    deviations: float  # so many above the median
-    steps: int  # so many bad steps in a row
+    deviations: float  # a loss is bad above the median plus this many deviations
+    steps: int  # number of bad steps in a row that make a spike
 
 
 def parse_rule(text: str) -> SpikeRule | None:
-    """The rule from the environment: "7 3", or nothing. Raises ValueError."""
+    """Read the value of ENV_SPIKE, "DEVIATIONS STEPS"; None for an empty text. Raises ValueError."""
     if not text:
         return None
     deviations, steps = text.split()
@@ -53,22 +56,36 @@ def parse_rule(text: str) -> SpikeRule | None:
 
 
 def told(page: Page) -> list[Bad]:
-    """The records in a rank's page of the kinds that have occurred."""
-    found, q = [], page.q
+    """Return the records in a rank's page, for the kinds of fault that have occurred."""
+    found = []
+    q = page.q
     for kind, at in _RECORDS:
         if step := q[at + _STEP]:
             d = page.d
-            numbers = q[at + _BEGIN], q[at + _END], d[at + _LIMIT], q[at + _EPISODES], q[at + _NEWEST]
-            found.append(Bad(kind, step, d[at + _VALUE], *numbers))
+            bad = Bad(
+                kind=kind,
+                step=step,
+                value=d[at + _VALUE],
+                begin=q[at + _BEGIN],
+                end=q[at + _END],
+                limit=d[at + _LIMIT],
+                episodes=q[at + _EPISODES],
+                newest=q[at + _NEWEST],
+            )
+            found.append(bad)
     return found
 
 
 def tell(page: Page, bad: Bad) -> None:
-    """Write a record: the first episode in full; of later episodes their number and where the newest began."""
-    q, d, at = page.q, page.d, LOSSES + _WORDS * bad.kind
+    """Write the first episode in full; for later episodes update only their number and the newest one's beginning."""
+    q = page.q
+    d = page.d
+    at = LOSSES + _WORDS * bad.kind
     q[at + _NEWEST] = bad.newest
     q[at + _EPISODES] = bad.episodes
     if not q[at + _STEP]:
-        d[at + _VALUE], d[at + _LIMIT] = bad.value, bad.limit
-        q[at + _BEGIN], q[at + _END] = bad.begin, bad.end
+        d[at + _VALUE] = bad.value
+        d[at + _LIMIT] = bad.limit
+        q[at + _BEGIN] = bad.begin
+        q[at + _END] = bad.end
         q[at + _STEP] = bad.step  # last: from here on the supervisor trusts the record

@@ -1,4 +1,7 @@
-"""The agreement of the ranks on memory for snapshots: a record in rank 0's page, and a sentence about it."""
+"""How much memory the ranks of a node have agreed on for snapshots, and the sentence that warns of too little.
+
+`Memory` is a record in the page of the node's first rank. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,21 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS
 
 
 class Memory(NamedTuple):
-    """How many snapshots fit into memory; in rank 0's page, for all ranks of the node."""
+    """The ranks' agreement on how many snapshots fit into the memory of their node."""
 
-    slots: int  # in memory; 0: only the snapshots for the saver are taken, on storage
-    interval: int  # steps between snapshots; 0: only the snapshots for the saver are taken
+    slots: int  # slots in memory; 0: the only slot is on storage, and only snapshots for the saver are taken
+    interval: int  # steps between snapshots; 0: only snapshots for the saver are taken
     needed: int  # bytes of one snapshot of all ranks; 0 before the ranks have agreed
     room: int  # bytes that snapshots may take
 
     @property
     def reduced(self) -> bool:
-        """Whether there are fewer slots than the job needs. Without an interval one slot is enough: the saver's."""
+        """Whether there are fewer slots than the job needs, which without an interval is one slot, for the saver."""
         return self.slots < (MEMORY_SLOTS if self.interval else 1)
 
 
 def reduced_memory(memory: Memory) -> str:
-    """A sentence on what it costs that there are fewer slots than there should be."""
+    """Return a sentence for users on why there are too few slots and what that costs after a crash."""
     mib = 1 << 20
     why = f"a snapshot of all ranks takes {-(-memory.needed // mib)} MiB, there are {memory.room // mib} MiB for them"
     if memory.slots > 1:

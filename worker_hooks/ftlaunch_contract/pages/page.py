@@ -28,24 +28,35 @@ if sys.byteorder != "little":  # pragma: no cover
 
 SIZE = 8 * WORDS
 MAGIC = 0x4547415048435446  # b"FTCHPAGE"
-# what is written or read at every step: an exact int is a faster index than a row of the table
-_STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, words.STEP_NS, words.SEEN_STEPS))
-_FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
-_OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
-_RESUMED_FROM, _RESUMED_STEP = int(words.RESUMED_FROM), int(words.RESUMED_STEP)
-_PHASES = {int(one): one for one in Phase}  # faster than a call of the class
-_RESUMES = {int(one): one for one in Resume}
-_REQUESTS = slice(8 * words.STOP_AT, 8 * words.EVERY_FROM.end)
+# Offsets that are used at every step: an exact int is a faster index than a row of the table.
+_STEP = int(words.STEP)
+_BEAT = int(words.BEAT)
+_STEP_NS = int(words.STEP_NS)
+_SEEN = int(words.SEEN_STEPS)
+_FLAGS = int(words.FLAGS)
+_PHASE = int(words.PHASE)
+_OWN_STEPS = int(words.OWN_STEPS)
+_OWN_NS = int(words.OWN_NS)
+_RESUMED_FROM = int(words.RESUMED_FROM)
+_RESUMED_STEP = int(words.RESUMED_STEP)
+_PHASES = {int(phase): phase for phase in Phase}  # faster than a call of the class
+_RESUMES = {int(resume): resume for resume in Resume}
+_REQUESTS = slice(8 * words.STOP_AT, 8 * words.EVERY_FROM.end)  # in bytes
 _SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
 
 def page_path(directory: Path, rank: int) -> Path:
-    """The page file of a rank."""
+    """Return the page file of a rank, in a memory directory."""
     return directory / f"page_{rank:05d}"
 
 
 def create_page(path: Path) -> None:
-    """Make an empty page file, mode 0600. Raises FileExistsError where there is one."""
+    """Make an empty page file of mode 0600.
+
+    Raises:
+        FileExistsError: the file exists already.
+        OSError: there is no room for it.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, SIZE)  # ENOSPC here instead of SIGBUS later
@@ -57,12 +68,17 @@ def create_page(path: Path) -> None:
 
 
 class Page:
-    """One mapped page. Setting an attribute writes the word that every process sees."""
+    """One mapped page. Setting an attribute writes the word, and every process that has mapped the page sees it."""
 
-    __slots__ = ("_bytes", "_map", "d", "path", "q")  # and so a word without a setter cannot be shadowed
+    __slots__ = ("_bytes", "_map", "d", "path", "q")  # no __dict__: an attribute cannot shadow a word without a setter
 
     def __init__(self, path: Path) -> None:
-        """Map the page file at `path`; raises OSError, or ValueError when it is not a page."""
+        """Map the page file at `path`.
+
+        Raises:
+            OSError: the file cannot be opened.
+            ValueError: the file does not have the size of a page.
+        """
         self.path = path
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -76,7 +92,7 @@ class Page:
         self.d = self._bytes.cast("d")
 
     def format(self) -> None:
-        """Empty the page: no attempt, no steps, nothing asked."""
+        """Empty the page: no attempt, no steps, no request."""
         self._map[:] = bytes(SIZE)
         for row in TABLE:
             self._empty(row)
@@ -113,7 +129,7 @@ class Page:
 
     @property
     def total_steps(self) -> int:
-        """Steps that the rank's newest loop is to make; 0 before a loop has begun."""
+        """Return the number of steps that the rank's newest loop is to make; 0 before a loop has begun."""
         return self.q[words.INTENT] & words.MOST_STEPS
 
     seen_steps = ReadInt(words.SEEN_STEPS)
@@ -126,34 +142,35 @@ class Page:
 
     @property
     def missed_step(self) -> int:
-        """The newest step that was to be held for the saver, and of which this rank has no snapshot; NONE: none."""
+        """Return the newest step that was to be held for the saver but of which this rank has no snapshot, or NONE."""
         return self.q[words.MISSED] - 1
 
     @property
     def saves_asked(self) -> int:
-        """The step at which the script has asked for how its checkpoints are saved; NONE: it has not."""
+        """Return the step at which the script last asked how its checkpoints are to be saved, or NONE."""
         return self.q[words.SAVES_ASKED] - 1
 
     @property
     def asked_saves(self) -> SavingRequest | None:
-        """What the script has asked for; None: nothing."""
+        """Return what the script has asked for about saving; None where it has asked for nothing."""
         if self.saves_asked == NONE:
             return None
         steps, nanoseconds, keep = self.q[words.SAVE_EVERY : words.SAVE_KEEP.end]
         return SavingRequest(steps=steps or None, seconds=nanoseconds / 1e9 or None, keep=keep or None)
 
     def ask_saves(self, step: int, request: SavingRequest) -> None:
-        """Say at `step` what the script asks for; `saves_asked` last: it says that the other words are there."""
+        """Publish at `step` what the script asks for. `saves_asked` is written last; a reader then trusts the rest."""
         self.q[words.SAVE_EVERY] = request.steps or 0
         self.q[words.SAVE_EVERY_NS] = int((request.seconds or 0) * 1e9)
         self.q[words.SAVE_KEEP] = request.keep or 0
         self.q[words.SAVES_ASKED] = step + 1
 
     def begin(self, attempt: int, pid: int, start_time: int) -> None:
-        """A new process takes the page: it empties what the process before it said of itself. The slots stay."""
+        """Take over the page for a new process: empty what the process before said of itself. The slots stay."""
         q = self.q
         q[words.ATTEMPT] = NONE
-        q[words.PID], q[words.START_TIME] = pid, start_time
+        q[words.PID] = pid
+        q[words.START_TIME] = start_time
         for row in TABLE:
             if row.lifetime is Lifetime.PROCESS:
                 self._empty(row)
@@ -162,47 +179,54 @@ class Page:
         q[words.ATTEMPT] = attempt  # last: from here on the supervisor trusts the other words
 
     def vacate(self) -> None:
-        """No process owns the rank's half until the next `begin`; to be called while no rank lives."""
+        """Declare that no process owns the rank's half until the next `begin`. Call this only while no rank lives."""
         self.q[words.ATTEMPT] = NONE
 
     def beat(self, step: int, now_ns: int) -> None:
-        """The heartbeat: completed steps and monotonic time in nanoseconds. Two stores."""
+        """Write the heartbeat: completed steps, and monotonic time in nanoseconds. Two stores."""
         self.q[_STEP] = step
         self.q[_BEAT] = now_ns
 
     def end_step(self, step: int, step_ns: int, now_ns: int) -> None:
-        """A step is complete: the time that it took, and a beat."""
+        """Record a completed step: its number, its duration in nanoseconds, and a beat."""
         q = self.q
         q[_STEP_NS] = step_ns
         q[_STEP] = step
         q[_BEAT] = now_ns
 
     def observe(self, steps: int, step_ns: int, now_ns: int) -> None:
-        """The heartbeat of a script without hooks: optimizer steps, the last one's nanoseconds, monotonic time."""
+        """Write the heartbeat of a script without hooks.
+
+        Args:
+            steps: optimizer steps seen so far.
+            step_ns: duration of the last one, nanoseconds.
+            now_ns: monotonic time, nanoseconds.
+        """
         q = self.q
-        q[_STEP_NS], q[_SEEN] = step_ns, steps
+        q[_STEP_NS] = step_ns
+        q[_SEEN] = steps
         if not q[_FLAGS] & Flag.OBSERVED:
             q[_PHASE] = Phase.TRAIN
             q[_FLAGS] |= Flag.OBSERVED
         q[_BEAT] = now_ns
 
     def touch(self, now_ns: int) -> None:
-        """A sign of life that is no step, at a monotonic time."""
+        """Write a sign of life without a step, at a monotonic time in nanoseconds."""
         self.q[_BEAT] = now_ns
 
     def note_own(self, nanoseconds: int) -> None:
-        """Add one step's own part: the time in which the rank waited for no other rank."""
+        """Add one step's own part: the time, in nanoseconds, in which the rank waited for no other rank."""
         self.q[_OWN_NS] += nanoseconds
         self.q[_OWN_STEPS] += 1
 
     @property
     def own(self) -> tuple[int, float]:
-        """Steps whose own part was measured, and these parts' sum, seconds."""
+        """Return the number of steps whose own part was measured, and the sum of these parts in seconds."""
         return self.q[_OWN_STEPS], self.q[_OWN_NS] / 1e9
 
     @property
     def phase(self) -> Phase:
-        """What the rank says it is doing. Setting it is a beat."""
+        """Return what the rank says it is doing. Setting the phase is also a beat."""
         return _PHASES.get(self.q[_PHASE]) or Phase(self.q[_PHASE])
 
     @phase.setter
@@ -211,25 +235,26 @@ class Page:
         self.q[_BEAT] = time.monotonic_ns()
 
     def raise_flag(self, flag: Flag) -> None:
-        """Set bits; the rank only."""
+        """Set bits of the flags. Only the rank may call this."""
         self.q[_FLAGS] |= flag
 
     def lower_flag(self, flag: Flag) -> None:
-        """Clear bits; the rank only."""
+        """Clear bits of the flags. Only the rank may call this."""
         self.q[_FLAGS] &= ~flag
 
     def slot_steps(self) -> tuple[int, ...]:
-        """For each snapshot slot the step it holds whole, or NONE."""
+        """Return, for each snapshot slot, the step that the slot holds whole, or NONE."""
         return tuple(self.q[_SLOT_STEPS])
 
     def set_slot(self, slot: int, step: int) -> None:
-        """Commit a slot (after its bytes), or withdraw it with NONE (before they change)."""
+        """Commit a slot, after its bytes were written; or withdraw it with NONE, before its bytes change."""
         self.q[words.SLOT_STEPS + slot] = step
 
     @property
     def memory(self) -> Memory:
-        """What the ranks have agreed on (rank 0's page)."""
-        return Memory(*self.q[words.MEMORY : words.MEMORY.end])
+        """Return what the ranks have agreed on. Only the page of a node's first rank has it."""
+        slots, interval, needed, room = self.q[words.MEMORY : words.MEMORY.end]
+        return Memory(slots=slots, interval=interval, needed=needed, room=room)
 
     @memory.setter
     def memory(self, memory: Memory) -> None:
@@ -237,18 +262,18 @@ class Page:
             self.q[words.MEMORY + word] = memory[word]
 
     def hold_for_saver(self, step: int, why: int) -> None:
-        """Say that the committed snapshot of `step` stays untouched until `saved` has reached it."""
+        """Promise that the committed snapshot of `step` stays untouched until `saved` has reached that step."""
         self.q[words.SAVE_WHY] = why
         self.q[words.SAVE_STEP] = step
 
     def set_resumed(self, kind: Resume, step: int) -> None:
-        """Say what the rank has restored."""
+        """Record the step that the rank has restored, and where from."""
         self.q[words.RESUMED_FROM] = kind
         self.q[words.RESUMED_STEP] = step
 
     @property
     def resumed(self) -> tuple[Resume, int]:
-        """What the rank has restored: (from where, step); (UNDECIDED, NONE) before it did."""
+        """Return where from and to which step the rank has restored its state; (UNDECIDED, NONE) before it did."""
         kind = self.q[_RESUMED_FROM]
         return _RESUMES.get(kind) or Resume(kind), self.q[_RESUMED_STEP]
 
@@ -266,41 +291,46 @@ class Page:
 
     @property
     def announced_interval(self) -> tuple[int, int]:
-        """Steps between snapshots on all nodes, 0 before they are announced, and the step from which that holds."""
-        every = self.q[words.EVERY]  # first: where it is the new one, the step is, too
+        """Return the announced steps between snapshots (0: none announced) and the step from which they hold."""
+        every = self.q[words.EVERY]  # read first: where this word is new, EVERY_FROM is new as well
         return every, self.q[words.EVERY_FROM]
 
     def announce_interval(self, every: int, first: int) -> None:
-        """Steps between snapshots on all nodes, from the step `first` on, which no rank may have reached.
+        """Announce the steps between snapshots on all nodes, from the step `first` on, which no rank may have reached.
 
-        What was announced before must hold already: until `first` a rank goes on with it.
+        The previous announcement must be in force already: a rank keeps to it until `first`.
         """
         self.q[words.EVERY_FROM] = first
         self.q[words.EVERY] = every
 
     def requests(self) -> bytes:
-        """All that is asked of the rank, to be compared with what was asked before."""
+        """Return the bytes of all that is asked of the rank, for a comparison with an earlier result."""
         return self._map[_REQUESTS]
 
     def clear_requests(self) -> None:
-        """Nothing asked, nothing decided: the state in which an attempt begins."""
+        """Withdraw all requests and decisions, as at the beginning of an attempt."""
         for row in TABLE:
             if row.lifetime is Lifetime.ATTEMPT:
                 self._empty(row)
 
     def decide_resume(self, kind: Resume, step: int) -> None:
-        """Answer where the attempt starts: the step first, the kind last (it is what ranks wait for)."""
+        """Publish where the attempt starts: the step first, the kind last, because ranks wait for the kind."""
         self.q[words.RESUME_STEP] = step
         self.q[words.RESUME_KIND] = kind
 
     @property
     def resume(self) -> tuple[Resume, int]:
-        """Where to take the state from; UNDECIDED until the answer is there."""
+        """Return where from and from which step to take the state; UNDECIDED until `decide_resume` was called."""
         return Resume(self.q[words.RESUME_KIND]), self.q[words.RESUME_STEP]
 
 
 def open_pages(directory: Path, ranks: int, first: int = 0) -> list[Page]:
-    """Map the pages of so many ranks, from the rank `first` on; closes what it opened when one fails."""
+    """Map the pages of `ranks` ranks, beginning with the rank `first`. If one fails, those opened before are closed.
+
+    Raises:
+        OSError: a page cannot be opened.
+        ValueError: a file is not a page.
+    """
     with contextlib.ExitStack() as stack:
         pages = []
         for rank in range(first, first + ranks):

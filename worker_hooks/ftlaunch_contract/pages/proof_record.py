@@ -1,4 +1,7 @@
-"""What a rank has found of the steps that it made again after a resume, in its page. Standard library only."""
+"""A record in a rank's page: what the comparison of the steps made again after a resume has shown.
+
+The rank writes the record with `tell_proof`; the supervisor reads it with `told_proof`. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,24 @@ _VERDICT, _STEP, _STEPS, _AHEAD, _WHAT, _BEFORE, _NOW, _PARAMETER = range(8)  # 
 
 
 class ProofVerdict(enum.IntEnum):
-    """What the comparison of a resumed rank's steps with those of the rank before it has given so far."""
+    """The result so far of comparing a resumed rank's steps with the same steps of the process before it."""
 
     NONE = 0
     """the rank has not resumed"""
     AHEAD = 1
-    """steps are to be made again, and those made so far were the same"""
+    """steps are still to be made again, and those made so far were the same"""
     SAME = 2
     """all steps made again were the same, bit for bit"""
     ROUNDED = 3
     """the same batches, random numbers and learning rates gave a loss or parameters that differ by rounding"""
     DIFFERENT = 4
+    """a step differed by more than rounding"""
     UNVERIFIED = 5
     """no step was made again, or none that could be compared"""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will be compared any more in this attempt."""
+        """Whether nothing more will be compared in this attempt."""
         return self not in (ProofVerdict.NONE, ProofVerdict.AHEAD)
 
 
@@ -42,17 +46,20 @@ class ProofPart(enum.IntEnum):
     LOSS = 4
     PARAMETER = 5
     OBJECT = 6
-    """what was restored of an attached object: the step is that at which the rank has resumed"""
+    """the restored state of an attached object; the step is then the one at which the rank has resumed"""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The record.
+    """The result of the comparison.
 
-    step: the first step that was not the same (n for the n-th step), or the newest one that was compared. steps: how
-    many were compared. ahead: how many are to be made again in all. what: what differed first. before, now: the loss,
-    or the value of the parameter, of the earlier and of this process; NaN where what differed is no number. parameter:
-    index of the parameter, or of the object, in `protocol.sampled_names_path`, -1 where there is none.
+    step: the first step that was not the same (n for the n-th step), or the newest one that was compared. steps: the
+    number
+    of steps compared. ahead: the number of steps that are to be made again in all. what: what differed first. before,
+    now:
+    the loss or the parameter's value in the earlier and in this process; NaN where what differed is no number.
+    parameter:
+    index of the parameter or object in the list at `protocol.sampled_names_path`; -1 where there is none.
     """
 
     verdict: ProofVerdict
@@ -66,8 +73,10 @@ class Proof:
 
 
 def tell_proof(page: Page, proof: Proof) -> None:
-    """Write the record into a rank's page; the verdict comes last, and a reader trusts the rest once it is there."""
-    q, d, at = page.q, page.d, PROOF
+    """Write the record into a rank's page. The verdict is written last: once it is there, a reader trusts the rest."""
+    q = page.q
+    d = page.d
+    at = PROOF
     q[at + _STEP] = proof.step
     q[at + _STEPS] = proof.steps
     q[at + _AHEAD] = proof.ahead
@@ -79,8 +88,10 @@ def tell_proof(page: Page, proof: Proof) -> None:
 
 
 def told_proof(page: Page) -> Proof:
-    """Read the record of a rank's page."""
-    q, d, at = page.q, page.d, PROOF
+    """Return the record of a rank's page."""
+    q = page.q
+    d = page.d
+    at = PROOF
     verdict = ProofVerdict(q[at + _VERDICT])
     return Proof(
         verdict=verdict, step=q[at + _STEP], steps=q[at + _STEPS], ahead=q[at + _AHEAD], what=ProofPart(q[at + _WHAT]),

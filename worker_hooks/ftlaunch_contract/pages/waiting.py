@@ -1,23 +1,24 @@
-"""Waiting for a word of a shared page to change."""
+"""Waits for a word of a shared page to change, by polling. Not for the hot path."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-_WAIT_FIRST, _WAIT_MOST = 0.0002, 0.005
+_FIRST_PAUSE_SECONDS = 0.0002
+_LONGEST_PAUSE_SECONDS = 0.005
 
 
 def wait_until(ready: Callable[[], bool], deadline: float) -> bool:
-    """Wait until `ready()`; False once monotonic time passes `deadline` (seconds).
+    """Wait until `ready()` is true; return False once monotonic time has passed `deadline` (seconds).
 
-    Words of a shared page have no wait primitive that Python can reach: this polls, first every 0.2 ms,
-    then every 5 ms. It is used off the hot path only.
+    Python can reach no primitive that waits for a word of a shared page, so this function polls: first after 0.2 ms,
+    then with growing pauses of up to 5 ms.
     """
-    pause = _WAIT_FIRST
+    pause = _FIRST_PAUSE_SECONDS
     while not ready():
         if time.monotonic() >= deadline:
             return ready()
         time.sleep(pause)
-        pause = min(pause * 1.5, _WAIT_MOST)
+        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
     return True

@@ -1,8 +1,8 @@
-"""The table of the page: every word of the 512, with its offset, its writer, its lifetime and its meaning.
+"""The table of the page: all of its 512 words, with their offsets, writers, lifetimes and meanings.
 
 A word is 8 bytes. Words that belong together are one row of the table. Changing an offset changes the protocol
-(protocol.VERSION). Two rows that overlap, a row past the end of its writer's half, and two rows of one name are a
-ValueError at import, and not a surprise at night.
+(protocol.VERSION). Rows that overlap, a row that leaves its writer's half, and two rows of one name raise ValueError
+when this module is imported.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from itertools import pairwise
 from ftlaunch_contract.protocol import SLOTS
 
 WORDS = 512
-NONE = -1  # "no step" in every word that holds a step
+NONE = -1  # "no step", in every word that holds a step
 
 
 class Writer(enum.Enum):
-    """Who writes a word while the rank lives; the value is the range of that writer's half."""
+    """Who writes a word while the rank lives; the value is the range of words that this writer may write."""
 
     RANK = range(WORDS // 2)
     SUPERVISOR = range(WORDS // 2, WORDS)  # in a job without a supervisor: rank 0
 
 
 class Lifetime(enum.Enum):
-    """What empties a word."""
+    """The event that empties a word."""
 
     PROCESS = "a new process of the rank"
     ATTEMPT = "a new attempt of the job"
@@ -33,27 +33,31 @@ class Lifetime(enum.Enum):
 
 
 class Words(int):
-    """A row of the table: a word, or a stretch of words. As a number it is the offset of the first word."""
+    """A row of the table: one word, or several words in a row. The number itself is the offset of the first word."""
 
     name: str
     meaning: str
     count: int
     writer: Writer
     lifetime: Lifetime
-    empty: int  # what stands in each of the words after they were emptied
+    empty: int  # the value of each word after it was emptied
 
     def __new__(
         cls, name: str, offset: int, meaning: str, count: int, writer: Writer, lifetime: Lifetime, empty: int
     ) -> Words:
-        """See the fields."""
+        """Make a row whose value is `offset`; the other arguments become its fields."""
         row = super().__new__(cls, offset)
-        row.name, row.meaning, row.count = name, meaning, count
-        row.writer, row.lifetime, row.empty = writer, lifetime, empty
+        row.name = name
+        row.meaning = meaning
+        row.count = count
+        row.writer = writer
+        row.lifetime = lifetime
+        row.empty = empty
         return row
 
     @property
     def end(self) -> int:
-        """The offset after the last word."""
+        """Return the offset after the last word."""
         return self + self.count
 
 
@@ -63,15 +67,21 @@ _rows: list[Words] = []
 def _rank(
     name: str, offset: int, meaning: str, *, count: int = 1, lifetime: Lifetime = Lifetime.PROCESS, empty: int = 0
 ) -> Words:
-    _rows.append(Words(name, offset, meaning, count, Writer.RANK, lifetime, empty))
-    return _rows[-1]
+    row = Words(
+        name=name, offset=offset, meaning=meaning, count=count, writer=Writer.RANK, lifetime=lifetime, empty=empty
+    )
+    _rows.append(row)
+    return row
 
 
 def _supervisor(
     name: str, offset: int, meaning: str, *, lifetime: Lifetime = Lifetime.ATTEMPT, empty: int = 0
 ) -> Words:
-    _rows.append(Words(name, offset, meaning, 1, Writer.SUPERVISOR, lifetime, empty))
-    return _rows[-1]
+    row = Words(
+        name=name, offset=offset, meaning=meaning, count=1, writer=Writer.SUPERVISOR, lifetime=lifetime, empty=empty
+    )
+    _rows.append(row)
+    return row
 
 
 # --- the rank's half: page.py ------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory
 TAKEN = _rank("taken", 44, "Step + 1 of this rank's newest snapshot.")
 MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be held for the saver, and is not there.")
 ENDLESS = 1 << 31
-"""steps: an adapter that does not know the number of steps asks for at least so many"""
+"""what an adapter gives for a number of steps that it does not know: any total from here on has no end"""
 MOST_STEPS = (1 << 48) - 1
 """the largest total that `intent` can hold"""
 INTENT = _rank(
@@ -193,7 +203,11 @@ TABLE = tuple(sorted(_rows))
 
 
 def check(table: Iterable[Words]) -> None:
-    """Raises ValueError unless each row lies in its writer's half, overlaps no other and has a name of its own."""
+    """Check a table of the page.
+
+    Raises:
+        ValueError: a row leaves its writer's half, overlaps another, or has the name of another.
+    """
     rows = sorted(table)
     for row in rows:
         half = row.writer.value
@@ -202,16 +216,17 @@ def check(table: Iterable[Words]) -> None:
                 f"cannot lay out the page: {_words_of(row)} must lie in the words {half.start} to {half.stop - 1}"
                 f" of the {row.writer.name.lower()}"
             )
-    for one, other in pairwise(rows):
-        if one.end > other:
-            raise ValueError(f"cannot lay out the page: {_words_of(one)} and {_words_of(other)} overlap")
+    for row, next_row in pairwise(rows):
+        if row.end > next_row:
+            raise ValueError(f"cannot lay out the page: {_words_of(row)} and {_words_of(next_row)} overlap")
     names = sorted(row.name for row in rows)
-    for first, second in pairwise(names):
-        if first == second:
-            raise ValueError(f"cannot lay out the page: two rows are called {first}")
+    for name, next_name in pairwise(names):
+        if name == next_name:
+            raise ValueError(f"cannot lay out the page: two rows are called {name}")
 
 
 def _words_of(row: Words) -> str:
+    """Describe a row and its words in an error message."""
     return f"{row.name} (words {int(row)} to {row.end - 1})"
 
 
