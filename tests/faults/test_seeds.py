@@ -2,8 +2,8 @@
 
 Taken out, each by itself: PYTHONHASHSEED of `environment._shared_variables` (the orders differ without warm ranks
 and after a stop), the seed in `engine/main.py` (all draws differ), `seeds.keep` in `writer.commit` (draws differ where
-only the checkpoints are left), `import_hook.install` in `forked_rank` and the sitecustomize of plain ranks (the same of one of
-the two ways).
+only the checkpoints are left), `import_hook.install` in `forked_rank` and the sitecustomize of plain ranks (the same of
+one of the two ways).
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ def test_closed_output_is_no_error(tmp_path: Path) -> None:
 def at_once(*words: str) -> subprocess.CompletedProcess[str]:
     """ftctl, which says from the first moment on how far it is."""
     code = (
-        "import sys\nfrom ftlaunch_contract import progress\nprogress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0\n"
+        "import sys\nfrom ftlaunch_contract import progress\n"
+        "progress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0\n"
         "from ftlaunch.cli import ctl\nctl.main(sys.argv[1:])\n"
     )
     return run(sys.executable, "-c", code, *words)
@@ -147,7 +148,8 @@ def test_the_saver_says_how_far_its_verifying_is(tmp_path: Path) -> None:
     """On the terminal of the job, from which its find is waited for."""
     commit(tmp_path, 5, size=1 << 20)
     code = (
-        "import sys\nfrom ftlaunch_contract import progress\nprogress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0\n"
+        "import sys\nfrom ftlaunch_contract import progress\n"
+        "progress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0\n"
         "from ftlaunch.checkpoints import saver\nprint(saver.find({'checkpoint_dir': sys.argv[1]})['step'])\n"
     )
     done = run(sys.executable, "-c", code, str(tmp_path / "checkpoints"))
