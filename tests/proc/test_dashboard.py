@@ -213,7 +213,7 @@ def test_a_port_that_is_taken_and_the_end_by_ctrl_c(tmp_path: Path, opened: list
 
 
 def test_without_the_extra_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ftlaunch.cli.pages import dashboard
+    from ftlaunch.views.commands import dashboard
 
     monkeypatch.setattr(dashboard, "_NEEDS", ("starlette", "no_such_module"))
     code, out, err = ftctl("dashboard", cwd=tmp_path)
