@@ -32,7 +32,7 @@ SLOW = "slow"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailureKind:
+class CauseKind:
     """What is known of one kind of failure. Each field is given for each kind: forgetting one is an error at import."""
 
     name: str
@@ -48,34 +48,32 @@ class FailureKind:
 
 
 KINDS = (
-    FailureKind(name=COMM, by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name=COMM_TIMEOUT, by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name=DISK, by_supervisor=True, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name=DIVERGENCE, by_supervisor=True, blames_machine=True, may_stay_away=False, needs_person=True),
-    FailureKind(name="exception", by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
-    FailureKind(
+    CauseKind(name=COMM, by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=COMM_TIMEOUT, by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=DISK, by_supervisor=True, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=DIVERGENCE, by_supervisor=True, blames_machine=True, may_stay_away=False, needs_person=True),
+    CauseKind(name="exception", by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
+    CauseKind(
         name=EXCEPTION_AT_START, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False
     ),
-    FailureKind(name="exit", by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
-    FailureKind(name="gpu", by_supervisor=False, blames_machine=True, may_stay_away=True, needs_person=False),
-    FailureKind(name="gpu-memory", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name="hang", by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
-    FailureKind(name="host-memory", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name=INTERNAL, by_supervisor=True, blames_machine=True, may_stay_away=False, needs_person=False),
-    FailureKind(name="killed", by_supervisor=False, blames_machine=True, may_stay_away=True, needs_person=False),
-    FailureKind(name="left-early", by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=False),
-    FailureKind(name=NODE_LOST, by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
-    FailureKind(name=NO_TORCH, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
-    FailureKind(name=NUMERICAL, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=True),
-    FailureKind(name="port", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name="preempted", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    FailureKind(name=RESUME, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=False),
-    FailureKind(name=RESUME_DIFFERS, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=True),
-    FailureKind(
-        name=SECOND_LAUNCHER, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False
-    ),
-    FailureKind(name=SLOW, by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
-    FailureKind(name="spawn", by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name="exit", by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
+    CauseKind(name="gpu", by_supervisor=False, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name="gpu-memory", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name="hang", by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name="host-memory", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=INTERNAL, by_supervisor=True, blames_machine=True, may_stay_away=False, needs_person=False),
+    CauseKind(name="killed", by_supervisor=False, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name="left-early", by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=False),
+    CauseKind(name=NODE_LOST, by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name=NO_TORCH, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
+    CauseKind(name=NUMERICAL, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=True),
+    CauseKind(name="port", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name="preempted", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=RESUME, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=False),
+    CauseKind(name=RESUME_DIFFERS, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=True),
+    CauseKind(name=SECOND_LAUNCHER, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
+    CauseKind(name=SLOW, by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name="spawn", by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
 )
 
 WITHOUT_RULE = frozenset({UNKNOWN.kind, *(kind.name for kind in KINDS if kind.by_supervisor)})

@@ -11,7 +11,7 @@ import pytest
 
 import ftlaunch
 from ftlaunch.policy import cause_kinds
-from ftlaunch.policy.cause_kinds import KINDS, FailureKind, kinds
+from ftlaunch.policy.cause_kinds import KINDS, CauseKind, kinds
 from ftlaunch.spec.parsing.rule_parser import builtin
 
 SOURCES = Path(ftlaunch.__file__).parent
@@ -52,10 +52,10 @@ def test_every_constant_has_its_line() -> None:
 @pytest.mark.parametrize("forgotten", ["by_supervisor", "blames_machine", "may_stay_away", "needs_person"])
 def test_a_line_that_leaves_something_out_is_an_error(forgotten: str) -> None:
     given: dict[str, Any] = vars(KINDS[0]) | {"name": "new"}
-    assert FailureKind(**given).name == "new"
+    assert CauseKind(**given).name == "new"
     del given[forgotten]
     with pytest.raises(TypeError, match=forgotten):
-        FailureKind(**given)
+        CauseKind(**given)
 
 
 def test_the_classes_of_the_rules_and_of_the_job_are_known() -> None:
