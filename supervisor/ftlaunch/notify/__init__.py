@@ -1,1 +1,1 @@
-"""Commands and webhooks that are told of events, beside the loop. What is worth telling is chosen in the spec."""
+"""Sends notices of events to commands, webhooks and Apprise, outside the event loop. The spec chooses the events."""

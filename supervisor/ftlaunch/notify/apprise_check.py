@@ -1,4 +1,7 @@
-"""Whether Apprise can deliver to a job's targets, asked before the job begins, in a process that may import Apprise."""
+"""Checks before a job begins whether Apprise can deliver to its targets.
+
+`check` is called when a job is launched or its spec is checked. Apprise itself is imported in a process of its own.
+"""
 
 from __future__ import annotations
 

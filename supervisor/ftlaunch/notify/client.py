@@ -1,6 +1,7 @@
-"""The supervisor's end of the notifier: hands over notices, hears what became of them, never waits.
+"""The supervisor's end of the notifier: hands over notices, and learns whether they were delivered.
 
-Only the end of a job waits, for FAREWELL seconds and a little at most.
+Everything runs in the event loop and never waits, except `close` at the end of the job, which waits for little more
+than FAREWELL seconds at most.
 """
 
 from __future__ import annotations
@@ -22,26 +23,37 @@ from ftlaunch.system.descriptors import is_readable
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
 from ftlaunch.system.own_modules import module
 
-_PAGE = "report.html"  # see reporting/page_at_end.py, which lies above
-_MARGIN = 1.0  # seconds that the notifier gets to leave after FAREWELL
+_PAGE = "report.html"  # name of the report; reporting/page_at_end.py, which this module may not import, defines it
+_MARGIN = 1.0  # seconds that the notifier gets to exit after FAREWELL
 
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """What became of a notice."""
+    """The result of delivering a notice to a target."""
 
     kind: str
+    """kind of the event, as `on` of the spec calls it"""
     target: str
-    error: str  # "": the target took it
+    """name of the target"""
+    error: str
+    """why the delivery failed; empty if the target took the notice"""
     tries: int = 0
+    """number of tries"""
     seconds: float = 0.0
+    """seconds from the first try to the result"""
 
 
 class NotifierLink:
-    """The targets of notices, and the process that tells them; without a target there is no process."""
+    """Passes notices to the notifier process. Without a target there is no process."""
 
     def __init__(self, helpers: HelperProcesses, spec: JobSpec, environ: dict[str, str]) -> None:
-        """environ: what the ranks inherit; what its secret variables hold is masked."""
+        """Start the notifier, so that the first incident need not wait for its start.
+
+        Args:
+            helpers: starts and reaps the notifier.
+            spec: the job, with the targets.
+            environ: the environment that the ranks inherit. The values of its secret variables are masked in notices.
+        """
         self._targets = spec.notify
         self._job = {"job_id": spec.job_id, "run_dir": str(spec.run_dir), "host": socket.gethostname()}
         self._page = str(spec.run_dir / _PAGE) if spec.report_page else ""
@@ -49,25 +61,38 @@ class NotifierLink:
         self._helpers = helpers
         self._process: HelperProcess | None = None
         self._socket: socket.socket | None = None
-        self._waiting: dict[int, tuple[str, str]] = {}  # id -> kind, target
-        self._lost: list[DeliveryOutcome] = []
-        self._number = 0
+        self._waiting: dict[int, tuple[str, str]] = {}  # kind and target's name, by id of the notice
+        self._lost: list[DeliveryOutcome] = []  # failures that `outcomes` has not returned yet
+        self._last_id = 0
         self._so_far = SoFar()
         if self._targets:
-            self._start()  # now, so that an incident need not wait for it
+            self._start()
 
     def hand(self, line: dict[str, Any]) -> None:
-        """Take a journalled event, and pass it on to every target that asks for its kind."""
+        """Send a journalled event to every target that asks for its kind.
+
+        Args:
+            line: the event as the journal has it.
+        """
         if not self._targets:
             return
-        so_far, self._so_far = self._so_far, heard(self._so_far, line)
+        so_far = self._so_far
+        self._so_far = heard(so_far, line)
         kind = KIND_OF.get(line["event"])
         for number, target in enumerate(self._targets):
             if kind is not None and kind in target.on:
-                told = payload(self._job, line, self._secrets, so_far, target.link, self._page)
-                self._send(kind, number, json.dumps(told))
+                notice = payload(
+                    job=self._job,
+                    line=line,
+                    secrets=self._secrets,
+                    so_far=so_far,
+                    link=target.link,
+                    page=self._page,
+                )
+                self._send(kind, number, json.dumps(notice))
 
     def _send(self, kind: str, number: int, body: str) -> None:
+        """Send a notice for the target with this number to the notifier, or record why that is impossible."""
         target = self._targets[number]
         self._number += 1
         delivery = target.whom.delivery(body, target.timeout)
@@ -84,20 +109,21 @@ class NotifierLink:
         else:
             self._waiting[self._number] = (kind, target.whom.name)
 
-    def _pass(self, message: bytes) -> str:
-        """Send a message; returns why it could not be sent. A notifier that has died is replaced."""
+    def _send_message(self, message: bytes) -> str:
+        """Send a message to the notifier, which is replaced if it has died. Return why that failed, or nothing."""
         if self._socket is not None:
             try:
                 self._socket.send(message)
                 return ""
             except ConnectionError:
-                self._lost += self._buried()
+                self._lost += self._bury()
             except OSError as error:  # the notifier does not read, and its socket is full
                 return f"the notifier takes nothing: {error.strerror}"
         self._start(message)
         return "the notifier cannot be started" if self._socket is None else ""
 
     def _start(self, *messages: bytes) -> None:
+        """Start a notifier with these messages in its socket. If that fails, `_socket` stays None."""
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError:
@@ -109,7 +135,7 @@ class NotifierLink:
                 self._process = self._helpers.start(
                     module("ftlaunch.notify.notifier"),
                     stdin=theirs.fileno(),
-                    outlives_us=True,  # it tells what it was given
+                    outlives_us=True,  # the notifier delivers what it was given even if the supervisor is killed
                 )
             except OSError:
                 ours.close()
@@ -118,11 +144,15 @@ class NotifierLink:
         self._socket = ours
 
     def outcomes(self) -> list[DeliveryOutcome]:
-        """What became of notices since the last call; never waits."""
-        heard, self._lost = self._lost, []
-        return [*heard, *self._hear()] if self._waiting else heard
+        """Return the results that have come since the last call. Never waits."""
+        outcomes = self._lost
+        self._lost = []
+        if self._waiting:
+            outcomes += self._receive()
+        return outcomes
 
-    def _hear(self) -> Iterator[DeliveryOutcome]:
+    def _receive(self) -> Iterator[DeliveryOutcome]:
+        """Yield the results that the notifier has sent; if the notifier has died, the notices it had count as lost."""
         while self._socket is not None:
             try:
                 message = self._socket.recv(1 << 16)
@@ -131,35 +161,47 @@ class NotifierLink:
             except ConnectionError:
                 message = b""
             if not message:
-                yield from self._buried()
+                yield from self._bury()
                 return
             answer = json.loads(message)
             kind, target = self._waiting.pop(answer["id"])
-            yield DeliveryOutcome(kind, target, answer["error"], answer["tries"], answer["seconds"])
+            yield DeliveryOutcome(
+                kind=kind,
+                target=target,
+                error=answer["error"],
+                tries=answer["tries"],
+                seconds=answer["seconds"],
+            )
 
-    def _buried(self) -> list[DeliveryOutcome]:
-        """Reap a notifier that is gone; the notices it held are lost. The next notice starts another notifier."""
+    def _bury(self) -> list[DeliveryOutcome]:
+        """Reap a notifier that is gone, and return its unanswered notices as failures.
+
+        The next notice starts another notifier.
+        """
         assert self._socket is not None
         assert self._process is not None
         self._socket.close()
         status = self._process.end()
-        self._socket = self._process = None
-        gone = [DeliveryOutcome(kind, target, f"the notifier ended ({status}) before it had answered")
-                for kind, target in self._waiting.values()]  # fmt: skip
+        self._socket = None
+        self._process = None
+        lost = [
+            DeliveryOutcome(kind, target, f"the notifier ended ({status}) before it had answered")
+            for kind, target in self._waiting.values()
+        ]
         self._waiting = {}
-        return gone
+        return lost
 
     def close(self) -> list[DeliveryOutcome]:
-        """Let the notifier finish, for FAREWELL + _MARGIN seconds at most; returns what became of the last notices."""
-        heard = self.outcomes()
+        """Let the notifier finish, for FAREWELL + _MARGIN seconds at most, and return the last results."""
+        outcomes = self.outcomes()
         if self._socket is None:
-            return heard
+            return outcomes
         self._socket.shutdown(socket.SHUT_WR)
         until = time.monotonic() + FAREWELL + _MARGIN
         while self._socket is not None and is_readable(self._socket, until - time.monotonic()):
-            heard += self._hear()
+            outcomes += self._receive()
         if self._socket is not None:
-            heard += self._buried()
-            # the notifier's commands, orphaned, have become our children
+            outcomes += self._bury()
+            # commands that the notifier had started are orphans now, and have become our children
             processes.kill_descendants(self._helpers.pids, [])
-        return heard
+        return outcomes

@@ -1,6 +1,6 @@
-"""What people are told of an event: a title and a few sentences. Pure.
+"""Words the notices for people: a title and a few sentences for each kind of event. Pure.
 
-They answer: what has happened, since when, what was done about it, what it has cost, and where more stands.
+The sentences say what has happened, since when, what was done, what the event has cost, and where to read more.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ftlaunch.common.formatting import duration, printable
 
 Line = Mapping[str, Any]
 """an event as the journal has it"""
-_LONGEST = 600  # characters of one sentence: an error message of a rank may be a page long
+_LONGEST = 600  # characters of one sentence; an error message of a rank may be a page long
 
 
 @dataclass(frozen=True)
 class Telling:
-    """What a chat, a mail or a pager shows."""
+    """The text that a chat, a mail or a pager shows."""
 
     title: str
     text: str
@@ -28,32 +28,32 @@ class Telling:
 
 @dataclass(frozen=True)
 class SoFar:
-    """What this run of the supervisor has told of the job before the event."""
+    """What the journal of this run of the supervisor says of the job before an event."""
 
     began: float | None = None
-    """monotonic seconds"""
+    """time at which the job started, in monotonic seconds"""
     incident: Line | None = None
-    """the first since the job last made progress; None: there is none"""
+    """first incident since the job last made progress; None if there is none"""
     incidents: int = 0
-    """since then, that one included"""
+    """number of incidents since the job last made progress"""
     restarts: int = 0
-    """after incidents, of all of this run"""
+    """number of restarts after incidents in this run"""
     lost: int | None = 0
-    """steps that were made again because of them; None: not known"""
+    """steps repeated because of the incidents since the last progress; None if unknown"""
     source: str | None = None
-    """where the last resume has taken its state from"""
+    """source of the state at the last resume"""
     resumed: int | None = None
-    """the step of the last resume"""
+    """step of the last resume"""
     down: float = 0.0
-    """seconds from failures to the first new steps, of all incidents that are over"""
+    """seconds from failures to the first new steps, summed over the incidents that are over"""
     lost_in_all: int = 0
-    """steps, of all incidents that are over"""
+    """repeated steps, summed over the incidents that are over"""
     saved: int | None = None
-    """the newest step on storage; None: none was saved in this run"""
+    """newest step on storage; None if no step was saved in this run"""
 
 
 def heard(so_far: SoFar, line: Line) -> SoFar:
-    """What is known once `line` was journalled, too."""
+    """Return `so_far` updated by an event that was journalled."""
     event = line["event"]
     if event == "job_started":
         return replace(so_far, began=line.get("mono"))
@@ -65,7 +65,8 @@ def heard(so_far: SoFar, line: Line) -> SoFar:
         lost = None if so_far.lost is None or line.get("steps_lost") is None else so_far.lost + line["steps_lost"]
         return replace(so_far, lost=lost, source=line.get("source"), resumed=line.get("step"))
     if event == "recovered":
-        down, lost_in_all = so_far.down + line.get("seconds", 0.0), so_far.lost_in_all + (so_far.lost or 0)
+        down = so_far.down + line.get("seconds", 0.0)
+        lost_in_all = so_far.lost_in_all + (so_far.lost or 0)
         return replace(so_far, incident=None, incidents=0, lost=0, down=down, lost_in_all=lost_in_all)
     if event == "checkpoint_committed":
         return replace(so_far, saved=line.get("step"))
@@ -73,129 +74,153 @@ def heard(so_far: SoFar, line: Line) -> SoFar:
 
 
 def telling(kind: str, job: Mapping[str, str], line: Line, so_far: SoFar, link: str = "", page: str = "") -> Telling:
-    """What to tell people of `line`, an event of this kind (see notification.KIND_OF).
+    """Word the notice of an event.
 
-    job: job_id, run_dir and host of the supervisor. so_far: before the event. link: a template, see NotifyTarget. page:
-    where the report for a browser is written at the end, which is told where there is no link; empty: nowhere.
+    Args:
+        kind: kind of the event, a value of `notification.KIND_OF`.
+        job: job_id, run_dir and host of the supervisor.
+        line: the event.
+        so_far: what was known before the event.
+        link: template of an address with {job_id} and {run_dir}, as `NotifyTarget.link` describes; empty for none.
+        page: file to which the report for a browser is written at the end of the job, which is mentioned if there is
+            no link; empty for none.
     """
-    title, sentences = _TOLD[kind](line, so_far)
-    report = f"The report for a browser is written to {page}." if page and not link and kind in _ENDS else ""
-    told = [*filter(None, [*sentences, report]), _more(job, link)]
-    return Telling(printable(f"{job['job_id']}: {title}"), "\n".join(printable(_clip(one)) for one in told))
+    title, sentences = _WORDINGS[kind](line, so_far)
+    if page and not link and kind in _ENDS:
+        sentences = [*sentences, f"The report for a browser is written to {page}."]
+    lines = [sentence for sentence in sentences if sentence]
+    lines.append(_where_to_read_more(job, link))
+    text = "\n".join(printable(_clip(sentence)) for sentence in lines)
+    return Telling(printable(f"{job['job_id']}: {title}"), text)
 
 
-_Told = tuple[str, list[str]]
+_Wording = tuple[str, list[str]]
+"""a title, and sentences, of which empty ones are left out"""
 
 
-def _incident(line: Line, so_far: SoFar) -> _Told:
+def _incident(line: Line, so_far: SoFar) -> _Wording:
     restarts = line.get("verdict") == "restart"
-    kind, rank, host = line.get("kind") or "failure", line.get("rank"), line.get("host")
+    kind = line.get("kind") or "failure"
+    rank = line.get("rank")
+    host = line.get("host")
     where = f" on {host}" if host else ""
-    begun = so_far.incident is not None
-    done = _restart(line.get("delay") or 0.0) if restarts else "The job is not restarted any more."
+    follows_another = so_far.incident is not None
+    action = _describe_restart(line.get("delay") or 0.0) if restarts else "The job is not restarted any more."
     return (
         f"rank {rank}{where} failed ({kind}), {'restarting' if restarts else 'not restarting'}",
         [
             _sentence(line.get("sentence") or line.get("cause") or "a failure"),
             f"The rank ran on {host}." if host else "",
-            _since(line),
-            "The job had not made a new step since the failure before." if begun else "",
-            done,
+            _last_progress(line),
+            "The job had not made a new step since the failure before." if follows_another else "",
+            action,
             "What this has cost is known once the first new step is made." if restarts else "",
             f"The autopsy is in {line['autopsy']}." if line.get("autopsy") else "",
         ],
     )
 
 
-def _since(line: Line) -> str:
-    """When the job last made progress."""
-    ago, step = line.get("since_progress"), line.get("step")
-    if ago is None or step is None or step <= 0:
+def _last_progress(line: Line) -> str:
+    """Say when the job last made progress."""
+    seconds = line.get("since_progress")
+    step = line.get("step")
+    if seconds is None or step is None or step <= 0:
         return ""
-    return f"Step {step} was the last that all ranks had made, {duration(ago)} before the failure was seen."
+    return f"Step {step} was the last that all ranks had made, {duration(seconds)} before the failure was seen."
 
 
-def _restart(delay: float) -> str:
+def _describe_restart(delay: float) -> str:
+    """Say when the ranks start again, which is in `delay` seconds."""
     when = "now" if delay == 0 else f"in {duration(delay)}"
     return f"All ranks start again {when}, from the newest step that all of them have."
 
 
-def _recovered(line: Line, so_far: SoFar) -> _Told:
-    step, took = line.get("step"), duration(line.get("seconds", 0.0))
+def _recovered(line: Line, so_far: SoFar) -> _Wording:
+    step = line.get("step")
+    took = duration(line.get("seconds", 0.0))
     lost = "" if so_far.lost is None else f", {_count(so_far.lost, 'step')} lost"
-    before = so_far.incident
-    what = "" if before is None else _ended(before.get("cause") or before.get("sentence") or "")
-    again = f"{so_far.incidents} failures had followed each other; this was the first: " if so_far.incidents > 1 else ""
     source = f"from {so_far.source}" if so_far.source else "from nothing that was saved"
     return (
         f"back at step {step} after {took}{lost}",
         [
             f"The job trains again: step {step} is made, {took} after the failure was seen.",
-            f"{again}{what}" if again else what and f"The failure was: {what}",
+            _first_failure(so_far),
             "" if so_far.resumed is None else f"The ranks resumed at step {so_far.resumed} {source}.",
-            "How many steps were lost is not known." if so_far.lost is None else _made_again(so_far.lost),
+            "How many steps were lost is not known." if so_far.lost is None else _describe_lost(so_far.lost),
         ],
     )
 
 
-def _made_again(lost: int) -> str:
+def _first_failure(so_far: SoFar) -> str:
+    """Name the failure from which the job has recovered; of several, the first one."""
+    first = so_far.incident
+    cause = "" if first is None else _with_full_stop(first.get("cause") or first.get("sentence") or "")
+    if so_far.incidents > 1:
+        return f"{so_far.incidents} failures had followed each other; this was the first: {cause}"
+    return f"The failure was: {cause}" if cause else ""
+
+
+def _describe_lost(lost: int) -> str:
+    """Say how many steps were lost."""
     if lost == 0:
         return "No step was lost."
     return f"{_count(lost, 'step')} {'was' if lost == 1 else 'were'} lost and had to be made again."
 
 
-def _done(line: Line, so_far: SoFar) -> _Told:
+def _done(line: Line, so_far: SoFar) -> _Wording:
     restarts = line.get("restarts", 0)
     return (
         f"done; {_count(restarts, 'restart')} used",
-        [f"The job is done{_ran(line, so_far)}.", _cost(restarts, so_far), _saved(so_far)],
+        [f"The job is done{_run_time(line, so_far)}.", _cost(restarts, so_far), _newest_saved(so_far)],
     )
 
 
-def _give_up(line: Line, so_far: SoFar) -> _Told:
+def _give_up(line: Line, so_far: SoFar) -> _Wording:
     reason = line.get("sentence") or line.get("cause") or "the reason stands in the journal"
-    saved = so_far.saved
-    state = "This run has saved no step to storage." if saved is None else _saved(so_far)
+    state = "This run has saved no step to storage." if so_far.saved is None else _newest_saved(so_far)
     return (
         "given up",
         [
-            f"The job is given up{_ran(line, so_far)}.",
+            f"The job is given up{_run_time(line, so_far)}.",
             _sentence(reason),
-            _cost(so_far.restarts, _with_open(so_far, line)),
+            _cost(so_far.restarts, _with_open_incident(so_far, line)),
             state,
             "ftlaunch does not restart it: when the cause is mended, run the same `ftlaunch` command again.",
         ],
     )
 
 
-def _stopped(line: Line, so_far: SoFar) -> _Told:
+def _stopped(line: Line, so_far: SoFar) -> _Wording:
     step = line.get("step")
     goes_on = step is not None and step >= 0
     return (
         f"stopped; it goes on from step {step}" if goes_on else "stopped; nothing was saved",
         [
-            f"The job was asked to stop, and has stopped{_ran(line, so_far)}.",
-            _cost(so_far.restarts, _with_open(so_far, line)),
+            f"The job was asked to stop, and has stopped{_run_time(line, so_far)}.",
+            _cost(so_far.restarts, _with_open_incident(so_far, line)),
             f"The same command goes on from step {step}." if goes_on else "The same command begins anew.",
         ],
     )
 
 
-def _with_open(so_far: SoFar, line: Line) -> SoFar:
-    """With the cost of an incident from which the job has not recovered when it ends."""
-    seen, now = (so_far.incident or {}).get("mono"), line.get("mono")
-    if seen is None or now is None:
+def _with_open_incident(so_far: SoFar, line: Line) -> SoFar:
+    """Return `so_far` with the cost of an incident from which the job has not recovered when it ends with `line`."""
+    began = (so_far.incident or {}).get("mono")
+    now = line.get("mono")
+    if began is None or now is None:
         return so_far
-    down = so_far.down + max(now - seen, 0.0)
+    down = so_far.down + max(now - began, 0.0)
     return replace(so_far, down=down, lost_in_all=so_far.lost_in_all + (so_far.lost or 0))
 
 
-def _ran(line: Line, so_far: SoFar) -> str:
+def _run_time(line: Line, so_far: SoFar) -> str:
+    """Say how long this run has taken, as the end of a sentence."""
     now = line.get("mono")
     return "" if so_far.began is None or now is None else f"; this run has taken {duration(max(now - so_far.began, 0))}"
 
 
 def _cost(restarts: int, so_far: SoFar) -> str:
+    """Say how often the job was restarted, and what the failures have cost."""
     if not restarts:
         return "It was not restarted."
     lost = f", and {_count(so_far.lost_in_all, 'step')} had to be made again" if so_far.lost_in_all else ""
@@ -203,18 +228,18 @@ def _cost(restarts: int, so_far: SoFar) -> str:
     return f"It was restarted {_times(restarts)}{took}."
 
 
-def _saved(so_far: SoFar) -> str:
+def _newest_saved(so_far: SoFar) -> str:
     return "" if so_far.saved is None else f"The newest step on storage is {so_far.saved}."
 
 
-def _slow(line: Line, _: SoFar) -> _Told:
+def _slow(line: Line, _: SoFar) -> _Wording:
     return (
         f"rank {line.get('rank')} is slow",
         [_sentence(line.get("sentence") or ""), "The job goes on. With `on_slow: restart` an incident follows."],
     )
 
 
-def _differs(line: Line, _: SoFar) -> _Told:
+def _differs(line: Line, _: SoFar) -> _Wording:
     goes_on = "The job goes on. With `on_difference: stop` it ends there."
     return (
         f"the resumed run differs from step {line.get('step')} on",
@@ -225,9 +250,11 @@ def _differs(line: Line, _: SoFar) -> _Told:
     )
 
 
-def _hang_suspected(line: Line, _: SoFar) -> _Told:
-    rank, step = line.get("rank"), line.get("step")
-    age, limit = duration(line.get("age", 0.0)), duration(line.get("limit", 0.0))
+def _hang_suspected(line: Line, _: SoFar) -> _Wording:
+    rank = line.get("rank")
+    step = line.get("step")
+    age = duration(line.get("age", 0.0))
+    limit = duration(line.get("limit", 0.0))
     last = f" Its last step is {step}." if step is not None and step >= 0 else ""
     return (
         f"rank {rank} has made no progress for {age}",
@@ -239,7 +266,7 @@ def _hang_suspected(line: Line, _: SoFar) -> _Told:
 
 
 _ENDS = frozenset({"done", "give_up", "stopped"})
-_TOLD = {
+_WORDINGS = {
     "incident": _incident,
     "recovered": _recovered,
     "done": _done,
@@ -251,7 +278,8 @@ _TOLD = {
 }
 
 
-def _more(job: Mapping[str, str], link: str) -> str:
+def _where_to_read_more(job: Mapping[str, str], link: str) -> str:
+    """Name the command that shows a report, and the address made from the template `link`, if there is one."""
     command = f"ftctl report {shlex.quote(job['run_dir'])}  (on {job['host']})"
     if not link:
         return f"More: {command}"
@@ -260,21 +288,25 @@ def _more(job: Mapping[str, str], link: str) -> str:
 
 
 def _sentence(text: str) -> str:
+    """Return the text with a capital letter at its beginning and a full stop at its end."""
     text = text.strip()
-    return _ended(f"{text[:1].upper()}{text[1:]}")
+    return _with_full_stop(f"{text[:1].upper()}{text[1:]}")
 
 
-def _ended(text: str) -> str:
+def _with_full_stop(text: str) -> str:
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _clip(text: str) -> str:
+    """Cut the end of a text that is too long for a sentence."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _count(number: int, noun: str) -> str:
+    """Return `no steps`, `1 step`, `2 steps`."""
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def _times(count: int) -> str:
+    """Return `once`, `twice`, `3 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -1,11 +1,12 @@
-"""The notifier: a process that delivers notices to commands, webhooks and Apprise, and tries again what fails.
+"""The notifier: a process that delivers notices to commands, webhooks and Apprise, and retries failed deliveries.
 
-Runs as `python -m ftlaunch.notify.notifier` with a socket as its stdin, one JSON object a message, both ways:
+The process runs `python -m ftlaunch.notify.notifier` with a socket as its stdin, and exchanges messages with the
+supervisor (client.py), each of them one JSON object:
 
     {"id", "to": number of the target, "argv", "stdin", "says_why", "timeout": seconds of a try, "retries"}
         -> {"id", "tries", "seconds", "error"}; the error is empty once it was taken
 
-At the end of its stdin it has FAREWELL seconds for what is left; what that leaves undone is answered as failed.
+At the end of its stdin the notifier has FAREWELL seconds to deliver what is left; the rest is answered as failed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
 from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
-FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
-_MOST = 100  # notices that may wait for one target; where there are more, the oldest are kept
-_BACKOFF_FIRST, _BACKOFF_MOST = 0.5, 30.0
+FAREWELL = 5.0  # the most seconds that the end of a job waits for its notices
+_MOST = 100  # notices that may wait for one target; newer ones are refused
+_BACKOFF_FIRST = 0.5  # seconds before the second try; each further wait is twice as long
+_BACKOFF_MOST = 30.0  # seconds
 
 
 class DeliveryTrial:
@@ -54,71 +56,85 @@ class DeliveryTrial:
                 preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
             )
         except OSError:
-            os.close(self._said)
+            os.close(self._stdout)
             raise
         finally:
-            os.close(given)
+            os.close(stdin)
         self.pidfd = open_end(self._popen.pid)
 
     def end(self, now: float) -> tuple[str, bool] | None:
-        """Why the try failed ("": it did not), and whether trying again is of no use; None while it may run on."""
-        over = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        if not over and now < self.deadline:
+        """Return the result of the try, or None while the process may run on.
+
+        A process that has reached its deadline is killed.
+
+        Returns:
+            Why the try failed (empty after a delivery), and whether retrying is of no use.
+        """
+        has_ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if not has_ended and now < self.deadline:
             return None
         self.kill()
-        status = self._popen.returncode if over else None
+        status = self._popen.returncode if has_ended else None
         reason = f"no end within {duration(self.timeout)}" if status is None else _reason(status)
         said = self._answer() if self._says_why and status else None
         os.close(self._said)
         return said or (reason, False)
 
     def kill(self) -> None:
-        """SIGKILL the process and what is left in its group, whose number is its own until its exit status is taken."""
-        with contextlib.suppress(ProcessLookupError):  # it is gone, and so are its children
+        """Send SIGKILL to the process group, and reap the process.
+
+        The group's number belongs to the process until the process is reaped, so the signal comes first.
+        """
+        with contextlib.suppress(ProcessLookupError):  # the whole group is gone
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
 
-    def _answer(self) -> tuple[str, bool] | None:
+    def _read_answer(self) -> tuple[str, bool] | None:
+        """Return the error and its finality as our program wrote them; None if the program was killed before."""
         try:
-            answer = json.loads(os.pread(self._said, 1 << 16, 0))
+            answer = json.loads(os.pread(self._stdout, 1 << 16, 0))
         except ValueError:
-            return None  # it was killed before it could say anything
+            return None
         return answer["error"], answer["final"]
 
 
 def _reason(status: int) -> str:
+    """Describe an exit status; empty for success."""
     if status == 0:
         return ""
     return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
 
 class Route:
-    """The notices for one target, delivered in order, one at a time: a target that hangs holds up no other."""
+    """Delivers the notices for one target in order, one at a time. A target that hangs holds up no other target."""
 
     def __init__(self) -> None:
+        """Start with no notice."""
         self.queue: deque[dict[str, Any]] = deque()
         self.trial: DeliveryTrial | None = None
         self._tries, self._began, self._error = 0, 0.0, ""
         self._retry_at = 0.0
 
     def patience(self, now: float) -> float:
-        """Seconds until this route has something to do by the clock."""
+        """Return the seconds until `advance` has something to do by the clock; infinity if there is nothing."""
         if self.trial is not None:
             return self.trial.deadline - now
         return self._retry_at - now if self.queue else float("inf")
 
     def advance(self, now: float) -> dict[str, Any] | None:
-        """Do what can be done now; returns the answer to a notice that is delivered or given up."""
+        """Start or finish a try, if one is due. Return the answer to a notice that was delivered or given up."""
         if self.trial is None:
             return self._begin(now) if self.queue and now >= self._retry_at else None
-        ended = self.trial.end(now)
-        if ended is None:
+        result = self.trial.end(now)
+        if result is None:
             return None
         os.close(self.trial.pidfd)
         self.trial = None
-        return self._judge(*ended, now)
+        error, is_final = result
+        return self._judge(error, is_final, now)
 
     def _begin(self, now: float) -> dict[str, Any] | None:
+        """Start a try of the first notice. Return its answer if the notice is given up because that is impossible."""
         notice = self.queue[0]
         if self._tries == 0:
             self._began = now
@@ -129,7 +145,8 @@ class Route:
             return self._judge(f"it cannot be started: {error.strerror}", isinstance(error, FileNotFoundError), now)
         return None
 
-    def _judge(self, error: str, final: bool, now: float) -> dict[str, Any] | None:
+    def _judge(self, error: str, is_final: bool, now: float) -> dict[str, Any] | None:
+        """Return the answer to the first notice, or schedule another try if the last one failed for now only."""
         self._error = error
         if not error or final or self._tries > self.queue[0]["retries"]:
             return self.close(now)
@@ -137,45 +154,58 @@ class Route:
         return None
 
     def close(self, now: float, why: str = "") -> dict[str, Any]:
-        """Give up the first notice, or end it well; returns its answer."""
+        """Remove the first notice, which was delivered or is given up, and return its answer.
+
+        Args:
+            now: monotonic seconds.
+            why: a reason for giving up beside the error of the last try.
+        """
         notice = self.queue.popleft()
         seconds = round(now - self._began, 3) if self._tries else 0.0
         error = "; ".join(part for part in (self._error, why) if part)
         answer = {"id": notice["id"], "tries": self._tries, "seconds": seconds, "error": error}
-        self._tries, self._error, self._retry_at = 0, "", 0.0
+        self._tries = 0
+        self._error = ""
+        self._retry_at = 0.0
         return answer
 
 
 class Notifier:
-    """The one loop of the process: its socket, the tries under way, and the next deadline."""
+    """The loop of the process, which waits for the socket, the tries under way, and the next deadline."""
 
     def __init__(self, link: socket.socket) -> None:
-        """link: to the supervisor."""
+        """Serve one supervisor.
+
+        Args:
+            link: socket to the supervisor.
+        """
         self._link = link
-        self._routes: dict[int, Route] = {}
+        self._routes: dict[int, Route] = {}  # by number of the target
         self._selector = selectors.DefaultSelector()
         self._selector.register(link, selectors.EVENT_READ)
-        self._leave_at = float("inf")
+        self._leave_at = float("inf")  # monotonic seconds; finite once the supervisor has hung up
 
     def run(self) -> None:
         """Serve until the supervisor hangs up, and then until every notice is answered or FAREWELL seconds are over."""
-        while self._leave_at == float("inf") or (self._busy() and time.monotonic() < self._leave_at):
-            for key, _ in self._selector.select(self._patience()):
+        while self._leave_at == float("inf") or (self._has_notices() and time.monotonic() < self._leave_at):
+            for key, _ in self._selector.select(self._seconds_to_wait()):
                 if key.fileobj is self._link:
-                    self._hear()
+                    self._receive()
             for route in self._routes.values():
                 self._advance(route)
         self._give_up()
 
-    def _busy(self) -> bool:
+    def _has_notices(self) -> bool:
         return any(route.queue for route in self._routes.values())
 
-    def _patience(self) -> float | None:
+    def _seconds_to_wait(self) -> float | None:
+        """Return the seconds until the next deadline; None if there is none."""
         now = time.monotonic()
         waits = [self._leave_at - now, *(route.patience(now) for route in self._routes.values())]
         return None if min(waits) == float("inf") else max(min(waits), 0.0)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
+        """Queue a notice, or begin the farewell if the supervisor has hung up."""
         message = self._link.recv(1 << 20)
         if not message:
             self._selector.unregister(self._link)
@@ -189,6 +219,7 @@ class Notifier:
         route.queue.append(notice)
 
     def _advance(self, route: Route) -> None:
+        """Advance a route, watch the process of a new try, and send the answer if there is one."""
         before = route.trial
         answer = route.advance(time.monotonic())
         if before is not None and route.trial is not before:
@@ -199,6 +230,7 @@ class Notifier:
             self._answer(answer)
 
     def _give_up(self) -> None:
+        """Kill the tries under way, and answer all notices that are left as failed."""
         for route in self._routes.values():
             if route.trial is not None:
                 route.trial.kill()
@@ -207,14 +239,15 @@ class Notifier:
         processes.kill_descendants([], [])  # what a command has started in a session of its own
 
     def _answer(self, answer: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+        with contextlib.suppress(OSError):  # the supervisor is gone, and nobody else wants to know
             self._link.send(json.dumps(answer).encode())
 
 
 def main() -> int:
     """Serve the socket that is stdin."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Meant for the job, whose end is what there is to tell. A handler, as commands would inherit SIG_IGN.
+        # Such signals are meant for the job, whose end is to be reported. Commands would inherit SIG_IGN, so a handler
+        # is set instead.
         signal.signal(signum, lambda *_: None)
     processes.become_subreaper()
     Notifier(socket.socket(fileno=sys.stdin.fileno())).run()

@@ -1,11 +1,12 @@
-"""One notice through Apprise, in a process of its own: it can be killed at its time limit, whatever it hangs in.
+"""Sends one notice through Apprise, in a process of its own that can be killed at its time limit, whatever it hangs in.
 
-Nothing else imports Apprise. stdin: {"url", "body", "timeout"}, where the body is a notice. The address is not on the
-command line, where every user of the machine could read it. Exit status 0: taken. Else stdout has {"error", "final"};
-final: trying again is of no use. As `... check` its stdin is {"urls"}, and stdout has a list of what is wrong with
-each, null where nothing is.
+No other module imports Apprise. The notifier starts the process with {"url", "body", "timeout"} on stdin; the body is a
+notice. The address is not on the command line, where every user of the machine could read it. Exit status 0 means that
+the service took the notice; otherwise stdout has {"error", "final"}, where `final` says that retrying is of no use.
 
-Neither an address nor a part of one comes out again, and no word of Apprise's own: a service may repeat a secret.
+With the argument `check`, stdin has {"urls"}, and stdout gets a list of what is wrong with each address, or null.
+
+The output never contains an address or a part of one, nor any text of Apprise's, since a service may repeat a secret.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _TYPES = {
     "recovered": apprise.NotifyType.SUCCESS,
 }
 _TRY_AGAIN = (408, 425, 429)  # the client errors that pass with time
-_STATUS = re.compile(r"error=([1-5]\d\d)\b")  # Apprise's log has it where a service has answered with a status
+_STATUS = re.compile(r"error=([1-5]\d\d)\b")  # how Apprise logs the HTTP status of a service's answer
 
 
-class _Heard(logging.Handler):
-    """What Apprise logs of its try: the status of the answer, where there was one."""
+class _StatusHandler(logging.Handler):
+    """Picks the HTTP status of the service's answer from Apprise's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -47,28 +48,39 @@ class _Heard(logging.Handler):
 
 
 def send(url: str, notice: Mapping[str, Any]) -> tuple[str, bool]:
-    """Tell a service of a notice. Returns ("", False) when it was taken, else why not, and whether for good."""
+    """Send a notice to a service.
+
+    Args:
+        url: address of the service in Apprise's form.
+        notice: the object made by `notification.payload`.
+
+    Returns:
+        Why the service did not take the notice (empty if it did), and whether retrying is of no use.
+    """
     service = apprise.Apprise.instantiate(url)
     if service is None:
         return wrong(url) or "Apprise does not take this address", True
-    heard = _Heard()
+    status_handler = _StatusHandler()
     log = logging.getLogger("apprise")
-    log.addHandler(heard)
+    log.addHandler(status_handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    taken = service.notify(
-        title=notice["title"], body=notice["message"], body_format=apprise.NotifyFormat.TEXT,
+    is_taken = service.notify(
+        title=notice["title"],
+        body=notice["message"],
+        body_format=apprise.NotifyFormat.TEXT,
         notify_type=_TYPES.get(notice["notify"], apprise.NotifyType.WARNING),
-    )  # fmt: skip
-    if taken:
+    )
+    if is_taken:
         return "", False
-    if heard.status is None:
+    status = status_handler.status
+    if status is None:
         return "the service could not be reached, or did not take it", False
-    return f"the service says {heard.status}", heard.status < 500 and heard.status not in _TRY_AGAIN
+    return f"the service says {status}", status < 500 and status not in _TRY_AGAIN
 
 
 def wrong(url: str) -> str | None:
-    """Why Apprise cannot deliver to this address, without a word of it but the scheme; None: it can."""
+    """Say why Apprise cannot deliver to an address, naming only its scheme; None if Apprise can."""
     if apprise.Apprise.instantiate(url) is not None:
         return None
     scheme = apprise_scheme(url)
@@ -79,12 +91,12 @@ def wrong(url: str) -> str | None:
 
 
 def main(argv: list[str]) -> int:
-    """Send what stdin holds, or check it."""
-    asked = json.load(sys.stdin)
+    """Send the notice on stdin, or check the addresses on stdin. Return the exit status."""
+    request = json.load(sys.stdin)
     if argv == ["check"]:
-        write_answer([wrong(url) for url in asked["urls"]])
+        write_answer([wrong(url) for url in request["urls"]])
         return 0
-    error, final = send(asked["url"], json.loads(asked["body"]))
+    error, final = send(request["url"], json.loads(request["body"]))
     if error:
         write_answer({"error": error, "final": final})
     return 1 if error else 0

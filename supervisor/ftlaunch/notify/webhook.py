@@ -1,7 +1,8 @@
-"""One POST to a webhook, in a process of its own: it can be killed at its time limit, whatever it hangs in.
+"""Sends one POST to a webhook, in a process of its own that can be killed at its time limit, whatever it hangs in.
 
-stdin: {"url", "body", "timeout"}. The address is not on the command line, where every user of the machine could read
-it. Exit status 0: taken. Else stdout has {"error", "final"}; final: trying again is of no use.
+The notifier starts the process with {"url", "body", "timeout"} on stdin. The address is not on the command line, where
+every user of the machine could read it. Exit status 0 means that the server took the body; otherwise stdout has
+{"error", "final"}, where `final` says that retrying is of no use.
 """
 
 from __future__ import annotations
@@ -27,29 +28,36 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        old = urlsplit(req.full_url)
+        new = urlsplit(newurl)
         if new.scheme != old.scheme:
             refusal = f"and redirects from {old.scheme} to {new.scheme}, which is not followed"
-            raise urllib.error.HTTPError(req.full_url, code, refusal, headers, None)
-        kept = {k: v for k, v in req.header_items() if k != "Authorization" or new.netloc == old.netloc}
+            raise urllib.error.HTTPError(req.full_url, code, msg=refusal, hdrs=headers, fp=None)
+        kept = dict(req.header_items())
+        if new.netloc != old.netloc:
+            kept.pop("Authorization", None)
         return urllib.request.Request(newurl, None if code == 303 else req.data, kept)  # noqa: S310 - scheme as before
 
     http_error_308 = urllib.request.HTTPRedirectHandler.http_error_307  # Python 3.10 does not know it
 
 
 def request(url: str, body: str) -> urllib.request.Request:
-    """The POST request; user and password of the address become a header."""
+    """Return the POST request. User and password of the address become a header."""
     parts = urlsplit(url)
     headers = {"Content-Type": "application/json", "User-Agent": f"ftlaunch/{__version__}"}
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
     bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
-    return urllib.request.Request(bare, body.encode(), headers)  # noqa: S310 - http(s), the spec's parser sees to it
+    return urllib.request.Request(bare, body.encode(), headers)  # noqa: S310 - the spec's parser allows http(s) only
 
 
 def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
-    """Post `body`. Returns ("", False) when it was taken, else why not, without the address, and whether for good."""
+    """Post `body` to `url`, waiting at most `timeout` seconds for each answer.
+
+    Returns:
+        Why the server did not take the body (empty if it did), without the address, and whether retrying is of no use.
+    """
     try:
         with urllib.request.build_opener(_Redirects).open(request(url, body), timeout=timeout):
             return "", False
@@ -57,8 +65,9 @@ def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
         error.close()
         return f"the server says {error.code} {error.msg}", error.code < 500 and error.code not in _TRY_AGAIN
     except urllib.error.URLError as error:
-        reason = error.reason
-        return (reason.strerror or str(reason)) if isinstance(reason, OSError) else str(reason), False
+        if isinstance(error.reason, OSError) and error.reason.strerror:
+            return error.reason.strerror, False
+        return str(error.reason), False
     except OSError as error:
         return error.strerror or str(error), False
     except http.client.HTTPException as error:
@@ -66,7 +75,7 @@ def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Post what stdin holds."""
+    """Post the body on stdin. Return the exit status."""
     error, final = post(**json.load(sys.stdin))
     if error:
         write_answer({"error": " ".join(error.split()), "final": final})
