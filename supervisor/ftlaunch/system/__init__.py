@@ -1,1 +1,1 @@
-"""Linux: processes, /proc, signals, sockets, kernel log. Nothing here knows of jobs or checkpoints."""
+"""Wraps Linux: processes, /proc, signals, sockets, the kernel log. Nothing here knows of jobs or checkpoints."""

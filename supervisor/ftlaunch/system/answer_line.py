@@ -1,4 +1,4 @@
-"""What a helper process says on its stdout, to the process of ours that has started it: one JSON object a line."""
+"""Writes the answers of a helper process on its stdout, one JSON value a line, for our process that started it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from typing import Any
 
 
 def write_answer(answer: Mapping[str, Any] | list[Any]) -> bool:
-    """Write a line; return False where nobody reads it any more: who asked has ended.
+    """Write one answer.
 
-    What follows is then written to nowhere, as Python would otherwise complain of it as the helper ends. Raises OSError
-    for anything else than a reader that is gone.
+    If the reader is gone, stdout leads to /dev/null afterwards, because Python would otherwise report the unwritten
+    rest when the helper ends.
+
+    Returns:
+        Whether there is still a reader.
+
+    Raises:
+        OSError: the line cannot be written for another reason.
     """
     try:
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,7 +1,8 @@
-"""The control socket (unix, mode 0600): `ftctl` asks on it, and a rank passes on a SIGTERM of its own.
+"""The control socket (unix, mode 0600), on which `ftctl` sends requests, and ranks pass on a SIGTERM of their own.
 
-One JSON object a line in, one out. Never blocks the loop. A client has a few seconds to ask and to take its answer, and
-there are only so many clients at once: one that connects and waits, or does not read, is hung up on.
+A client sends one line with a JSON object, and receives one. The server runs in the event loop and never blocks it. A
+client has a few seconds to send its request and to take its answer, and the number of clients is limited: a client that
+connects and waits, or does not read, is disconnected.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from ftlaunch.system.loop import Clock, Loop
 
 SOCKET = "control.sock"
 _MOST = 4096
-"""bytes of a request"""
+"""most bytes of a request"""
 MOST_CLIENTS = 64
-"""connections at once"""
+"""most connections at once"""
 PATIENCE_SECONDS = 10.0
-"""for a request to come, and for an answer to be taken"""
+"""seconds for a request to come, and for an answer to be taken"""
 _PAUSE_SECONDS = 1.0
-"""until connections are accepted again, where there is no descriptor for another one"""
+"""seconds until connections are accepted again after a lack of descriptors"""
 
 
 class Control:
-    """The listening end."""
+    """The listening socket."""
 
     def __init__(self, directory: Path) -> None:
-        """Listen in `directory`, which must be private. Raises OSError."""
+        """Listen on a socket in `directory`, which only this user may enter. Raises OSError."""
         self.path = directory / SOCKET
         self.path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -43,7 +44,7 @@ class Control:
         self.fd = self._socket.fileno()
 
     def accept(self) -> socket.socket | None:
-        """Return the connection of a client, which does not block; None where there is none. Raises OSError."""
+        """Return the non-blocking connection of a client; None if no client waits. Raises OSError."""
         try:
             connection, _ = self._socket.accept()
         except BlockingIOError:
@@ -58,11 +59,19 @@ class Control:
 
 
 class Client:
-    """One connection, served in the event loop: it is asked on once, and answered once."""
+    """One connection, served in the event loop: one request, one answer."""
 
     def __init__(self, connection: socket.socket, loop: Loop, clock: Clock) -> None:
-        """connection: must not block."""
-        self._connection, self._loop, self._clock = connection, loop, clock
+        """Take over a connection.
+
+        Args:
+            connection: a non-blocking socket.
+            loop: the event loop.
+            clock: returns monotonic seconds.
+        """
+        self._connection = connection
+        self._loop = loop
+        self._clock = clock
         self._fd = connection.fileno()
         self._received = b""
         self._unsent = memoryview(b"")
@@ -71,10 +80,11 @@ class Client:
         """called once the connection is closed"""
 
     def await_request(self, on_request: Callable[[dict[str, Any]], None]) -> None:
-        """Call `on_request` with the client's request; hang up where none comes in time, or nonsense does."""
-        self._register(lambda: self._hear(on_request))
+        """Have `on_request` called with the client's request. A client without a valid request in time is dropped."""
+        self._register(lambda: self._receive(on_request))
 
-    def _hear(self, on_request: Callable[[dict[str, Any]], None]) -> None:
+    def _receive(self, on_request: Callable[[dict[str, Any]], None]) -> None:
+        """Read from the client, and pass on its request once that is complete."""
         try:
             request = self.request()
         except (OSError, ValueError):
@@ -85,9 +95,11 @@ class Client:
             on_request(request)
 
     def request(self) -> dict[str, Any] | None:
-        """Return the request once its line is whole; None while it is not.
+        """Read from the client, and return the request once its line is complete; None before.
 
-        Raises ConnectionError when the client is gone, ValueError when it talks nonsense.
+        Raises:
+            ConnectionError: the client is gone.
+            ValueError: the line is no JSON object, or is too long.
         """
         try:
             block = self._connection.recv(_MOST)
@@ -109,11 +121,12 @@ class Client:
         return request
 
     def answer(self, reply: dict[str, Any]) -> None:
-        """Send the reply, and hang up when all is sent: what it does not take at once waits in the loop."""
+        """Send the reply without waiting, and close the connection once all is sent."""
         self._unsent = memoryview(json.dumps(reply).encode() + b"\n")
         self._send()
 
     def _send(self) -> None:
+        """Send what the client takes now; the event loop calls again when the client takes more."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._connection.send(self._unsent) :]
@@ -127,7 +140,7 @@ class Client:
         self.close()
 
     def _drop_input(self) -> None:
-        """See whether the client has hung up before it had its answer; what it sends now is not read."""
+        """Close the connection if the client has hung up before taking its answer. Ignore what the client sends."""
         try:
             is_gone = not self._connection.recv(_MOST)
         except BlockingIOError:
@@ -138,6 +151,7 @@ class Client:
             self.close()
 
     def _register(self, handler: Callable[[], None]) -> None:
+        """Watch the connection, and close it when the client's time is over."""
         self._is_registered = True
         self._loop.register(self._fd, handler)
         self._loop.call_at(self._clock() + PATIENCE_SECONDS, (self, "patience"), self.close)
@@ -149,7 +163,7 @@ class Client:
             self._loop.unregister(self._fd)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._unregister()
         self._connection.close()
         self.on_close()
@@ -167,27 +181,32 @@ class ControlServer:
         on_request: Callable[[Client, dict[str, Any]], None],
         report: Callable[[OSError], None],
     ) -> None:
-        """Serve from now on.
+        """Register the listening socket with the event loop.
 
         Args:
-            control: the listening end.
+            control: the listening socket.
             loop: the event loop.
-            clock: monotonic seconds.
+            clock: returns monotonic seconds.
             on_request: takes each client with its request; must answer the client, now or later.
-            report: takes the error where a client cannot be accepted; those that wait are accepted a second later.
+            report: takes the error if a client cannot be accepted. Waiting clients are accepted a second later.
         """
-        self._control, self._loop, self._clock = control, loop, clock
-        self._on_request, self._report = on_request, report
-        self._clients: dict[Client, None] = {}
+        self._control = control
+        self._loop = loop
+        self._clock = clock
+        self._on_request = on_request
+        self._report = report
+        self._clients: dict[Client, None] = {}  # in the order of their arrival
         loop.register(control.fd, self._on_connect)
 
     def _on_connect(self) -> None:
+        """Accept a client. If there are too many, the oldest one is dropped."""
         try:
             connection = self._control.accept()
         except OSError as error:
             self._report(error)
-            self._loop.unregister(self._control.fd)  # the client still waits: the loop would not rest
-            self._loop.call_at(self._clock() + _PAUSE_SECONDS, (self, "go on"), self._go_on)
+            # The client still waits, so that the descriptor stays readable and the loop would spin.
+            self._loop.unregister(self._control.fd)
+            self._loop.call_at(self._clock() + _PAUSE_SECONDS, (self, "go on"), self._resume_accepting)
             return
         if connection is None:
             return
@@ -198,12 +217,22 @@ class ControlServer:
         client.on_close = lambda: self._clients.pop(client, None)
         client.await_request(lambda request: self._on_request(client, request))
 
-    def _go_on(self) -> None:
+    def _resume_accepting(self) -> None:
         self._loop.register(self._control.fd, self._on_connect)
 
 
 def ask(path: Path, request: dict[str, Any], timeout: float = 5.0) -> dict[str, Any]:
-    """A client's call: send `request`, return the reply. Raises OSError (nobody there) or ValueError."""
+    """Send a request to the server of a control socket, and return the reply. Used by clients; waits.
+
+    Args:
+        path: the control socket.
+        request: the request.
+        timeout: seconds for each step of the exchange.
+
+    Raises:
+        OSError: no server listens, or it does not answer in time.
+        ValueError: the reply is no JSON object.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout)
         connection.connect(str(path))

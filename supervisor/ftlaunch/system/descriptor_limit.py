@@ -1,7 +1,7 @@
-"""The limit on open descriptors: raised for a supervisor, which has one for each rank and node, and not for ranks.
+"""Raises the limit on open descriptors for a supervisor, which needs one for each rank and node, but not for ranks.
 
-A login shell's soft limit is 1,024. A script may use select(), which refuses descriptors beyond that number: ranks get
-the limit that the supervisor was started with.
+A login shell's soft limit is 1,024. A script may use select(), which refuses descriptors from that number on, so ranks
+get the limit that the supervisor was started with.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import resource
 
-_MOST = 1 << 16
-_inherited: tuple[int, int] | None = None
+_MOST = 1 << 16  # descriptors
+_inherited: tuple[int, int] | None = None  # soft and hard limit before they were raised
 
 
 def raise_limit() -> None:
-    """Raise this process's limit as far as it may; one that cannot be raised stays as it is: ask `limit` what it is."""
+    """Raise this process's limit as far as allowed. A limit that cannot be raised stays as it is, without an error."""
     global _inherited  # noqa: PLW0603 - a process has one limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
@@ -26,12 +26,12 @@ def raise_limit() -> None:
 
 
 def limit() -> int | None:
-    """Return how many descriptors this process may have; None where there is no limit."""
+    """Return the number of descriptors that this process may have; None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def restore_limit() -> None:
-    """Give a child the limit back that its parent was started with. Between fork and exec: a system call only."""
+    """Give a child the limit that its parent was started with. Safe between fork and exec, as a mere system call."""
     if _inherited is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, _inherited)

@@ -1,4 +1,4 @@
-"""Waiting for one descriptor, whatever its number: select() refuses those of 1,024 and more."""
+"""Waits for one descriptor with any number, unlike select(), which refuses numbers of 1,024 and more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from typing import Protocol
 
 _PAUSE = 0.01
-"""seconds after which the kernel may have memory for a poll() again"""
+"""seconds to wait before a poll() is retried for which the kernel had no memory"""
 
 
 class HasFileno(Protocol):
@@ -19,17 +19,39 @@ class HasFileno(Protocol):
 
 
 def is_readable(descriptor: int | HasFileno, seconds: float | None) -> bool:
-    """Wait up to `seconds` (None: for ever); return whether something can be read, an end included. Raises OSError."""
+    """Wait until something can be read, the end of the stream included, or until `seconds` are over.
+
+    Args:
+        descriptor: the descriptor, or an object that has one.
+        seconds: None waits for ever.
+
+    Returns:
+        Whether a read would not wait.
+
+    Raises:
+        OSError: poll() fails.
+    """
     return _is_ready(descriptor, select.POLLIN, seconds)
 
 
 def is_writable(descriptor: int | HasFileno, seconds: float | None) -> bool:
-    """Wait up to `seconds` (None: for ever); return whether a write would not wait. Raises OSError."""
+    """Wait until something can be written, or until `seconds` are over.
+
+    Args:
+        descriptor: the descriptor, or an object that has one.
+        seconds: None waits for ever.
+
+    Returns:
+        Whether a write would not wait.
+
+    Raises:
+        OSError: poll() fails.
+    """
     return _is_ready(descriptor, select.POLLOUT, seconds)
 
 
 def _is_ready(descriptor: int | HasFileno, events: int, seconds: float | None) -> bool:
-    """A poll() that the kernel has no memory for is made again, for as long as there is time."""
+    """Poll for events. If the kernel has no memory for that (ENOMEM), retry as long as there is time."""
     poll = select.poll()
     poll.register(descriptor, events)
     until = None if seconds is None else time.monotonic() + max(seconds, 0.0)

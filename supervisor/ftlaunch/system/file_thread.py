@@ -1,9 +1,10 @@
-"""Touches files in threads of their own, one for each file system, so that one that stands still holds nobody up.
+"""Reads and writes files in one thread for each file system, so that a silent file system does not stop the event loop.
 
-A call to a file system that does not answer (NFS whose server is gone, FUSE whose daemon is stopped) cannot be broken
-off, and comes back when the file system does. The event loop must not wait for that: the nodes of a job, the control
-socket and the ranks' ends are heard there. What is written is queued here, in the order in which it was asked for; what
-must be known at once is asked for, and waited for, for a moment only.
+A call to a file system that does not answer (NFS without its server, FUSE without its daemon) cannot be interrupted,
+and returns when the file system answers again. The event loop must not wait for that, because it also serves the nodes
+of the job, the control socket and the ends of ranks. Writes are therefore queued, in the order in which they were
+requested (`FileThread.write`). Results that are needed at once are waited for, but only for a moment
+(`FileThread.call`).
 """
 
 from __future__ import annotations
@@ -19,55 +20,68 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 PATIENCE = 0.5
-"""seconds without an answer, after which a file system is taken for one that stands still"""
+"""seconds without an answer after which a file system counts as silent"""
 MOST_BYTES = 32 << 20
-"""that wait to be written, at most"""
+"""most bytes that may wait to be written"""
 _SLICE = 0.2
 """seconds between two calls of `while_waiting`"""
 
 
 class FileSystemSilent(TimeoutError):
-    """A file system does not answer; what was asked of it may still be done once it does."""
+    """A file system does not answer. The requested operation may still happen once the file system answers."""
 
     def __init__(self, where: Path, seconds: float) -> None:
-        """seconds: since when the oldest call has been waiting for an answer."""
+        """Describe a silent file system.
+
+        Args:
+            where: a path on the file system.
+            seconds: how long the oldest call has been waiting for an answer.
+        """
         super().__init__(errno.ETIMEDOUT, f"its file system has not answered for {seconds:.1f} s", str(where))
 
 
 class _Task:
-    """One function to be called by the thread."""
+    """One function to be called by the thread. All attributes are guarded by the lock of the FileThread."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
-        self.size = 0
-        self.replaces: str | None = None
-        self.failed: Callable[[OSError], None] | None = None
-        self.give_back: Callable[[Any], None] | None = None
-        self.is_done = self.is_abandoned = False
+        self.size = 0  # bytes that wait to be written
+        self.replaces: str | None = None  # name of a file that is written as a whole
+        self.failed: Callable[[OSError], None] | None = None  # set for writes only
+        self.give_back: Callable[[Any], None] | None = None  # frees a result that comes too late
+        self.is_done = False
+        self.is_abandoned = False  # the caller does not wait any longer
         self.result: Any = None
         self.error: Exception | None = None
 
 
 class FileThread:
-    """Touches the files of one file system, one after another, and in the order in which it was asked."""
+    """Reads and writes the files of one file system, one operation after another, in the order of the requests."""
 
     def __init__(self, where: Path) -> None:
-        """Start the thread. where: names the file system in messages. Raises OSError where no thread can be started."""
+        """Start the thread.
+
+        Args:
+            where: path that names the file system in messages.
+
+        Raises:
+            OSError: no thread can be started.
+        """
         self.where = where
         self._changed = threading.Condition()
         self._tasks: deque[_Task] = deque()
-        self._begun: float | None = None
-        self._bytes = 0
+        self._begun: float | None = None  # monotonic seconds at which the call under way began
+        self._bytes = 0  # that wait to be written
         self._failures: deque[tuple[Callable[[OSError], None], Exception]] = deque()
         self._is_closing = False
         self.refused = 0
-        """writes that were not taken, as too many were waiting"""
+        """number of writes that were refused because too much was waiting"""
         try:
             threading.Thread(target=self._run, name="ftlaunch-files", daemon=True).start()
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, "no thread can be started", str(where)) from error
 
-    # --- for the event loop: nothing here waits for longer than is said -----------------------------------------
+    # --- for the event loop -------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -77,31 +91,37 @@ class FileThread:
         size: int = 0,
         replaces: str | None = None,
     ) -> bool:
-        """Have something written, without waiting for it; return False where too much waits already.
+        """Queue a write without waiting for it.
 
         Args:
             function: writes; may raise OSError.
-            failed: is told the error, by `tell_failures`.
-            size: bytes that are kept in memory until then.
-            replaces: names a file that is written as a whole: of two versions that wait the newer one is written.
+            failed: called by `tell_failures` with the error if the write fails.
+            size: bytes that are kept in memory until the write is done.
+            replaces: name of a file that is written as a whole. Of two versions that wait, only the newer is written.
+
+        Returns:
+            Whether the write was queued; False if too much is waiting already.
         """
         with self._changed:
-            waiting = self._waiting_version(replaces)
+            waiting = self._find_waiting(replaces)
             if waiting is not None:
-                waiting.function, waiting.failed = function, failed
+                waiting.function = function
+                waiting.failed = failed
                 return True
             if self._bytes + size > MOST_BYTES:
                 self.refused += 1
                 return False
             task = _Task(function)
-            task.size, task.replaces, task.failed = size, replaces, failed
+            task.size = size
+            task.replaces = replaces
+            task.failed = failed
             self._bytes += size
             self._tasks.append(task)
             self._changed.notify_all()
         return True
 
-    def _waiting_version(self, name: str | None) -> _Task | None:
-        """Return the write of a whole file that waits; there may be very many lines of the journal beside it."""
+    def _find_waiting(self, name: str | None) -> _Task | None:
+        """Return the waiting write of the whole file with this name; None if there is none, or `name` is None."""
         if name is None:
             return None
         return next((task for task in self._tasks if task.replaces == name), None)
@@ -114,16 +134,19 @@ class FileThread:
         give_back: Callable[[Result], None] | None = None,
         while_waiting: Callable[[], None] | None = None,
     ) -> Result:
-        """Return what a function returns that touches files, or raise what it raises.
-
-        Raises FileSystemSilent where there is no answer in time, and at once where an earlier call has waited for so
-        long already. The function may still be called, or go on: it must do no harm then.
+        """Call a function that touches files in the thread, and return its result.
 
         Args:
-            function: is called by the thread.
-            patience: seconds.
-            give_back: takes a result that comes too late (a descriptor to be closed).
-            while_waiting: is called every fifth of a second.
+            function: the function. It may still be called, or go on, after this call has given up, and must then do no
+                harm.
+            patience: most seconds to wait.
+            give_back: called with a result that comes too late, such as a descriptor to be closed.
+            while_waiting: called every fifth of a second.
+
+        Raises:
+            FileSystemSilent: there is no answer in time. If an earlier call has waited longer than `patience` already,
+                this is raised at once.
+            Exception: whatever `function` raises.
         """
         task = _Task(function)
         task.give_back = give_back
@@ -142,7 +165,16 @@ class FileThread:
         return result
 
     def _has_ended(self, task: _Task, until: float, is_sliced: bool) -> bool:
-        """Wait for a task, or for a slice of the time that it has. Raises FileSystemSilent."""
+        """Wait for a task, and return whether it is done.
+
+        Args:
+            task: the task.
+            until: monotonic seconds at which the caller's patience ends.
+            is_sliced: return after _SLICE seconds, even if the task is not done.
+
+        Raises:
+            FileSystemSilent: patience is at its end. The task counts as abandoned.
+        """
         with self._changed:
             left = until - time.monotonic()
             self._changed.wait_for(lambda: task.is_done, min(left, _SLICE) if is_sliced else left)
@@ -152,7 +184,7 @@ class FileThread:
             return task.is_done
 
     def flush(self, seconds: float) -> bool:
-        """Wait until nothing waits to be written, or for so many seconds; return whether all is written."""
+        """Wait up to `seconds` for all queued operations, and return whether all are done."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, seconds)
 
@@ -160,7 +192,11 @@ class FileThread:
         return self._begun is None and not self._tasks
 
     def tell_failures(self) -> None:
-        """Tell of the writes that have failed since the last time. Raises what is no OSError: a bug."""
+        """Report the writes that have failed since the last call, to the functions that were given with them.
+
+        Raises:
+            Exception: a write has raised something other than OSError, which is a bug.
+        """
         while self._failures:
             failed, error = self._failures.popleft()
             if not isinstance(error, OSError):
@@ -169,18 +205,18 @@ class FileThread:
 
     @property
     def silent_seconds(self) -> float:
-        """For how long the call under way has not come back; 0 where there is none."""
+        """Seconds for which the call under way has not returned; 0 if there is none."""
         begun = self._begun
         return 0.0 if begun is None else time.monotonic() - begun
 
     @property
     def waiting(self) -> int:
-        """How many writes wait, the one under way included."""
+        """Number of waiting writes, and the operation under way."""
         with self._changed:
             return sum(task.failed is not None for task in self._tasks) + (self._begun is not None)
 
     def close(self) -> None:
-        """Let the thread end once nothing waits any more. Waits for nothing."""
+        """Let the thread end once all queued operations are done. Never waits."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -188,15 +224,17 @@ class FileThread:
     # --- the thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Call the functions of the queued tasks until the thread is closed."""
         while (task := self._next()) is not None:
             if not task.is_abandoned:
                 try:
                     task.result = task.function()
-                except Exception as error:  # noqa: BLE001 - any: it is raised where the result is asked for
+                except Exception as error:  # noqa: BLE001 - any error is raised again by `call` or `tell_failures`
                     task.error = error
-            self._end(task)
+            self._finish(task)
 
     def _next(self) -> _Task | None:
+        """Wait for a task, and mark it as under way; None once the thread is closed and nothing is queued."""
         with self._changed:
             self._changed.wait_for(lambda: self._tasks or self._is_closing)
             if not self._tasks:
@@ -204,7 +242,8 @@ class FileThread:
             self._begun = time.monotonic()
             return self._tasks.popleft()
 
-    def _end(self, task: _Task) -> None:
+    def _finish(self, task: _Task) -> None:
+        """Mark a task as done, wake its caller, record a failed write, and free a result that comes too late."""
         with self._changed:
             self._begun = None
             self._bytes -= task.size
@@ -217,10 +256,17 @@ class FileThread:
 
 
 class FileThreads:
-    """The threads of a job: places that lie on one file system share one."""
+    """The file threads of a job. Directories on the same file system share one thread."""
 
     def __init__(self, places: Iterable[Path]) -> None:
-        """places: directories, not all of which need to be there yet. Raises OSError."""
+        """Start a thread for each file system.
+
+        Args:
+            places: directories, which need not exist yet.
+
+        Raises:
+            OSError: a directory cannot be examined, or no thread can be started.
+        """
         self._by_place: dict[Path, FileThread] = {}
         by_device: dict[int, FileThread] = {}
         for place in places:
@@ -231,16 +277,16 @@ class FileThreads:
         self.threads = tuple(by_device.values())
 
     def of(self, place: Path) -> FileThread:
-        """Return the thread that touches one of the places."""
+        """Return the thread for one of the directories that were given at the start."""
         return self._by_place[place]
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """The directories that there are threads for."""
+        """The directories that were given at the start."""
         return tuple(self._by_place)
 
     def flush(self, seconds: float) -> bool:
-        """Wait for all threads together, for so many seconds; return whether all is written."""
+        """Wait up to `seconds` for the queued operations of all threads, and return whether all are done."""
         until = time.monotonic() + seconds
         is_written = True
         for thread in self.threads:
@@ -248,11 +294,11 @@ class FileThreads:
         return is_written
 
     def tell_failures(self) -> None:
-        """Tell of all writes that have failed since the last time."""
+        """Report the writes of all threads that have failed since the last call."""
         for thread in self.threads:
             thread.tell_failures()
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end once all queued operations are done. Never waits."""
         for thread in self.threads:
             thread.close()

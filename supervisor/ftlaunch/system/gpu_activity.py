@@ -1,7 +1,7 @@
-"""Which processes have a GPU that is at work, by NVIDIA's NVML where it is there.
+"""Finds out which processes have a GPU at work, from NVIDIA's NVML if it is installed.
 
-A driver whose GPU has fallen off the bus may not answer for minutes: it is asked by a thread of its own, and the loop
-reads the last answer.
+A driver whose GPU has fallen off the bus may not answer for minutes. A daemon thread therefore asks the driver, and the
+event loop reads the last answer.
 """
 
 from __future__ import annotations
@@ -11,31 +11,37 @@ import threading
 from pathlib import Path
 
 _DRIVER = Path("/dev/nvidiactl")
-_BUSY = 5  # percent of the time during which some kernel ran on the GPU
+_BUSY = 5  # percent of the time in which some kernel ran on a GPU, from which on the GPU is at work
 
 
 class Gpus:
-    """Asks NVML when it is told to; without a driver, or without nvidia-ml-py, no process ever has a GPU at work."""
+    """Asks NVML on demand. Without a driver, or without nvidia-ml-py, no process ever has a GPU at work."""
 
     def __init__(self, driver: Path = _DRIVER) -> None:
-        """driver: exists where there is one."""
-        self.busy: frozenset[int] = frozenset()  # pids, as the last answer had them
+        """Start without an answer, and without a thread.
+
+        Args:
+            driver: a file that exists if there is a driver.
+        """
+        self.busy: frozenset[int] = frozenset()
+        """pids of the processes that have a GPU at work, by the last answer"""
         self._wanted = threading.Event()
         self._driver = driver
         self._thread: threading.Thread | None = None
 
     def ask(self) -> None:
-        """Have `busy` renewed by the thread; never waits."""
+        """Have the thread update `busy`. Never waits."""
         if self._thread is None and self._driver.exists():
             thread = threading.Thread(target=self._answer, name="ftlaunch-nvml", daemon=True)
-            with contextlib.suppress(RuntimeError):  # no thread may be started now; the next call tries again
+            with contextlib.suppress(RuntimeError):  # no thread can be started now; the next call tries again
                 thread.start()
                 self._thread = thread
         self._wanted.set()
 
     def _answer(self) -> None:
+        """Update `busy` at each request, until NVML fails. Runs in the thread."""
         try:
-            import pynvml  # type: ignore[import-untyped]  # noqa: PLC0415 - large, for GPUs only
+            import pynvml  # type: ignore[import-untyped]  # noqa: PLC0415 - large, and useful with GPUs only
         except ImportError:
             return
         try:
@@ -47,4 +53,4 @@ class Gpus:
                 found = [pynvml.nvmlDeviceGetComputeRunningProcesses(device) for device in at_work]
                 self.busy = frozenset(process.pid for processes in found for process in processes)
         except pynvml.NVMLError:
-            self.busy = frozenset()  # nothing is known from here on
+            self.busy = frozenset()  # nothing is known from now on

@@ -1,13 +1,13 @@
-"""Starts, watches and ends helper processes: the processes of our own that work beside the ranks.
+"""Starts, watches and ends helper processes: our own processes that work beside the ranks.
 
-They are the saver, an autopsy, the notifier, the fork server and the disk check. A sweep kills every descendant that
-is not named to it, so each helper must be known before the next sweep. A helper is registered by being started here:
+Helpers are the saver, autopsies, the notifier, the fork server and the disk check. A sweep kills every descendant that
+is not spared by its pid, so each helper must be registered before the next sweep. Starting a helper here registers it;
 there is no other way to make a HelperProcess, and no list that somebody has to keep up to date.
 
     helpers = HelperProcesses()                                      # one for the supervisor
     saver = helpers.start(module("ftlaunch.checkpoints.saver"), stdin=PIPE)
-    processes.kill_descendants(helpers.pids, ranks)                  # spares the saver and what the saver has started
-    saver.end(patience=5.0)                                          # from now on helpers.pids is without it
+    processes.kill_descendants(helpers.pids, ranks)                  # spares the saver and its descendants
+    saver.end(patience=5.0)                                          # from now on helpers.pids lacks the saver
 """
 
 from __future__ import annotations
@@ -29,47 +29,52 @@ __all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "WaitsForEnds"
 
 
 class WaitsForEnds(Protocol):
-    """Where the end of a helper is waited for: the event loop."""
+    """The event loop, as far as it waits for the ends of helpers."""
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
         """Call `handler` whenever `fd` is readable."""
 
     def unregister(self, fd: int) -> None:
-        """No longer."""
+        """Stop watching `fd`."""
 
 
 class HelperProcess(subprocess.Popen[bytes]):
-    """One helper, to be had from HelperProcesses.start only. `poll` and `wait` take its exit status, as Popen does."""
+    """One helper process, made by `HelperProcesses.start` only. As with Popen, `poll` and `wait` reap the process."""
 
     def end(self, patience: float = 0.0) -> int | None:
-        """Wait `patience` seconds for its end, then SIGKILL it and wait; returns its exit status.
+        """Wait for the end of the helper, kill it if it takes too long, and reap it.
 
-        None: SIGKILL has not ended it yet, because it is in a system call that does not come back (storage that does
-        not answer). It ends when that does.
+        Args:
+            patience: seconds before SIGKILL is sent.
+
+        Returns:
+            The exit status; None if SIGKILL has not ended the helper yet, because it is in a system call that does
+            not return (storage that does not answer).
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(patience)
         self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.wait(_DYING)
+            return self.wait(_DYING_SECONDS)
         return None
 
     def forget_at_end(self, loop: WaitsForEnds) -> None:
-        """Have the exit status taken once it ends: until then a dead process would stand in the list of processes."""
-        end = open_end(self.pid)
+        """Have the event loop reap the helper once it ends, so that it does not stay a zombie. Raises OSError."""
+        pidfd = open_end(self.pid)
 
-        def take() -> None:
-            loop.unregister(end)
-            os.close(end)
+        def reap() -> None:
+            loop.unregister(pidfd)
+            os.close(pidfd)
             self.wait()
 
-        loop.register(end, take)
+        loop.register(pidfd, reap)
 
 
 class HelperProcesses:
-    """The helpers of one supervisor, or of one preflight. A helper is listed until its exit status has been taken."""
+    """The helpers of one supervisor, or of one preflight. A helper is listed until it has been reaped."""
 
     def __init__(self) -> None:
+        """Start with no helper."""
         self._started: list[HelperProcess] = []
 
     def start(
@@ -83,13 +88,21 @@ class HelperProcesses:
         pass_fds: Sequence[int] = (),
         outlives_us: bool = False,
     ) -> HelperProcess:
-        """Start a helper in a session of its own: a signal to the supervisor's group is not meant for it.
+        """Start a helper in a session of its own, so that signals to the supervisor's group do not reach it.
 
-        stderr, env: None is ours; the job's token is left out of every environment.
-        pass_fds: descriptors that stay open in it; no other does.
-        outlives_us: what it has begun is finished after a SIGKILL to us; otherwise it is killed with us, and then must
-        be started in the main thread: the kernel takes the end of the thread that forked for the end of the parent.
-        Raises OSError.
+        Args:
+            argv: command line.
+            stdin: as Popen takes it.
+            stdout: as Popen takes it.
+            stderr: as Popen takes it; None is the stderr of this process.
+            env: environment; None is that of this process. The job's secrets are removed in any case.
+            pass_fds: descriptors that stay open in the helper.
+            outlives_us: whether the helper finishes its work if this process is killed. Otherwise the helper is killed
+                as well, and must be started in the main thread: for the kernel, the parent ends with the thread that
+                forked.
+
+        Raises:
+            OSError: the process cannot be started.
         """
         helper = HelperProcess(
             argv,
@@ -106,6 +119,6 @@ class HelperProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """Of all helpers that run now. Takes the exit status of those that have ended, and forgets them."""
+        """The pids of all running helpers. Helpers that have ended are reaped and removed."""
         self._started = [helper for helper in self._started if helper.poll() is None]
         return [helper.pid for helper in self._started]

@@ -1,6 +1,6 @@
-"""The secret by which the nodes of a job know each other: a file in a run dir that all of them share, or a variable.
+"""The secret by which the nodes of a job recognise each other: a file in a shared run dir, or an environment variable.
 
-token = read_or_make(run_dir / "token")     # the same on every node, whoever comes first
+token = read_or_make(run_dir / "token")     # the same on every node, whichever node comes first
 """
 
 from __future__ import annotations
@@ -20,58 +20,70 @@ ETCD_USER = "FTLAUNCH_ETCD_USER"
 ETCD_PASSWORD = "FTLAUNCH_ETCD_PASSWORD"  # noqa: S105 - the name of the variable
 _SECRETS = {TOKEN_VARIABLE, ETCD_USER, ETCD_PASSWORD}
 LEAST_TOKEN = 16
-"""characters of a token that a person chose"""
+"""fewest characters of a token that a person chose"""
 FROM_STDIN = "-"
-"""instead of a secret: it is a line of standard input"""
-_BYTES = 32
+"""value of a variable whose secret is a line of standard input"""
+_BYTES = 32  # of a generated token
 _CONTENT = re.compile(rb"[0-9a-f]{%d}" % (2 * _BYTES))
 
 
 class TokenRefused(Exception):
-    """A token file that cannot be trusted; the message is one sentence that begins with `cannot`."""
+    """A token file cannot be trusted; the message is one sentence that begins with `cannot`."""
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` for a process that needs neither the token nor etcd: a rank, a helper, what they start."""
+    """Return `environ` for a process that needs neither the token nor etcd: a rank, a helper, and their children."""
     return {name: value for name, value in environ.items() if name not in _SECRETS}
 
 
 def with_lines(environ: Mapping[str, str], lines: TextIO) -> dict[str, str]:
-    """`environ`, in which a secret that is given as `-` is read from a line: several by the order of their names.
+    """Return `environ` with each secret that is given as `-` replaced by a line of input.
 
-    What is read is in no environment that /proc shows.
+    The result is a copy, so that the secrets do not appear in the environment that /proc shows.
+
+    Args:
+        environ: environment of this process.
+        lines: has one line for each such secret, in the order of the variables' names.
     """
-    asked = sorted(name for name in _SECRETS if environ.get(name) == FROM_STDIN)
-    return {**environ, **{name: lines.readline().rstrip("\n") for name in asked}}
+    names = sorted(name for name in _SECRETS if environ.get(name) == FROM_STDIN)
+    return {**environ, **{name: lines.readline().rstrip("\n") for name in names}}
 
 
 def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """The secrets that `environ` holds, in the order of their names."""
+    """Return the secrets in `environ`, in the order of their names."""
     return {name: environ[name] for name in sorted(_SECRETS) if name in environ}
 
 
 def read_or_make(path: Path) -> bytes:
-    """The token in the file `path`, in hexadecimal digits; made where there is none yet. Its folder must be there.
+    """Return the token in a file, as hexadecimal digits. If there is no file, create one with a new token.
 
-    The file gets its name once it is whole: of many nodes that try at once one makes it, and all read the same.
-    Raises TokenRefused, OSError.
+    A file is linked to its name once it is whole. If many nodes try at once, one creates the file, and all read the
+    same token.
+
+    Args:
+        path: the file; its folder must exist.
+
+    Raises:
+        TokenRefused: the file cannot be trusted.
+        OSError: the file cannot be created or read.
     """
     with contextlib.suppress(FileNotFoundError):
         return _read(path)
-    written = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        _write(written, os.urandom(_BYTES).hex().encode())
+        _write(temporary, os.urandom(_BYTES).hex().encode())
         with contextlib.suppress(FileExistsError):  # another node was first
-            link_once(written, path)
+            link_once(temporary, path)
     finally:
-        written.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return _read(path)
 
 
 def _write(path: Path, content: bytes) -> None:
+    """Write a new file with mode 600, and sync it to storage. Raises OSError."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(opened, 0o600)  # whatever the umask and the folder's default ACL make of it
+        os.fchmod(opened, 0o600)  # the umask and the folder's default ACL may have changed the mode
         if os.write(opened, content) != len(content):
             raise OSError(f"cannot write {path}: the disk is full")
         os.fsync(opened)
@@ -80,8 +92,9 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _read(path: Path) -> bytes:
+    """Read a token file after checking that only this user can have written it. Raises TokenRefused or OSError."""
     try:
-        # O_NONBLOCK: a FIFO of that name would keep us waiting
+        # with O_NONBLOCK, because opening a FIFO of that name would wait for a writer
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
@@ -99,7 +112,7 @@ def _read(path: Path) -> bytes:
 
 
 def _why_not(found: os.stat_result) -> str | None:
-    """Why a file cannot hold a secret of ours."""
+    """Say why a file cannot hold this user's secret; None if it can."""
     if not stat.S_ISREG(found.st_mode):
         return "it is no regular file"
     if found.st_uid != os.geteuid():

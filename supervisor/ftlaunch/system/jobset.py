@@ -1,15 +1,15 @@
-"""What JobSet, which starts the pods of a job in Kubernetes, says of itself."""
+"""Reads what JobSet, which starts the pods of a job in Kubernetes, puts into the environment. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 _RESTART_ATTEMPT = "JOBSET_RESTART_ATTEMPT"
-"""set by manifests from the annotation `jobset.sigs.k8s.io/restart-attempt` of the pod"""
+"""variable that manifests set from the pod's annotation `jobset.sigs.k8s.io/restart-attempt`"""
 _LONGEST = 9  # digits
 
 
 def restart_attempt(environ: Mapping[str, str]) -> int | None:
-    """Return how often JobSet has started all pods again; None where JobSet does not say."""
-    told = environ.get(_RESTART_ATTEMPT, "")
-    return int(told) if told.isascii() and told.isdecimal() and len(told) <= _LONGEST else None
+    """Return how often JobSet has restarted all pods; None if the environment does not say so."""
+    text = environ.get(_RESTART_ATTEMPT, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST else None

@@ -1,4 +1,4 @@
-"""The event loop, as those see it that wait in it for descriptors and timers."""
+"""The interface of the event loop for code that waits for descriptors and timers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 Clock = Callable[[], float]
-"""Monotonic seconds."""
+"""a function that returns monotonic seconds"""
 
 
 class Loop(Protocol):
@@ -16,13 +16,13 @@ class Loop(Protocol):
         """Call `handler` in every turn in which `fd` is readable."""
 
     def unregister(self, fd: int) -> None:
-        """Wait for `fd` no longer."""
+        """Stop watching `fd`."""
 
     def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
-        """Call `handler` in every turn in which `fd`, which is registered, can be written to; None: no longer."""
+        """Call `handler` in every turn in which the registered `fd` can be written to; None stops that."""
 
     def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
-        """Call `handler` once, at monotonic `when`; a timer of the same name is replaced."""
+        """Call `handler` once, at `when` in monotonic seconds. A timer with the same name is replaced."""
 
     def cancel(self, name: Hashable) -> None:
-        """Forget a timer, where there is one."""
+        """Cancel the timer with this name, if there is one."""

@@ -1,7 +1,8 @@
-"""Signs of life of processes that say nothing of their progress: processor time, input and output, lines of log, GPUs.
+"""Measures signs of life of processes that do not report progress: processor time, input and output, logs, GPUs.
 
-A process that does nothing still wakes up now and then: what counts is more than a few percent of a processor,
-or more than a few blocks, between two looks. The sum over a rank's session is taken: its data loaders work for it.
+An idle process still wakes up from time to time, so only more than a few percent of a processor, or more than a few
+blocks, between two measurements count as activity. All processes of a rank's session are added up, because data loaders
+work for their rank.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_BUSY = 0.05  # of a processor
-_BYTES = 64 << 10  # read and written
+_BUSY = 0.05  # share of a processor above which a session is active
+_BYTES = 64 << 10  # bytes read and written above which a session is active
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the processes of a session have used up to now; what ended processes had used is gone from it."""
+    """What the living processes of a session have used so far. The usage of ended processes is not included."""
 
-    seconds: float = 0.0  # of processor time
+    seconds: float = 0.0  # processor time
     moved: int = 0  # bytes read and written
-    logged: int = 0  # bytes of log
-    gpu: bool = False  # one of its processes has a GPU that is at work
+    logged: int = 0  # bytes of the log
+    gpu: bool = False  # whether one of the processes has a GPU at work
 
 
 def is_active(before: Usage, now: Usage, elapsed: float) -> bool:
-    """Whether the processes of a session did something in `elapsed` seconds. Pure."""
+    """Return whether the processes of a session did something between two measurements. Pure.
+
+    Args:
+        before: the earlier measurement.
+        now: the later measurement.
+        elapsed: seconds between the two.
+    """
     return (
         now.gpu
         or now.logged > before.logged
@@ -37,12 +44,19 @@ def is_active(before: Usage, now: Usage, elapsed: float) -> bool:
 
 
 def usage(leaders: Collection[int], logged: Mapping[int, int], on_gpu: Collection[int]) -> dict[int, Usage]:
-    """Session leader's pid -> what its session has used. One pass over /proc.
+    """Measure in one pass over /proc what sessions have used.
 
-    logged: bytes in the leaders' logs. on_gpu: pids of processes that have a GPU at work.
+    Args:
+        leaders: pids of the session leaders.
+        logged: bytes in the log of each leader.
+        on_gpu: pids of processes that have a GPU at work.
+
+    Returns:
+        The usage of each session, by the leader's pid.
     """
     gpu: set[int] = set()
-    seconds, moved = dict.fromkeys(leaders, 0.0), dict.fromkeys(leaders, 0)
+    seconds = dict.fromkeys(leaders, 0.0)
+    moved = dict.fromkeys(leaders, 0)
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -55,14 +69,22 @@ def usage(leaders: Collection[int], logged: Mapping[int, int], on_gpu: Collectio
                 if int(entry.name) in on_gpu:
                     gpu.add(session)
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-    return {leader: Usage(seconds[leader], moved[leader], logged[leader], leader in gpu) for leader in leaders}
+            continue  # the process has just ended
+    return {
+        leader: Usage(
+            seconds=seconds[leader],
+            moved=moved[leader],
+            logged=logged[leader],
+            gpu=leader in gpu,
+        )
+        for leader in leaders
+    }
 
 
 def work_of(pid: int) -> tuple[float, int]:
-    """Return the seconds of processor time that a process has had, and the bytes that it has read and written.
+    """Return the processor seconds of a process, and the bytes that the process has read and written.
 
-    0 when it is gone, or cannot be looked at.
+    Both are 0 if the process is gone, or may not be inspected.
     """
     place = Path(f"/proc/{pid}")
     try:
@@ -73,8 +95,9 @@ def work_of(pid: int) -> tuple[float, int]:
 
 
 def _moved(path: Path) -> int:
+    """Return the bytes read and written by the process whose `io` file in /proc is given. Raises OSError."""
     try:
         counters = dict(line.split(b":") for line in path.read_bytes().splitlines())
-    except PermissionError:  # it has changed its user
+    except PermissionError:  # the process has changed its user
         return 0
     return int(counters[b"rchar"]) + int(counters[b"wchar"])

@@ -1,4 +1,4 @@
-"""The end of a process of ours, whatever its threads are doing."""
+"""Ends a process of ours, whatever its threads are doing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import sys
 from typing import NoReturn
 
 _STDERR = 2
-_OUTPUT_LOST = 120  # Python's own exit code where what was printed cannot be written
+_OUTPUT_LOST = 120  # Python's own exit code if printed text cannot be written
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with an exit code at once, without Python's own end. Never raises: a forked head ends so, too.
+    """Flush the output and end this process at once, without Python's own shutdown. Never raises.
 
-    That one ends each thread by force that is still in some wait, for which glibc loads a library; where it cannot be
-    loaded, for lack of a descriptor or because its disk does not answer, the process is aborted instead: a job that is
-    done would end with SIGABRT (`libgcc_s.so.1 must be installed for pthread_exit to work`).
+    At its shutdown, Python ends every thread that still waits by force, for which glibc loads a library. If the library
+    cannot be loaded, for lack of a descriptor or because its disk does not answer, the process is aborted: a job that
+    is done would end with SIGABRT (`libgcc_s.so.1 must be installed for pthread_exit to work`).
+
+    Args:
+        code: exit code, which is replaced by 120 if the output cannot be written.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # one that was closed as this process was started
+            if stream is not None:  # None if the stream was closed when this process was started
                 stream.flush()
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where the programs lie that run in a rank's Python, which may lack the hooks."""
+"""Finds the programs that run in a rank's Python, which may not have the hooks installed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 @cache
 def program(name: str) -> Path:
-    """The path of ftlaunch_hooks/programs/NAME.py. The hooks themselves are not imported: they act when they are.
+    """Return the path of ftlaunch_hooks/programs/NAME.py.
 
-    It is looked for once: the directories in which Python looks for modules may lie on storage that does not answer.
+    The package is found without importing the hooks, which would take effect on import. The result is cached, because
+    the directories in which Python looks for modules may lie on storage that does not answer later.
     """
     hooks = find_spec("ftlaunch_hooks")
     assert hooks is not None, "the package ftlaunch brings ftlaunch_hooks with it"

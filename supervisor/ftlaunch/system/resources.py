@@ -1,4 +1,4 @@
-"""What this node offers, without torch: how many GPUs and CPUs, and which disks are full."""
+"""Finds out what this node offers, without torch: the numbers of GPUs and CPUs, limits on files, and full disks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import resource
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-_ROOM = 1 << 20  # bytes: with less a disk is full
+_LEAST_FREE = 1 << 20  # bytes; a disk with less free space is full
 
 
 def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
-    """NVIDIA GPUs that a rank would see; CUDA_VISIBLE_DEVICES is believed, up to its first bad entry."""
+    """Return the number of NVIDIA GPUs that a rank would see.
+
+    Args:
+        environ: environment of the rank. CUDA_VISIBLE_DEVICES is trusted up to its first bad entry, as CUDA does.
+        root: root of the file system.
+    """
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         count = 0
@@ -27,32 +32,38 @@ def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
 
 
 def count_cpus() -> int:
-    """CPUs that this process may run on."""
+    """Return the number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 def most_file_bytes() -> int | None:
-    """Return the bytes that a file may have which this process or a rank writes (ulimit -f); None without a limit."""
+    """Return the most bytes of a file that this process or a rank writes (ulimit -f); None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def full_disks(places: Iterable[Path]) -> list[Path]:
-    """Those of the places whose file system has no room, or no inodes, left: one place of each file system."""
-    found: dict[int, Path] = {}
+    """Return one path on each file system that has no space, or no inodes, left.
+
+    Args:
+        places: paths whose file systems are checked. For a missing path, its nearest existing parent is checked.
+    """
+    full: dict[int, Path] = {}  # by device
     for place in places:
-        with contextlib.suppress(OSError):  # gone meanwhile, or its file system does not answer: nothing is known
-            there = next((part for part in (place, *place.parents) if part.exists()), None)
-            if there is not None and _is_full(os.statvfs(there)):
-                found.setdefault(there.stat().st_dev, there)
-    return list(found.values())
+        with contextlib.suppress(OSError):  # the path has just vanished, or its file system gives an error
+            existing = next((part for part in (place, *place.parents) if part.exists()), None)
+            if existing is not None and _is_full(os.statvfs(existing)):
+                full.setdefault(existing.stat().st_dev, existing)
+    return list(full.values())
 
 
 def _is_full(system: os.statvfs_result) -> bool:
-    has_no_room = bool(system.f_blocks) and system.f_bavail * system.f_frsize < _ROOM
+    """Return whether a file system is full. File systems that report no totals are never full."""
+    has_no_room = bool(system.f_blocks) and system.f_bavail * system.f_frsize < _LEAST_FREE
     has_no_inodes = bool(system.f_files) and not system.f_favail
     return has_no_room or has_no_inodes
 
 
 def _listed(folder: Path) -> list[str]:
+    """Return the names in a folder; none if there is no such folder."""
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []

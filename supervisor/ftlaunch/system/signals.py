@@ -1,4 +1,4 @@
-"""Signals to the supervisor, as bytes on a descriptor that the loop waits on."""
+"""Turns signals to the supervisor into bytes on a descriptor that the event loop watches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from typing import Any
 
 
 class Signals:
-    """Handlers that do nothing, and a wake-up descriptor. An inherited SIG_IGN stays as it is (nohup)."""
+    """A context in which signals make `fd` readable. A signal that was ignored at the start stays ignored (nohup)."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """names: as SIGTERM; SIGINT is heard always. Main thread only."""
+        """Prepare the descriptor. Use the context in the main thread only.
+
+        Args:
+            names: names of signals such as SIGTERM. SIGINT is always among them.
+        """
         self._read, self._write = socket.socketpair()
         self._read.setblocking(False)
         self._write.setblocking(False)
@@ -38,7 +42,7 @@ class Signals:
         self._write.close()
 
     def read(self) -> bytes:
-        """The numbers of the signals that have come; empty when there are none."""
+        """Return the numbers of the signals that have come, one byte each; empty if there are none."""
         try:
             return self._read.recv(64)
         except BlockingIOError:
@@ -46,4 +50,4 @@ class Signals:
 
 
 def _note(signum: int, frame: object) -> None:
-    """Does nothing: the wake-up descriptor tells the loop."""
+    """Do nothing: Python writes the signal's number to the wake-up descriptor, which suffices."""

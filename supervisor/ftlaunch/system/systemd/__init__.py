@@ -1,1 +1,1 @@
-"""What a service tells systemd, and what logind does to a user who logs out. Nothing here knows of jobs."""
+"""Talks to systemd as one of its services, and knows what logind does to a user who logs out."""

@@ -1,4 +1,7 @@
-"""Lines for systemd-journald: whether a stream leads to it, and priorities before lines, see sd-daemon(3)."""
+"""Prepares lines for systemd-journald: detects a stream that leads to the journal, and adds priorities (sd-daemon(3)).
+
+Everything is pure, except `leads_to_journal`, which looks at a descriptor.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 LONGEST = 32 << 10
-"""bytes of a line: journald cuts longer ones (LineMax in journald.conf), and looks for a priority behind each cut"""
+"""most bytes of a line; journald cuts longer ones (LineMax in journald.conf), and reads a priority after each cut"""
 
 
 class Priority(IntEnum):
-    """How grave a line is, as syslog(3) counts."""
+    """The priority of a line, numbered as in syslog(3)."""
 
     ERROR = 3
     WARNING = 4
@@ -19,20 +22,27 @@ class Priority(IntEnum):
 
 
 def leads_to_journal(fd: int, environ: Mapping[str, str]) -> bool:
-    """Whether a stream is the one that systemd has connected to the journal: the variable may be inherited."""
+    """Return whether systemd has connected a stream to the journal.
+
+    JOURNAL_STREAM alone does not say so, because a process may inherit the variable and have another stream.
+
+    Args:
+        fd: descriptor of the stream.
+        environ: environment of this process.
+    """
     stream = environ.get("JOURNAL_STREAM", "")
     try:
         found = os.fstat(fd) if stream else None
-    except OSError:  # it is closed
+    except OSError:  # the descriptor is closed
         return False
     return found is not None and stream == f"{found.st_dev}:{found.st_ino}"
 
 
 def with_priority(line: str, priority: Priority) -> str:
-    """A line whose priority is the one given, whatever the line begins with."""
+    """Return the line with a priority in front, which overrides any priority in the line itself."""
     return f"<{priority:d}>{line}"
 
 
 def harmless(line: bytes) -> bytes:
-    """A line of somebody else's that journald takes for one line: it ends one at a zero byte, too."""
+    """Escape zero bytes in a line of a rank, because journald ends a line at a zero byte as well."""
     return line.replace(b"\0", b"\\x00")

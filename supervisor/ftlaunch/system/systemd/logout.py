@@ -1,4 +1,4 @@
-"""What systemd-logind takes from a user whose last session ends."""
+"""Warns of what systemd-logind deletes when a user's last session ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import os
 import pwd
 from pathlib import Path
 
-_SYSTEM_USERS = 999  # uids up to this one keep what they have, see logind.conf(5)
+_SYSTEM_USERS = 999  # files of users up to this uid are not deleted, according to logind.conf(5)
 
 
 def logout_warning(uid: int, root: Path = Path("/")) -> str:
-    """A sentence where /dev/shm may be emptied at this user's last logout; else nothing. root: for tests."""
+    """Return a sentence if this user's files in /dev/shm may be deleted at the last logout; otherwise an empty string.
+
+    Args:
+        uid: the user.
+        root: root of the file system, which tests replace.
+    """
     if uid <= _SYSTEM_USERS or not (root / f"run/systemd/users/{uid}").exists():
         return ""
     try:
@@ -26,5 +31,5 @@ def logout_warning(uid: int, root: Path = Path("/")) -> str:
 
 
 def warning_here() -> str:
-    """That of the user who asks, on this machine."""
+    """Return the warning for the user of this process; empty if there is none."""
     return logout_warning(os.getuid())
