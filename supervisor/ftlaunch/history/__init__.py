@@ -1,1 +1,1 @@
-"""What a run dir tells: journal, runs, goodput. Nothing here needs a running job."""
+"""Reads run dirs: the journal, the runs in it, goodput, logs. Nothing here needs a running job."""

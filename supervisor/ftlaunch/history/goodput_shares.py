@@ -1,4 +1,4 @@
-"""The share of the wall time that made steps which count: of a whole job, and of its newest hours. Pure."""
+"""Computes the share of wall time spent on steps that count, for a whole job and for its newest hours. Pure."""
 
 from __future__ import annotations
 
@@ -11,30 +11,36 @@ from ftlaunch.history.timeline import Moment
 
 WHOLE_JOB = "job"
 INTERVALS = {"5m": 300.0, "1h": 3600.0, "24h": 86400.0}
-"""seconds, by the name that a metric gives them"""
+"""lengths of the intervals in seconds, by the name that metrics use"""
 
 
 class Goodput(NamedTuple):
-    """What the wall time of a job went into."""
+    """How the wall time of a job was spent."""
 
     seconds: Mapping[str, float]
-    """by class"""
+    """seconds by class of time"""
     shares: Mapping[str, float]
-    """of the whole job and of each of INTERVALS; without those of which the steps are not known"""
+    """useful share (0 to 1) of WHOLE_JOB and of each of INTERVALS, except those whose steps are unknown"""
 
 
 class _Span(NamedTuple):
+    """A span of time of one class, in seconds of the epoch."""
+
     kind: str
     begin: float
     end: float
 
     def within(self, since: float) -> float:
-        """Seconds of the span that lie behind a moment."""
+        """Return the seconds of the span that lie after the time `since`."""
         return max(self.end - max(self.begin, since), 0.0)
 
 
 def goodput_of(moments: Sequence[Moment]) -> Goodput:
-    """Return what the time of a journal went into, until its last moment. moments: in order."""
+    """Return how the time of a journal was spent, until its last moment.
+
+    Args:
+        moments: all events of the journal, in order.
+    """
     spans: list[_Span] = []
     teller = Teller(
         hooked=any(moment.event == "resumed" for moment in moments),
@@ -53,7 +59,7 @@ def goodput_of(moments: Sequence[Moment]) -> Goodput:
 
 
 def _losses(story: Story) -> list[tuple[float, float]]:
-    """When steps were lost, and the seconds that they had taken. Their time is that of steps in the mean."""
+    """Return when steps were lost, and the seconds that they had taken, estimated from the mean step."""
     step_seconds = story.step_seconds
     if step_seconds is None:
         return []
@@ -66,9 +72,14 @@ def _losses(story: Story) -> list[tuple[float, float]]:
 
 
 def _share(spans: Sequence[_Span], lost: Sequence[tuple[float, float]], *, since: float) -> float | None:
-    """Return the share of the time behind a moment; None where nothing is known of it.
+    """Return the useful share of the time after `since`; None if the steps in that time are unknown.
 
-    Steps that were lost count against the time at which they were lost, not at which they had been made.
+    Lost steps count against the time at which they were lost, not the time at which they had been made.
+
+    Args:
+        spans: the whole time of the job.
+        lost: the result of `_losses`.
+        since: seconds of the epoch.
     """
     total = sum(span.within(since) for span in spans)
     if total <= 0 or any(span.kind == UNKNOWN and span.within(since) > 0 for span in spans):

@@ -1,7 +1,8 @@
-"""Which run dirs a user has: a small file for each, in `$XDG_STATE_HOME/ftlaunch/jobs` (default: ~/.local/state).
+"""The index of a user's run dirs: a small file for each, in `$XDG_STATE_HOME/ftlaunch/jobs` (default: ~/.local/state).
 
-The supervisor starts this module as a process of its own, and never waits for it: a home directory that does not answer
-holds up no job, and one that cannot be written to costs a job only its line in `ftctl jobs`.
+The supervisor runs this module as a process of its own to add a job, and never waits for that process: a home directory
+that does not answer holds up no job, and one that cannot be written to costs a job only its line in `ftctl jobs`.
+Commands read the index in their own process.
 """
 
 from __future__ import annotations
@@ -25,79 +26,90 @@ from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import read_regular
 
-_LOOKED_AT = 100  # notes that each new one has looked at, drawn by chance: so the index does not grow without end
-_LONGEST = 60  # seconds that this process may live: storage of an old run dir may not answer
-_KEPT = 30 * 86400.0  # seconds that a run dir is remembered whose whole folder is gone: it may be mounted again
+_PRUNED_AT_ONCE = 100  # notes, chosen at random, that are checked with each new one, so that the index stays small
+_LONGEST = 60  # seconds that this process may live, because the storage of an old run dir may not answer
+_KEPT = 30 * 86400.0  # seconds for which a run dir is kept whose whole folder is gone, as it may be mounted again
 
 
 @dataclass(frozen=True)
 class KnownJob:
-    """A run dir, and the job that was started in it last."""
+    """A run dir, and the last job that was started in it."""
 
     job_id: str
     run_dir: str
 
 
 def note(helpers: HelperProcesses, loop: WaitsForEnds, job_id: str, run_dir: Path) -> None:
-    """Have a job noted, without waiting for it."""
-    with contextlib.suppress(OSError):  # no process can be started: the job itself will say so
+    """Start a process that adds a job to the index, without waiting for it. Errors are ignored.
+
+    Args:
+        helpers: starts the process.
+        loop: event loop that waits for the end of the process.
+        job_id: the job's id.
+        run_dir: the job's run dir.
+    """
+    with contextlib.suppress(OSError):  # if no process can be started, the job itself will report that
         helpers.start(module(__name__, job_id, str(run_dir)), stderr=None, outlives_us=True).forget_at_end(loop)
 
 
 def known_jobs() -> list[KnownJob]:
-    """The jobs that were noted. No run dir is looked at: it may be gone, or not answer."""
+    """Return the jobs of the index. Their run dirs are not examined; they may be gone, or not answer."""
     return [job for path in _files() if (job := _read(path)) is not None]
 
 
 def forget_if_gone(job: KnownJob) -> None:
-    """Forget a job whose run dir was deleted, and which does not run.
+    """Remove a job from the index if its run dir was deleted.
 
-    A folder that may only not be mounted now is remembered for a month.
+    If the whole folder around the run dir is gone, it may only be unmounted, so the job is kept for a month. The caller
+    makes sure that the job does not run. Errors are ignored.
     """
     run_dir = Path(job.run_dir)
-    with contextlib.suppress(OSError, RuntimeError):  # it cannot be looked at now
+    with contextlib.suppress(OSError, RuntimeError):  # the run dir cannot be examined now
         path = _path(job)
-        gone = not (run_dir / EVENTS).exists()
-        if gone and (run_dir.parent.exists() or path.stat().st_mtime < time.time() - _KEPT):
+        is_gone = not (run_dir / EVENTS).exists()
+        if is_gone and (run_dir.parent.exists() or path.stat().st_mtime < time.time() - _KEPT):
             path.unlink()
 
 
 def _index() -> Path:
-    """Raises RuntimeError where the user has no home."""
+    """Return the folder of the index. Raises RuntimeError if the user has no home."""
     home = os.environ.get("XDG_STATE_HOME", "")
     state = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
     return state / "ftlaunch/jobs"
 
 
 def _files() -> Iterator[Path]:
+    """Yield the files of the index; none if it cannot be read."""
     with contextlib.suppress(OSError, RuntimeError):
         yield from sorted(_index().glob("*.json"))
 
 
 def _read(path: Path) -> KnownJob | None:
+    """Return the job in a file of the index; None if the file cannot be read."""
     try:
-        told = json.loads(read_regular(path))
-        return KnownJob(str(told["job_id"]), str(told["run_dir"]))
+        note = json.loads(read_regular(path))
+        return KnownJob(str(note["job_id"]), str(note["run_dir"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _path(job: KnownJob) -> Path:
+    """Return the file of a job, named after its run dir. Raises RuntimeError if the user has no home."""
     return _index() / f"{hashlib.sha256(os.fsencode(job.run_dir)).hexdigest()[:24]}.json"
 
 
 def _write(job: KnownJob) -> None:
-    """Raises OSError, RuntimeError."""
+    """Add a job to the index. Raises OSError, or RuntimeError if the user has no home."""
     path = _path(job)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     atomic.replace_durable(path, json.dumps(asdict(job)).encode() + b"\n")
 
 
 def _prune() -> None:
-    """Forget some of the jobs whose run dirs were deleted, if they have ended."""
+    """Check some jobs of the index, chosen at random, and remove those that have ended and whose run dirs are gone."""
     running = {job.places.run_dir for job in living_jobs()}
     files = list(_files())
-    for path in random.sample(files, min(_LOOKED_AT, len(files))):
+    for path in random.sample(files, min(_PRUNED_AT_ONCE, len(files))):
         job = _read(path)
         if job is not None and job.run_dir not in running:
             forget_if_gone(job)

@@ -1,4 +1,8 @@
-"""events.jsonl: one JSON object a line."""
+"""Writes and reads the journal of a run dir, events.jsonl: one JSON object a line.
+
+The supervisor appends events. Commands, dashboards and metrics read them, also while the supervisor writes: each line
+is one write, so that only the last line can be unfinished, or torn by a crash.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +20,27 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
 EVENTS = "events.jsonl"
-TORN, TOO_LONG, STRANGE = "torn", "too long", "no event"
-"""why a line is left out: a crash has torn it, it is longer than LONGEST_LINE, it is JSON and no event with a name"""
+TORN = "torn"
+"""why a line is left out: a crash has torn it, so that it is no JSON"""
+TOO_LONG = "too long"
+"""why a line is left out: it is longer than LONGEST_LINE"""
+STRANGE = "no event"
+"""why a line is left out: it is JSON, but no event with a name"""
 
 
 class Journal:
-    """Appends events; each line is one write, so that a crash tears at most the last."""
+    """Appends events to a journal. Each line is one write, so that a crash tears at most the last line."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Open `<run-dir>/events.jsonl`; raises OSError."""
+        """Open `<run-dir>/events.jsonl`, which is created if it is missing. Raises OSError."""
         self.path = run_dir / EVENTS
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.attempt = 0
-        self._mend()
+        """number of the attempt that events are stamped with"""
+        self._end_torn_line()
 
-    def _mend(self) -> None:
-        """End the line that a crash has torn, so that the next event stands on its own."""
+    def _end_torn_line(self) -> None:
+        """End a line that a crash has torn, so that the next event has a line of its own. Raises OSError."""
         size = os.fstat(self._fd).st_size
         if size:
             with self.path.open("rb") as file:
@@ -40,14 +49,14 @@ class Journal:
                     atomic.write_all(self._fd, b"\n")
 
     def stamped(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Return an event as its line says it: with the time and the attempt, and null for what is no finite number."""
+        """Return an event with the time, the attempt and its fields; numbers that are not finite become None."""
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         mono = round(time.monotonic(), 6)
         return {"t": stamp, "mono": mono, "attempt": self.attempt, "event": event, **without_nan(fields)}
 
     def append(self, line: bytes) -> None:
-        """Write a line that was `encoded`. Raises OSError."""
+        """Write a line that `encoded` has made. Raises OSError."""
         atomic.write_all(self._fd, line)
 
     def write(self, event: str, **fields: Any) -> None:
@@ -60,24 +69,29 @@ class Journal:
 
 
 def encoded(event: dict[str, Any]) -> bytes:
-    """Return the line of an event that was `stamped`."""
+    """Return the line of an event that `Journal.stamped` has made."""
     return json.dumps(event).encode() + b"\n"
 
 
 def open_journal(run_dir: Path) -> BinaryIO:
-    """The journal of a run dir, for reading. Raises OSError, also where it is a FIFO, which would block."""
+    """Open the journal of a run dir for reading. Raises OSError, also if it is a FIFO, which would block."""
     return open_regular(run_dir / EVENTS)
 
 
 def read_events(run_dir: Path) -> list[dict[str, Any]]:
-    """All whole lines of a run's journal. Raises FileNotFoundError when there is none."""
+    """Return all events of a run dir's journal, without unsound lines. Raises OSError if the journal cannot be read."""
     return list(stream_events(run_dir))
 
 
 def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The whole lines of a run's journal, one after another: a journal of any length is never in memory as a whole.
+    """Yield the events of a run dir's journal one by one, so that a long journal is never in memory as a whole.
 
-    dropped: counts the lines that are left out, by the reason. Raises OSError at the first line.
+    Args:
+        run_dir: the run dir.
+        dropped: counts the lines that are left out, by the reason (TORN, TOO_LONG, STRANGE).
+
+    Raises:
+        OSError: the journal cannot be read. Raised when the first event is requested.
     """
     left_out: Counter[str] = Counter() if dropped is None else dropped
     with open_journal(run_dir) as file:
@@ -95,7 +109,7 @@ def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterato
 
 
 def parsed(line: bytes) -> dict[str, Any] | str:
-    """The event of a line; what holds none gives the reason, TORN or STRANGE. An event has a text as its name."""
+    """Return the event of a line, or the reason for having none: TORN or STRANGE. An event's name is a text."""
     try:
         event = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What `ftctl nodes` prints of a running job, and how `ftctl status` says where one is asking."""
+"""Formats what `ftctl nodes` prints of a running job, and the line of `ftctl status` on which node was asked. Pure."""
 
 from __future__ import annotations
 
@@ -8,32 +8,54 @@ from typing import Any
 from ftlaunch.common.formatting import duration, table
 
 _HEADS = ("node", "host", "address", "ranks", "here for", "failures", "last heard")
-_LEFT = (0, 1, 2, 3)
+_LEFT = (0, 1, 2, 3)  # columns that are aligned left
 
 
 def node_lines(answer: Mapping[str, Any]) -> list[str]:
-    """A head's answer as `ftctl nodes` prints it."""
+    """Return a head's answer as `ftctl nodes` prints it, line by line.
+
+    Args:
+        answer: the reply on the control socket.
+    """
     rows: list[tuple[str, ...]] = [_HEADS]
     for node in answer["nodes"]:
-        heard = f"{duration(node['silent_for'])} ago"
-        told = _part(node), node["host"], node["address"], _ranks(node["ranks"])
-        rows.append((*told, duration(node["here_for"]), str(node["failures"]), heard))
+        row = (
+            _role(node),
+            node["host"],
+            node["address"],
+            _ranks(node["ranks"]),
+            duration(node["here_for"]),
+            str(node["failures"]),
+            f"{duration(node['silent_for'])} ago",
+        )
+        rows.append(row)
     return table(rows, left=_LEFT)
 
 
-def _part(node: Mapping[str, Any]) -> str:
-    if node["place"] is None:
-        return "isolated" if node["isolated"] else "standing by" if node["ready"] else "getting ready"
-    return f"{node['place']} (isolated)" if node["isolated"] else str(node["place"])
+def _role(node: Mapping[str, Any]) -> str:
+    """Return a node's place, or what a node without a place does."""
+    if node["place"] is not None:
+        return f"{node['place']} (isolated)" if node["isolated"] else str(node["place"])
+    if node["isolated"]:
+        return "isolated"
+    return "standing by" if node["ready"] else "getting ready"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return "-" if not ranks else str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+    """Format the consecutive ranks of a node: `-`, `3` or `0-7`."""
+    if not ranks:
+        return "-"
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
 
 
 def asked_on(answer: Mapping[str, Any]) -> list[str]:
-    """A line on which node of several the question was asked, and where the head is; none for one node."""
-    head, asked = answer.get("head"), answer.get("asked")
+    """Return a line on which node was asked, and where the head is; none if the job has a single node.
+
+    Args:
+        answer: the reply on the control socket.
+    """
+    head = answer.get("head")
+    asked = answer.get("asked")
     if head is None:
         return []
     where = f"{head['endpoint']} ({head['host']})"

@@ -1,4 +1,4 @@
-"""What the ranks of a job have printed: which files there are, and their lines as they come."""
+"""Lists the logs of a job's ranks, and reads their lines as the logs grow. Used by commands such as `ftctl logs`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from ftlaunch.common.formatting import size
 from ftlaunch.common.line_splitter import LineSplitter
 from ftlaunch_contract.files.regular_file import open_regular
 
-_ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
-_PIECE = 1 << 20  # bytes
-_TAIL = 64 << 10
+_ATTEMPT = re.compile(r"attempt_(\d+)")
+_RANK = re.compile(r"rank_(\d+)\.log")
+_PIECE = 1 << 20  # bytes that are read at once
+_TAIL = 64 << 10  # bytes that are searched for the beginning of a line
 _LONGEST_LINE = 16 << 20  # bytes of a line that are shown
 _CUT = b" ... (cut here: the log has the whole line)"
 
 
 def attempts(log_dir: Path) -> list[int]:
-    """The attempts that have logs, in order; none where the folder cannot be read."""
+    """Return the attempts that have logs, in order; none if the folder cannot be read."""
     return sorted(_numbers(log_dir, _ATTEMPT))
 
 
 def logs_of(log_dir: Path, attempt: int) -> dict[int, Path]:
-    """The logs of an attempt, by rank."""
+    """Return the logs of an attempt by rank; none if the folder cannot be read."""
     folder = log_dir / f"attempt_{attempt}"
     return {rank: folder / f"rank_{rank}.log" for rank in sorted(_numbers(folder, _RANK))}
 
 
 def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
+    """Yield the numbers in the names in a folder that match a pattern; none if the folder cannot be read."""
     try:
         found = [name.fullmatch(path.name) for path in folder.iterdir()]
     except OSError:
@@ -39,7 +41,11 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
 
 
 def start_of_line(path: Path, offset: int) -> int:
-    """Where the line begins in which an offset lies, as far as that is within 64 KiB. Raises OSError."""
+    """Return where the line begins that contains an offset, or the offset itself if the line begins over 64 KiB before.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     begin = max(0, offset - _TAIL)
     with open_regular(path) as file:
         file.seek(begin)
@@ -48,33 +54,52 @@ def start_of_line(path: Path, offset: int) -> int:
 
 
 class LogReader:
-    """The lines of one log, from where they were read before."""
+    """Reads the lines of one growing file, each line once."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        """offset: bytes that are passed over."""
-        self._path, self._offset = path, offset
+        """Start at an offset.
+
+        Args:
+            path: the file.
+            offset: bytes that are skipped at its beginning.
+        """
+        self._path = path
+        self._offset = offset
         self._splitter = LineSplitter(_LONGEST_LINE, _CUT)
 
     def read(self, *, last: bool = False) -> Iterator[str]:
-        """Those that are whole by now; with `last` also what is behind the last line's end. Raises OSError."""
+        """Yield the lines that have become complete since the last call.
+
+        A sentence takes the place of bytes that the supervisor has freed to keep the log short.
+
+        Args:
+            last: yield an unfinished line at the end of the file as well.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
         with open_regular(self._path) as file:
             while (found := data_from(file.fileno(), self._offset)) is not None:
                 begin, end = found
                 if begin > self._offset:
-                    rest = self._splitter.take_rest()
-                    yield from [rest.decode(errors="replace")] if rest else []
+                    if rest := self._splitter.take_rest():
+                        yield rest.decode(errors="replace")
                     yield f"... {size(begin - self._offset)} are left out here, as log_max_size asks ..."
                 piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
                 self._offset = begin + len(piece)
-                yield from (line.decode(errors="replace") for line in self._splitter.split(piece))
+                for line in self._splitter.split(piece):
+                    yield line.decode(errors="replace")
         if last and (rest := self._splitter.take_rest()):
             yield rest.decode(errors="replace")
 
 
 def data_from(fd: int, offset: int) -> tuple[int, int] | None:
-    """Where the file has bytes next, and up to where; None behind its end. The supervisor may have made a hole.
+    """Return begin and end of the next data in a file from an offset on; None if no data follow.
 
-    See ranks/logs/holes.py.
+    The supervisor may have punched holes into a log (ranks/logs/holes.py), which are skipped.
+
+    Raises:
+        OSError: the file system gives an error.
     """
     try:
         begin = os.lseek(fd, offset, os.SEEK_DATA)
@@ -86,9 +111,10 @@ def data_from(fd: int, offset: int) -> tuple[int, int] | None:
 
 
 def start_of_last_lines(path: Path, count: int) -> int:
-    """The offset at which the last so many lines of a file begin, as far as they lie in its last 64 KiB.
+    """Return the offset at which the last `count` lines of a file begin, or those of them in its last 64 KiB.
 
-    Raises OSError.
+    Raises:
+        OSError: the file cannot be read.
     """
     with open_regular(path) as file:
         end = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""What `ftctl recovery` prints of recovery.json."""
+"""Formats recovery.json for `ftctl recovery`. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.memory.restore_map import BEGINNING, OWN, STORAGE
 
 RECOVERY = "recovery.json"
-"""the file in a run dir that says where the ranks of the newest attempt take their state from"""
+"""name of the file in a run dir that says where the ranks of the newest attempt take their state from"""
 _WORDS = {"memory": "memory", "peer": "the memory of other nodes", "storage": "storage"}
 
 
 def restore_lines(written: Mapping[str, Any]) -> list[str]:
-    """Return what recovery.json holds as lines for people. Raises KeyError, TypeError or ValueError for nonsense."""
-    step, source = int(written["step"]), written["source"]
+    """Return the contents of recovery.json as lines for people.
+
+    Args:
+        written: the parsed file.
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: a field has another type.
+        ValueError: a field is no number.
+    """
+    step = int(written["step"])
+    source = written["source"]
     who = f"attempt {int(written['attempt'])}" if written["done"] else "the next attempt"
     if source is None:
         begins = f"{who} begins at step 0"
@@ -33,7 +43,7 @@ def restore_lines(written: Mapping[str, Any]) -> list[str]:
 
 
 def _supply(part: Mapping[str, Any]) -> str:
-    """Say which node supplies a part of a lost rank's snapshot, and from whose."""
+    """Say which node supplies a part of a lost rank's snapshot, and whose snapshot the part comes from."""
     whose = "a copy" if part["of"] == part["rank"] else f"of its replica, rank {part['of']}"
     return f"rank {part['rank']}, {part['group']}: {part['bytes']} bytes from node {part['node']}, {whose}"
 
@@ -47,6 +57,7 @@ def _is_one(row: Mapping[str, Any]) -> bool:
 
 
 def _where(row: Mapping[str, Any], replicas: Sequence[int]) -> str:
+    """Say where the ranks of a row take their state from."""
     if row["from"] == STORAGE:
         return "storage: the newest checkpoint that verifies, or the one to begin with"
     if row["from"] == BEGINNING:

@@ -1,4 +1,4 @@
-"""What `ftctl report` shows: a story in, text or JSON-ready data out."""
+"""Formats a story for `ftctl report`, as text or as data for JSON. Pure, but for the local time zone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ftlaunch.common.formatting import duration, lost_steps, size
 from ftlaunch.history import story as classes
 from ftlaunch.history.story import HistoryEntry, Incident, Story
 
-_WIDTH = 96
+_WIDTH = 96  # characters of a line
+# The meaning of each class of time, in the order of the ledger.
 LEDGER = {
     classes.USEFUL: "steps that count",
     classes.LOST: "steps that had to be made again",
@@ -43,7 +44,7 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def report_data(story: Story) -> dict[str, Any]:
-    """The story as `ftctl report --json` gives it; seconds, and wall times as seconds of the epoch."""
+    """Return the story as `ftctl report --json` prints it: durations in seconds, times in seconds of the epoch."""
     history = [
         {"what": "incident", **asdict(entry)} if isinstance(entry, Incident) else asdict(entry)
         for entry in story.entries
@@ -53,7 +54,7 @@ def report_data(story: Story) -> dict[str, Any]:
 
 
 def report_lines(story: Story) -> list[str]:
-    """The story as `ftctl report` prints it."""
+    """Return the story as `ftctl report` prints it, line by line."""
     runs = _count(story.runs, "run") + " of the supervisor"
     zone = datetime.fromtimestamp(story.begin).astimezone().strftime("%Z")
     runs += f", {_count(story.heads_replaced + 1, 'head')}" if story.heads_replaced else ""
@@ -68,8 +69,8 @@ def report_lines(story: Story) -> list[str]:
         when = _when(entry.at)
         stamp = when if when[:10] != day else when[11:]
         day = when[:10]
-        told = _incident(entry) if isinstance(entry, Incident) else entry_sentences(entry)
-        for number, sentence in enumerate(told):
+        sentences = _incident(entry) if isinstance(entry, Incident) else entry_sentences(entry)
+        for number, sentence in enumerate(sentences):
             lines += _wrapped(sentence, f"{stamp:>19}  " if number == 0 else " " * 21)
     if not story.ended:
         lines += _wrapped("the journal ends here: the job is running, or its supervisor was killed", " " * 21)
@@ -80,6 +81,7 @@ def report_lines(story: Story) -> list[str]:
 
 
 def _incident(incident: Incident) -> Iterator[str]:
+    """Yield sentences on an incident and its cost."""
     yield f"incident in attempt {incident.attempt}: {incident.sentence}"
     parts = []
     if incident.seen_after is not None:
@@ -100,7 +102,7 @@ def _incident(incident: Incident) -> Iterator[str]:
 
 
 def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
-    """What an entry tells, in sentences."""
+    """Yield sentences on an entry other than an incident."""
     fields = entry.fields
     if entry.what == "started":
         yield from filter(None, (_started(fields), str(fields.get("proof") or "")))
@@ -130,6 +132,7 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
 
 
 def _started(fields: Mapping[str, Any]) -> str:
+    """Describe the start of a run of the supervisor."""
     text = "started" if not fields.get("down") else f"started again, {duration(fields['down'])} later"
     if fields.get("source"):
         text += f"; resumed at step {fields.get('resumed')} from {fields['source']}"
@@ -141,7 +144,11 @@ def _started(fields: Mapping[str, Any]) -> str:
 
 
 def ending(event: Mapping[str, Any] | None) -> str:
-    """How a run of the supervisor ended: its last event in words; None is a run without one."""
+    """Describe how a run of the supervisor ended.
+
+    Args:
+        event: the event that ended the run; None if there is none.
+    """
     if event is None:
         return "its supervisor ended without a word (killed?)"
     code = f"(exit code {event.get('code')})"
@@ -159,6 +166,7 @@ def ending(event: Mapping[str, Any] | None) -> str:
 
 
 def _ledger(story: Story) -> Iterator[str]:
+    """Yield the lines on where the wall time went."""
     total = story.end - story.begin
     yield f"{'where the wall time went':<58}{duration(total):>14}"
     for name, meaning in LEDGER.items():
@@ -180,6 +188,7 @@ def _ledger(story: Story) -> Iterator[str]:
 
 
 def _without_down(story: Story, total: float) -> str:
+    """Say which share of the time with a supervisor was effective; empty if there always was one."""
     up = total - story.seconds[classes.DOWN]
     if story.effective is None or up <= 0 or up == total:
         return ""
@@ -187,12 +196,15 @@ def _without_down(story: Story, total: float) -> str:
 
 
 def _count(number: int, noun: str) -> str:
+    """Return `no steps`, `1 step`, `2 steps`."""
     return f"{number} {noun}" if number == 1 else f"{number or 'no'} {noun}s"
 
 
 def _when(seconds: float) -> str:
+    """Format seconds of the epoch as local time."""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _wrapped(text: str, first: str) -> list[str]:
+    """Break a text into lines, of which the first begins with `first`, and the others are indented."""
     return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * 21, break_on_hyphens=False)

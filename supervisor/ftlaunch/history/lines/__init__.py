@@ -1,1 +1,1 @@
-"""What lines of a journal are taken to say, the same for all who read them. Pure: nothing here opens a file."""
+"""Interprets lines of a journal in the same way for all readers. Pure: nothing here opens a file."""

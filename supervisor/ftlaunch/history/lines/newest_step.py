@@ -8,26 +8,34 @@ from typing import Any
 from ftlaunch.history.lines.numbers import is_number
 
 _MADE = frozenset({"progress", "recovered", "checkpoint_committed"})
-"""all ranks have completed their `step`"""
+"""events after which all ranks have completed their `step`"""
 
 
 class NewestStep:
-    """Takes the events of a run dir in their order. What a resume goes back behind counts no more."""
+    """Follows the newest completed step through the events of a run dir. A resume may lower the step."""
 
     EVENTS = _MADE | {"resumed", "job_started", "job_finished"}
-    """those that it listens to"""
+    """names of the events that `hear` uses"""
 
     def __init__(self) -> None:
+        """Start without a step."""
         self.step: int | None = None
-        """None: the journal tells of none"""
-        self._over = False  # another run in this place is another job
+        """newest completed step; None if the journal has none"""
+        self._is_finished = False  # whether the job was done, so that the next run in this run dir is another job
 
     def hear(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Take one event in."""
+        """Take in one event. Call with the events in their order.
+
+        Args:
+            name: name of the event.
+            fields: fields of the event.
+        """
         if name == "job_finished":
-            self._over = True
+            self._is_finished = True
         elif name == "job_started":
-            self.step, self._over = None if self._over else self.step, False
+            if self._is_finished:
+                self.step = None
+            self._is_finished = False
         elif (name in _MADE or name == "resumed") and is_number(step := fields.get("step")):
             before = -1 if self.step is None or name == "resumed" else self.step
             self.step = max(before, int(step))

@@ -1,4 +1,7 @@
-"""Whether the fields of an event are what their names mean. Pure."""
+"""Checks whether the fields of an event have the types that their names mean. Pure.
+
+Journals may be damaged or edited by hand, so every reader drops such fields before using an event.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 ODD = "odd"
-"""why a field is left out: it holds something else than what its name means"""
-_LARGEST = 1e15
-_REAL = (float, int)  # of JSON; a truth value is none
+"""why an event lost a field: the field does not hold what its name means"""
+_LARGEST = 1e15  # seconds or bytes; no clock and no disk counts further
+_REAL = (float, int)  # the exact types of JSON numbers; bool is not among them
 _NUMBERS = frozenset(
     {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "jobset_restart", "mono", "node", "own",
      "place", "rank", "ranks", "restarts", "restarts_left", "seconds", "since_progress", "slots", "start_time", "step",
@@ -19,49 +22,56 @@ _TEXTS = frozenset(
     {"action", "address", "autopsy", "by", "cause", "error", "health", "host", "job_id", "kind", "log_dir", "path",
      "run_dir", "sentence", "signature", "source", "t", "trace", "verdict", "why"}
 )  # fmt: skip
-_OTHERS = {"ranks_killed": "ranks", "drain_requested": "node"}  # where the name means a list, and a place or a host
+# Events in which a field of a number's name may hold something else: a list of ranks, and a place or a host.
+_EXCEPTIONS = {"ranks_killed": "ranks", "drain_requested": "node"}
 
 
 def sound(event: Mapping[str, Any], dropped: Counter[str] | None = None) -> Mapping[str, Any]:
-    """The event without the fields that hold something else than their names mean, so that readers' defaults count.
+    """Return the event without the fields that do not hold what their names mean, so that readers' defaults apply.
 
-    A number is neither a text nor infinite, nor beyond what a clock or a disk can count. A number that is null is left
-    out as well: it is not known. dropped: counts the events that lost more than a null.
+    A number must be a finite JSON number that a clock or a disk can count. A number that is null is unknown, and is
+    left out as well.
+
+    Args:
+        event: an event with its name.
+        dropped: counts under ODD the events that lost a field other than null.
     """
-    other, odd, without = _OTHERS.get(str(event["event"])), False, None
+    exception = _EXCEPTIONS.get(str(event["event"]))
+    is_odd = False
+    bad_fields: set[str] | None = None  # made on demand, as nearly all of very many events are sound
     for name, value in event.items():
         kind = type(value)
         if name in _NUMBERS:
-            fits = ((kind is int or kind is float) and -_LARGEST < value < _LARGEST) or name == other
+            fits = ((kind is int or kind is float) and -_LARGEST < value < _LARGEST) or name == exception
         elif name in _TEXTS:
             fits = kind is str or value is None
         else:
             fits = name != "killed_at" or _is_killed_at(value)
         if not fits:
-            odd = odd or value is not None
-            without = without or set()
-            without.add(name)
-    if without is None:
+            is_odd = is_odd or value is not None
+            bad_fields = bad_fields or set()
+            bad_fields.add(name)
+    if bad_fields is None:
         return event
-    if odd and dropped is not None:
+    if is_odd and dropped is not None:
         dropped[ODD] += 1
-    return {name: value for name, value in event.items() if name not in without}
+    return {name: value for name, value in event.items() if name not in bad_fields}
 
 
 def _is_killed_at(value: object) -> bool:
-    """None, or by when the ranks of a killed supervisor had made which step."""
+    """Return whether a value fits `killed_at`: None, or the last step of a killed supervisor's ranks and its age."""
     return value is None or (
         isinstance(value, Mapping) and all(is_number(value.get(name, 0)) for name in ("step", "ago"))
     )
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a finite number that a clock or a disk can count."""
+    """Return whether a value is a finite number that a clock or a disk can count."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
 
 
 def by_rank(value: object) -> list[tuple[int, float]]:
-    """A field of pairs of rank and value, such as `progress.loss`; what is no such pair is left out."""
+    """Return the pairs of rank and number in a field such as `progress.loss`, without anything that is no such pair."""
     rows = value if isinstance(value, list) else []
     return [
         (row[0], row[1])

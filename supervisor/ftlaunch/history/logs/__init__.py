@@ -1,1 +1,1 @@
-"""Notes of where in the logs of ranks something begins, and the logs of one run among those of its job."""
+"""Finds the lines of one run in the logs of its job, with the help of notes on where in the logs runs begin."""

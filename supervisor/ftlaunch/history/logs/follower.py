@@ -1,4 +1,4 @@
-"""What the ranks of a run print, as they print it."""
+"""Follows the logs of a run's ranks as they grow, for `ftctl logs`. Each call reads what is there, and never waits."""
 
 from __future__ import annotations
 
@@ -9,37 +9,58 @@ from ftlaunch.history.logs.newest_run import NewestRun
 from ftlaunch.history.rank_logs import LogReader, logs_of
 
 Begins = Mapping[tuple[int, int], int]
-"""Offsets in logs, by attempt and rank."""
+"""offsets in logs in bytes, by attempt and rank"""
 
 
 class Follower:
-    """The lines of all ranks, or some, of the newest run of a supervisor, from an attempt on."""
+    """Reads the lines of some or all ranks of a supervisor's newest run, from an attempt on."""
 
     def __init__(
         self, run: NewestRun, log_dir: Path, ranks: Collection[int], attempt: int, begins: Begins | None = None
     ) -> None:
-        """ranks: none of them means all. begins: where logs are read that are not to be shown from the run's begin."""
-        self._run, self._dir, self._ranks, self._attempt = run, log_dir, ranks, attempt
+        """Start before the first line.
+
+        Args:
+            run: the run.
+            log_dir: directory of the logs.
+            ranks: the ranks to follow; empty for all.
+            attempt: the first attempt to follow.
+            begins: where to begin in logs that are not to be read from the begin of the run.
+        """
+        self._run = run
+        self._dir = log_dir
+        self._ranks = ranks
+        self._attempt = attempt
         self._begins = begins or {}
-        self._lines: dict[tuple[int, int], LogReader] = {}  # by attempt and rank
+        self._readers: dict[tuple[int, int], LogReader] = {}  # by attempt and rank
 
     def read(self, *, last: bool = False) -> Iterator[tuple[int, str]]:
-        """Rank and line of what was printed since. last: nothing more will come. Raises OSError."""
+        """Yield rank and line for all lines that have come since the last call.
+
+        Args:
+            last: nothing more will come, so that unfinished lines are yielded as well.
+
+        Raises:
+            OSError: the journal or a log cannot be read.
+        """
         self._run.look()
-        there = [attempt for attempt in self._run.attempts() if attempt >= self._attempt]
-        for attempt in there:
-            over = last or attempt != there[-1]
+        attempts = [attempt for attempt in self._run.attempts() if attempt >= self._attempt]
+        for attempt in attempts:
+            is_over = last or attempt != attempts[-1]
             for rank, path in logs_of(self._dir, attempt).items():
-                if not self._ranks or rank in self._ranks:
-                    lines = self._reader(attempt, rank, path)
-                    yield from ((rank, line) for line in (lines.read(last=over) if lines else ()))
+                if self._ranks and rank not in self._ranks:
+                    continue
+                reader = self._reader(attempt, rank, path)
+                if reader is not None:
+                    for line in reader.read(last=is_over):
+                        yield rank, line
 
     def _reader(self, attempt: int, rank: int, path: Path) -> LogReader | None:
-        """None: the rank has not begun in this run."""
-        key = attempt, rank
-        if key not in self._lines:
+        """Return the reader of a log; None if the rank has not begun in this run. Raises OSError."""
+        key = (attempt, rank)
+        if key not in self._readers:
             begin = self._begins[key] if key in self._begins else self._run.begin(attempt, rank, path)
             if begin is None:
                 return None
-            self._lines[key] = LogReader(path, begin)
-        return self._lines[key]
+            self._readers[key] = LogReader(path, begin)
+        return self._readers[key]

@@ -1,4 +1,8 @@
-"""The newest run of a supervisor in the logs of its job. Each run counts attempts from 0: runs share logs."""
+"""Finds the newest run of a supervisor in the logs of its job.
+
+Each run counts attempts from 0, so that several runs share the logs of an attempt. Notes beside the logs say where in a
+log each run begins.
+"""
 
 from __future__ import annotations
 
@@ -12,71 +16,91 @@ from ftlaunch.history.logs.notes import beginnings
 from ftlaunch.history.rank_logs import LogReader, attempts
 from ftlaunch.history.timeline import epoch_seconds
 
-_BEFORE_IT_IS_TOLD = 60.0  # seconds: a note is written before the journal tells of its attempt
-_STARTED, _ATTEMPTS = "job_started", ("attempt_started", "attempt_adopted")
+_NOTE_LEAD = 60.0  # seconds; a note may be this much older than the journal's event of its attempt
+_STARTED = "job_started"
+_ATTEMPTS = ("attempt_started", "attempt_adopted")
 
 
 class NewestRun:
-    """As the journal tells of it, which may grow meanwhile."""
+    """The attempts of the newest run, by the journal, which may grow meanwhile."""
 
     def __init__(self, run_dir: Path, log_dir: Path) -> None:
+        """Start without knowledge; `look` reads the journal."""
         self._log_dir = log_dir
         self._journal = LogReader(run_dir / EVENTS)
         self.since = 0.0
-        """when the run began, in seconds of the epoch"""
-        self._written_since = 0.0  # no note of this run is older; earlier than `since` where the clock was set back
-        self._own: set[int] = set()  # numbers of attempts
-        self._earlier: set[int] = set()  # the same, of all runs before
-        self._begun: dict[int, dict[int, int]] = {}  # by attempt and rank, as the notes say it
+        """time at which the run began, in seconds of the epoch"""
+        self._written_since = 0.0  # no note of this run is older; earlier than `since` if the clock was set back
+        self._own: set[int] = set()  # numbers of this run's attempts
+        self._earlier: set[int] = set()  # numbers of the attempts of all runs before
+        self._beginnings: dict[int, dict[int, int]] = {}  # by attempt and rank: where the run begins, by the notes
 
     def look(self) -> None:
-        """Read what the journal has told since. Raises OSError."""
-        self._begun.clear()
+        """Read what has been added to the journal since the last call. Raises OSError."""
+        self._beginnings.clear()
         for line in self._journal.read():
             if any(name in line for name in (_STARTED, *_ATTEMPTS)):
-                self._take(line)
+                self._take_in(line)
 
-    def _take(self, line: str) -> None:
+    def _take_in(self, line: str) -> None:
+        """Take in a line of the journal, which may be a start, an attempt, or anything."""
         try:
             event: Mapping[str, Any] = json.loads(line)
-            name, attempt, at = event["event"], int(event["attempt"]), epoch_seconds(event["t"])
+            name = event["event"]
+            attempt = int(event["attempt"])
+            at = epoch_seconds(event["t"])
         except (ValueError, KeyError, TypeError):
-            return  # torn by a crash
+            return  # a crash has torn the line
         if name == _STARTED:
-            self.since, self._earlier, self._own = at, self._earlier | self._own, set()
+            self.since = at
             self._written_since = at
+            self._earlier |= self._own
+            self._own = set()
         elif name in _ATTEMPTS:
             self._own.add(attempt)
             if at < self.since:
-                self._written_since = min(self._written_since, at - _BEFORE_IT_IS_TOLD)
+                self._written_since = min(self._written_since, at - _NOTE_LEAD)
 
     def attempts(self) -> list[int]:
-        """Those of this run that have a folder, in order.
+        """Return the attempts of this run that have logs, in order.
 
-        An attempt of which the journal has nothing is one of them: a full disk takes no events.
+        They include attempts that the journal does not mention, because a full disk takes no events.
         """
-        return [n for n in attempts(self._log_dir) if n in self._own or n not in self._earlier]
+        return [number for number in attempts(self._log_dir) if number in self._own or number not in self._earlier]
 
     def earlier(self) -> list[int]:
-        """Those that only runs before this one have had, in order."""
-        return [n for n in attempts(self._log_dir) if n in self._earlier and n not in self._own]
+        """Return the attempts with logs that only earlier runs have had, in order."""
+        return [number for number in attempts(self._log_dir) if number in self._earlier and number not in self._own]
 
     def begin(self, attempt: int, rank: int, log: Path) -> int | None:
-        """Where in a log this run begins, in bytes; None while it has nothing there. Raises OSError."""
+        """Return where in a log this run begins, in bytes; None if the run has written nothing to the log yet.
+
+        Args:
+            attempt: number of the attempt.
+            rank: number of the rank.
+            log: the log of that rank and attempt.
+
+        Raises:
+            OSError: the notes or the log cannot be read.
+        """
         if attempt not in self._earlier:
             return 0
-        if rank in self._noted(attempt, log.parent):
-            return self._begun[attempt][rank]
+        if rank in self._read_beginnings(attempt, log.parent):
+            return self._beginnings[attempt][rank]
         if log.stat().st_mtime < self._written_since:
             return None
-        del self._begun[attempt]  # each note is written before what it speaks of: by now it is there
-        return self._noted(attempt, log.parent).get(rank, 0)
+        # The log has been written since, and a note is written before its log, so the note can be read by now.
+        del self._beginnings[attempt]
+        return self._read_beginnings(attempt, log.parent).get(rank, 0)
 
-    def _noted(self, attempt: int, folder: Path) -> dict[int, int]:
-        if attempt not in self._begun:
-            known = self._begun[attempt] = {}
+    def _read_beginnings(self, attempt: int, folder: Path) -> dict[int, int]:
+        """Return where this run begins in the logs of an attempt, by rank; read from the notes once. Raises OSError."""
+        if attempt not in self._beginnings:
+            known: dict[int, int] = {}
+            self._beginnings[attempt] = known
             for note in beginnings(folder):
                 if note.begins == "attempt" and note.at >= self._written_since:
-                    # logs grow: the longest is the newest beginning, whatever clocks say
-                    known.update((rank, max(length, known.get(rank, 0))) for rank, length in note.lengths.items())
-        return self._begun[attempt]
+                    for rank, length in note.lengths.items():
+                        # Logs only grow, so the largest offset is the newest beginning, whatever the clocks say.
+                        known[rank] = max(length, known.get(rank, 0))
+        return self._beginnings[attempt]

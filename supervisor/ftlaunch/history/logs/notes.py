@@ -1,4 +1,7 @@
-"""Notes of how long logs were, and of where in them ranks began. They lie beside the logs; log_marks.py writes them."""
+"""Reads the notes beside the logs: how long logs were at what time, and where in them ranks began.
+
+ranks/logs/log_marks.py writes the notes.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,50 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ftlaunch_contract.files.regular_file import open_regular
 
 _MARKS = "marks.*.jsonl"
 Of = Literal["attempt", "rank"]
-"""what has begun: the ranks of an attempt, or one of them again, alone"""
+"""what has begun: all ranks of an attempt on a node, or a single rank that was started again"""
 
 
 class LengthNote(NamedTuple):
-    """How long logs were at a time."""
+    """The lengths of logs at one time."""
 
     at: float
-    """seconds of the epoch"""
+    """time in seconds of the epoch"""
     lengths: Mapping[int, int]
-    """bytes, by rank"""
+    """bytes by rank"""
     begins: Of | None = None
-    """what was started at that moment, and begins there in these logs"""
+    """what was started at that time, so that it begins at these offsets; None if nothing was"""
 
     def line(self) -> bytes:
-        """As the file has it."""
-        told = {"t": round(self.at, 3), "sizes": self.lengths} | ({"begins": self.begins} if self.begins else {})
-        return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+        """Return the note as a line of the file."""
+        note: dict[str, Any] = {"t": round(self.at, 3), "sizes": self.lengths}
+        if self.begins:
+            note["begins"] = self.begins
+        return json.dumps(note, separators=(",", ":")).encode() + b"\n"
 
 
 def marks_name(first_rank: int) -> str:
-    """The name of the notes: of several nodes each has its own, by the first of its ranks."""
+    """Return the name of a node's notes. Each node has its own file, named after the first of its ranks."""
     return _MARKS.replace("*", str(first_rank))
 
 
 def lengths_at(folder: Path, when: float) -> dict[int, int] | None:
-    """How long each log of an attempt was at a time, in seconds of the epoch, or some seconds before: see log_marks.py.
+    """Return how long the logs of an attempt were at a time, or some seconds before, as notes are written at intervals.
 
-    folder: that of the attempt. A rank without a note of that time is not among them. None where there are no notes at
-    all. Raises OSError.
+    Args:
+        folder: folder of the attempt.
+        when: seconds of the epoch.
+
+    Returns:
+        Bytes by rank, without ranks that have no note of that time; None if there are no notes at all.
+
+    Raises:
+        OSError: the notes cannot be read.
     """
     known: dict[int, int] = {}
     for note in _notes(folder):
@@ -50,20 +62,24 @@ def lengths_at(folder: Path, when: float) -> dict[int, int] | None:
 
 
 def beginnings(folder: Path) -> list[LengthNote]:
-    """The notes of an attempt's folder that say where ranks began, of all runs of the job, the oldest first.
+    """Return the notes that say where ranks began, of all runs of the job, the oldest first.
 
-    Raises OSError.
+    Args:
+        folder: folder of an attempt.
+
+    Raises:
+        OSError: the notes cannot be read.
     """
     return sorted(_notes(folder, b'"begins"'), key=lambda note: note.at)
 
 
 def _notes(folder: Path, word: bytes = b"") -> Iterator[LengthNote]:
-    """Those with a word in their line."""
+    """Yield the notes whose lines contain `word`. Lines that a crash has torn are skipped. Raises OSError."""
     for path in sorted(folder.glob(_MARKS)):
         with open_regular(path) as file:
             for line in file:
                 if word in line:
-                    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # torn by a crash
-                        told = json.loads(line)
-                        lengths = {int(rank): int(length) for rank, length in told["sizes"].items()}
-                        yield LengthNote(float(told["t"]), lengths, told.get("begins"))
+                    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                        note = json.loads(line)
+                        lengths = {int(rank): int(length) for rank, length in note["sizes"].items()}
+                        yield LengthNote(float(note["t"]), lengths, note.get("begins"))

@@ -1,1 +1,1 @@
-"""Many run dirs at a glance: what the ends of their journals say. Nothing here reads a journal as a whole."""
+"""Surveys many run dirs quickly, from the ends of their journals. Nothing here reads a whole journal."""

@@ -1,4 +1,4 @@
-"""Looks at many places, some of which may lie on storage that does not answer: those hold up nothing but themselves."""
+"""Examines many places in threads, so that places on storage that does not answer hold up nothing but themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 
 PATIENCE = 5.0
 """seconds that one look may take"""
-_AT_ONCE = 16  # looks that have just begun
-_SLOW = 0.25  # seconds after which a look makes room for another: it may never come back
+_AT_ONCE = 16  # looks that run at once, not counting slow ones
+_SLOW = 0.25  # seconds after which a look makes room for another, because it may never return
 
 Place = TypeVar("Place")
 Seen = TypeVar("Seen")
@@ -20,36 +20,46 @@ Seen = TypeVar("Seen")
 def look_at_all(
     places: Sequence[Place], look: Callable[[Place], Seen], patience: float = PATIENCE
 ) -> list[Seen | None]:  # fmt: skip
-    """What each look has seen, in their order; None for one that has not come back within its patience, in seconds.
+    """Call `look` for each place in a thread of its own, and return the results in the order of the places.
 
-    A look has a thread of its own. Raises what a look raises.
+    Args:
+        places: the places to look at.
+        look: examines one place; may never return.
+        patience: seconds that each call may take.
+
+    Returns:
+        The results; None for a call that has not returned in time.
+
+    Raises:
+        BaseException: whatever a call raises.
     """
-    seen: list[Seen | None] = [None] * len(places)
+    results: list[Seen | None] = [None] * len(places)
     raised: list[BaseException] = []
-    back: queue.SimpleQueue[int] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def work(number: int) -> None:
         try:
-            seen[number] = look(places[number])
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the looks were asked for
+            results[number] = look(places[number])
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             raised.append(error)
-        back.put(number)
+        finished.put(number)
 
     waiting = list(range(len(places)))[::-1]
-    out: dict[int, float] = {}  # since when a look is out
+    running: dict[int, float] = {}  # when each running look was started, in monotonic seconds
     while not raised:
         now = time.monotonic()
-        fresh = sum(now - since < _SLOW for since in out.values())
-        while waiting and fresh < _AT_ONCE:
-            number, fresh = waiting.pop(), fresh + 1
-            out[number] = now
+        quick = sum(now - since < _SLOW for since in running.values())
+        while waiting and quick < _AT_ONCE:
+            number = waiting.pop()
+            quick += 1
+            running[number] = now
             threading.Thread(target=work, args=(number,), daemon=True).start()
-        if not waiting and all(now - since >= patience for since in out.values()):
-            return [None if number in out else one for number, one in enumerate(seen)]
+        if not waiting and all(now - since >= patience for since in running.values()):
+            return [None if number in running else result for number, result in enumerate(results)]
         try:
-            out.pop(back.get(timeout=_SLOW if waiting else patience / 10))
+            running.pop(finished.get(timeout=_SLOW if waiting else patience / 10))
             while True:
-                out.pop(back.get_nowait())
+                running.pop(finished.get_nowait())
         except queue.Empty:
             continue
     raise raised[0]
