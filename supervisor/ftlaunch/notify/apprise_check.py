@@ -1,6 +1,6 @@
 """Checks before a job begins whether Apprise can deliver to its targets.
 
-`check` is called when a job is launched or its spec is checked. Apprise itself is imported in a process of its own.
+`refusals` is called when a job is launched or its spec is checked. Apprise itself is imported in a process of its own.
 """
 
 from __future__ import annotations

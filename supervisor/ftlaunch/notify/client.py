@@ -94,20 +94,20 @@ class NotifierLink:
     def _send(self, kind: str, number: int, body: str) -> None:
         """Send a notice for the target with this number to the notifier, or record why that is impossible."""
         target = self._targets[number]
-        self._number += 1
+        self._last_id += 1
         delivery = target.whom.delivery(body, target.timeout)
         message = {
-            "id": self._number,
+            "id": self._last_id,
             "to": number,
             **asdict(delivery),
             "timeout": target.timeout,
             "retries": target.retries,
         }
-        error = self._pass(json.dumps(message).encode())
+        error = self._send_message(json.dumps(message).encode())
         if error:
             self._lost.append(DeliveryOutcome(kind, target.whom.name, error))
         else:
-            self._waiting[self._number] = (kind, target.whom.name)
+            self._waiting[self._last_id] = (kind, target.whom.name)
 
     def _send_message(self, message: bytes) -> str:
         """Send a message to the notifier, which is replaced if it has died. Return why that failed, or nothing."""

@@ -35,22 +35,35 @@ _BACKOFF_MOST = 30.0  # seconds
 
 
 class DeliveryTrial:
-    """One try to deliver a notice: a process. Only the output of programs that say why they failed is kept."""
+    """One try to deliver a notice: a process that gets its stdin from the target.
+
+    Only the output of programs that say why they failed is read.
+    """
 
     def __init__(self, notice: Mapping[str, Any], now: float) -> None:
-        """Start the process. notice: the message of the supervisor. Raises OSError."""
+        """Start the process. Call in the main thread.
+
+        Args:
+            notice: the message of the supervisor; the module's docstring has its fields.
+            now: monotonic seconds.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
         self._says_why = bool(notice["says_why"])
         self.timeout = float(notice["timeout"])
         self.deadline = now + self.timeout
-        given = memory_file("stdin")
-        self._said = memory_file("answer")
+        stdin = memory_file("stdin")
+        self._stdout = memory_file("answer")
         try:
-            os.write(given, notice["stdin"].encode())  # in memory: nothing waits for a reader
-            os.lseek(given, 0, os.SEEK_SET)
+            os.write(
+                stdin, notice["stdin"].encode()
+            )  # a memory file, not a pipe: nothing waits for a reader
+            os.lseek(stdin, 0, os.SEEK_SET)
             self._popen = subprocess.Popen(
                 notice["argv"],
-                stdin=given,
-                stdout=self._said if self._says_why else subprocess.DEVNULL,
+                stdin=stdin,
+                stdout=self._stdout if self._says_why else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a command prints may be secret
                 start_new_session=True,
                 preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
@@ -76,9 +89,9 @@ class DeliveryTrial:
         self.kill()
         status = self._popen.returncode if has_ended else None
         reason = f"no end within {duration(self.timeout)}" if status is None else _reason(status)
-        said = self._answer() if self._says_why and status else None
-        os.close(self._said)
-        return said or (reason, False)
+        answer = self._read_answer() if self._says_why and status else None
+        os.close(self._stdout)
+        return answer or (reason, False)
 
     def kill(self) -> None:
         """Send SIGKILL to the process group, and reap the process.
@@ -148,7 +161,7 @@ class Route:
     def _judge(self, error: str, is_final: bool, now: float) -> dict[str, Any] | None:
         """Return the answer to the first notice, or schedule another try if the last one failed for now only."""
         self._error = error
-        if not error or final or self._tries > self.queue[0]["retries"]:
+        if not error or is_final or self._tries > self.queue[0]["retries"]:
             return self.close(now)
         self._retry_at = now + min(_BACKOFF_FIRST * 2 ** (self._tries - 1), _BACKOFF_MOST)
         return None
