@@ -56,9 +56,7 @@ class DeliveryTrial:
         stdin = memory_file("stdin")
         self._stdout = memory_file("answer")
         try:
-            os.write(
-                stdin, notice["stdin"].encode()
-            )  # a memory file, not a pipe: nothing waits for a reader
+            os.write(stdin, notice["stdin"].encode())  # a memory file, not a pipe: nothing waits for a reader
             os.lseek(stdin, 0, os.SEEK_SET)
             self._popen = subprocess.Popen(
                 notice["argv"],
