@@ -1,9 +1,10 @@
 """Objects that begin anew in a run that otherwise goes on: new data with the old schedule, or a new schedule.
 
-The script gives a word with the name of such an object, and the word is saved. What was saved under another word, or
-under none, is not restored: the object begins as the script made it. What was saved under the same word is restored, so
-that the same script resumes after a kill like any other. A schedule goes on at the position of the old one, which is
-rescaled where a step takes another number of samples. This is MindSpore Transformers' incremental resume training.
+In `attach(anew=...)` the script gives a word with the name of such an object, and the word is saved with the object.
+State that was saved under another word, or under none, is not restored: the object begins as the script made it. State
+that was saved under the same word is restored, so that the same script resumes after a kill like any other. A schedule
+goes on at the position of the old one, rescaled where a step takes another number of samples. This is MindSpore
+Transformers' incremental resume training.
 """
 
 from __future__ import annotations
@@ -20,56 +21,72 @@ from ftlaunch_hooks.state.parts import few
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
 
 _WORD = "anew"  # in an object's saved tree
-_NOT_MOVED = (ChainedScheduler, ReduceLROnPlateau)  # one has no position, the other goes by what is measured
-_POSITION = "last_epoch"  # of torch's schedulers, in what they save
+_NOT_MOVABLE = (ChainedScheduler, ReduceLROnPlateau)  # the first has no position, the second depends on measurements
+_POSITION = "last_epoch"  # the key of a position in the state_dict() of torch's schedulers
 
 
 class Anew:
-    """Which objects begin anew, and how they take up what the others have reached."""
+    """Decides which attached objects begin anew, and where new schedules and samplers begin."""
 
     def __init__(self, words: Mapping[str, str], objects: Mapping[str, Any]) -> None:
-        """words: name of an attached object -> word. Raises StateError for a name or a word that is none."""
+        """Take the words that the script has given.
+
+        Args:
+            words: name of an attached object -> word.
+            objects: name -> attached object, of those that are saved.
+
+        Raises:
+            StateError: a name or a word is not valid.
+        """
         if unknown := words.keys() - objects.keys():
             raise StateError(f"cannot attach: anew names {few(unknown)}, which no saved object is attached as")
         if bad := [name for name, word in words.items() if not isinstance(word, str) or not word]:
             raise StateError(f"cannot attach: anew gives {few(bad)} no word, as in anew={{{bad[0]!r}: 'part 2'}}")
-        self._words, self._objects = words, objects
+        self._words = words
+        self._objects = objects
 
     def mark(self, name: str, tree: dict[str, Json]) -> dict[str, Json]:
-        """The tree of an object, with its word."""
+        """Return the saved tree of an object, with its word added if it has one."""
         return {**tree, _WORD: self._words[name]} if name in self._words else tree
 
     def names(self, state: Mapping[str, Json]) -> set[str]:
-        """The objects that begin anew where `state` is resumed."""
+        """Return the names of the objects that begin anew when `state` is resumed."""
         return {name for name, word in self._words.items() if state.get(name, {}).get(_WORD) != word}
 
     def plan(self, state: Mapping[str, Json], step: int, consumed: int, *, tell: bool) -> list[Callable[[], None]]:
-        """What has these objects begin, once the others are restored.
+        """Return what to call for each object that begins anew, once the others are restored.
 
-        step, consumed: steps and samples, when it was saved. tell: say it, on one rank. Raises StateError where one
-        cannot begin.
+        Args:
+            state: name of an object -> its saved tree.
+            step: the step at which the state was saved.
+            consumed: samples consumed over all ranks at that step.
+            tell: whether this rank writes to the log.
+
+        Raises:
+            StateError: an object cannot begin anew.
         """
-        begins = []
+        loaders = []
         for name in sorted(self.names(state)):
-            target, how = self._objects[name], "as the script made it"
+            target = self._objects[name]
+            how = "as the script made it"
             if isinstance(target, LRScheduler):
                 position, why = self._position(name, state, step)
-                begins.append(_moved_on(name, target, position))
+                loaders.append(_mover(name, target, position))
                 how = f"at position {position}{why}: from here on learning rates are those of the new schedule"
             elif isinstance(target, PositionedSampler):
                 target.count_on(consumed)
                 how = f"at its first sample; samples are counted on from {consumed}"
             if tell:
                 say(f"`{name}` begins anew ({self._words[name]}), {how}; what was saved of it is not restored")
-        return begins
+        return loaders
 
     def _position(self, name: str, state: Mapping[str, Json], step: int) -> tuple[int, str]:
-        """Where a new schedule begins, and why there: at the same share of the data that the old one had reached.
+        """Return where a new schedule begins, and why: at the same share of the data that the old one had reached.
 
-        One that does not count the job's steps (it may count epochs) keeps its position.
+        A schedule that does not count the job's steps (it may count epochs) keeps its position.
         """
         position = _saved_position(name, state.get(name))
-        changes = self._batches_then_and_now(state)
+        changes = self._batch_changes(state)
         if not position or all(before == now for before, now in changes):
             return position, ""
         if len(changes) > 1:
@@ -79,8 +96,8 @@ class Anew:
         [(before, now)] = changes
         return position * before // now, f" ({position} steps of {before} samples are as many of {now})"
 
-    def _batches_then_and_now(self, state: Mapping[str, Json]) -> set[tuple[int, int]]:
-        """Samples that a step took when `state` was saved, and takes now, of each sampler that was saved."""
+    def _batch_changes(self, state: Mapping[str, Json]) -> set[tuple[int, int]]:
+        """Return the distinct pairs of samples per step, when `state` was saved and now, of the samplers in `state`."""
         pairs = set()
         for name, target in self._objects.items():
             saved = (state.get(name) or {}).get("state")
@@ -90,7 +107,11 @@ class Anew:
 
 
 def _saved_position(name: str, tree: Json) -> int:
-    """Of the schedule that was saved under a name; 0 where there was none. Raises StateError where it is not told."""
+    """Return the position of the schedule saved under a name; 0 where none was saved.
+
+    Raises:
+        StateError: a schedule without a position was saved.
+    """
     if tree is None:
         return 0
     state = tree.get("state")
@@ -100,12 +121,12 @@ def _saved_position(name: str, tree: Json) -> int:
     return position
 
 
-def _moved_on(name: str, scheduler: LRScheduler, position: int) -> Callable[[], None]:
-    """What moves a schedule to a position: step by step from its beginning, as if it had been the first one.
+def _mover(name: str, scheduler: LRScheduler, position: int) -> Callable[[], None]:
+    """Return a function that moves a schedule to a position step by step from its beginning.
 
     Schedules are defined by their steps: not all have a closed form, and those that have differ in the last bits.
     """
-    if isinstance(scheduler, _NOT_MOVED):
+    if isinstance(scheduler, _NOT_MOVABLE):
         raise StateError(f"cannot begin `{name}` anew: a {type(scheduler).__name__} cannot be moved to a position")
     groups = scheduler.optimizer.param_groups
     before = [{key: value for key, value in group.items() if key in ("lr", "initial_lr")} for group in groups]
@@ -114,8 +135,9 @@ def _moved_on(name: str, scheduler: LRScheduler, position: int) -> Callable[[], 
         for group, values in zip(scheduler.optimizer.param_groups, before, strict=True):
             group.update(values)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")  # before the optimizer's, which has
-            for _ in range(scheduler.last_epoch, position):  # made these steps in earlier runs
+            # torch warns of a scheduler's step before the optimizer's, but earlier runs have made those steps.
+            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+            for _ in range(scheduler.last_epoch, position):
                 scheduler.step()
 
     return move

@@ -1,4 +1,7 @@
-"""What can be attached, and the part of a rank's state that each object becomes."""
+"""Checks what a script attaches, and makes of each object the matching part of a rank's state.
+
+Called by `RankState` when attach() runs, before anything is saved or restored.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-RNG, LOOPS = "rng", "epoch_loop"
-# names that are not free for attached objects
+RNG = "rng"
+LOOPS = "epoch_loop"
+# Entries of the state that every rank saves by itself, so that no attached object may have their names.
 TAKEN = {
     RNG: "random numbers",
     gradients.NAME: "gradients",
@@ -33,7 +37,11 @@ TAKEN = {
 
 
 def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> None:
-    """Raises StateError for an object that cannot be saved, or a name that is not free or not there."""
+    """Check what attach() was given.
+
+    Raises:
+        StateError: an object cannot be saved, a name is taken, or `frozen` names something that is not attached.
+    """
     if unknown := set(frozen) - set(objects):
         raise StateError(f"cannot attach: frozen names {few(unknown)}, which is not an argument")
     for name, target in objects.items():
@@ -45,10 +53,11 @@ def _check(name: str, target: Any) -> None:
         return
     if name in TAKEN:
         raise StateError(f"cannot attach: `{name}` is the name of the {TAKEN[name]}, which are always saved")
-    methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
-    if methods:
-        has = " and ".join(f"{method}()" for method in methods)
-        raise StateError(f"cannot attach: argument `{name}` has no {has}")
+    required = ("state_dict", "load_state_dict")
+    missing = [method for method in required if not callable(getattr(target, method, None))]
+    if missing:
+        methods = " and ".join(f"{method}()" for method in missing)
+        raise StateError(f"cannot attach: argument `{name}` has no {methods}")
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(target).__mro__):
         raise StateError(
             f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() is a collective; use "
@@ -64,7 +73,10 @@ def _check(name: str, target: Any) -> None:
 
 
 def make_parts(objects: Mapping[str, Any], names: Names) -> dict[str, Part]:
-    """Modules first, so that optimizers find their parameters' names; then in the order given."""
+    """Make the parts of a rank's state: modules, optimizers, others, each in the order given.
+
+    Modules come first, because optimizers look up the names of their parameters.
+    """
     parts: dict[str, Part] = {}
     for name, target in objects.items():
         if isinstance(target, nn.Module):

@@ -1,8 +1,9 @@
 """The buffers of a module that its state_dict() leaves out (persistent=False), as a part of a rank's state.
 
-Most of them are tables that the script computes anew. One that changes in training is state all the same. Small ones
-are always saved; a large one is saved from the moment on at which it was written to or replaced. Its version tells;
-of writes through `.data`, which no version counts, a digest of its bytes tells. On a GPU there is no digest.
+Most of them are tables that the script computes anew, but a buffer that changes in training is state all the same.
+Small buffers are always saved. A large one is saved from the first snapshot after it was written to or replaced: its
+version tells, and a digest of its bytes tells of writes through `.data`, which do not change the version. On a GPU
+there is no digest.
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import StateError
 from ftlaunch_hooks.tensors.memory_layout import Restored
 
-SMALL = 64 * 1024  # bytes
+SMALL = 64 * 1024  # bytes; a buffer of at most this size is always saved
 
-Clean = Callable[[Mapping[str, object]], dict[str, str]]  # names in a module -> names without what wrappers add
+Clean = Callable[[Mapping[str, object]], dict[str, str]]
+"""Maps names in a module to names without what wrappers put in front."""
 
 
 class NonPersistentBuffers:
-    """Of one attached module."""
+    """Collects and restores the non-persistent buffers of one attached module."""
 
     def __init__(self, name: str, module: nn.Module, clean: Clean) -> None:
-        self._name, self._module, self._clean = name, module, clean
+        self._name = name
+        self._module = module
+        self._clean = clean
         self._found: dict[str, Tensor] = {}
-        self._first: dict[str, tuple[Tensor, int, int]] = {}  # as first seen: the tensor, its version, its digest
+        self._first: dict[str, tuple[Tensor, int, int]] = {}  # when first seen: the tensor, its version, its digest
         self._changed: set[str] = set()
 
     def find(self) -> None:
-        """Look again which there are."""
+        """Look up which non-persistent buffers the module has now."""
         self._found = {name: owner._buffers[key] for name, (owner, key) in self._places().items()}  # type: ignore[misc]
 
     def collect(self, collector: Collector) -> list[str]:
-        """Put those in that are to be saved; returns their names. Raises StateError."""
+        """Put the buffers that are to be saved into the collector; return their names. Raises StateError."""
         saved = []
         for name, buffer in self._found.items():
             if name in self._changed or _is_small(buffer) or self._has_changed(name, buffer):
@@ -49,9 +53,9 @@ class NonPersistentBuffers:
         return saved
 
     def _has_changed(self, name: str, buffer: Tensor) -> bool:
-        """Whether a large one is another than when it was first seen."""
+        """Whether a large buffer has changed since it was first seen."""
         if name not in self._first:
-            self._first[name] = buffer, _version(buffer), _digest(buffer)
+            self._first[name] = (buffer, _version(buffer), _digest(buffer))
             return False
         first, version, digest = self._first[name]
         if first is not buffer or _version(buffer) != version or _digest(buffer) != digest:
@@ -60,7 +64,7 @@ class NonPersistentBuffers:
         return False
 
     def plan(self, names: Sequence[str], saved: Lookup) -> Loader:
-        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
+        """Check that the saved buffers fit, changing nothing; return a function that loads them. Raises StateError."""
         owners = self._owners()
         for name in names:
             saved.check(self._key(name), None)
@@ -70,27 +74,27 @@ class NonPersistentBuffers:
         def load() -> None:
             for name in names:
                 path, _, key = name.rpartition(".")
-                self._load(name, owners[path], key, saved)
+                self._load(name, owner=owners[path], key=key, saved=saved)
             self._changed.update(names)
             self.find()
 
         return load
 
     def _load(self, name: str, owner: nn.Module, key: str, saved: Lookup) -> None:
-        buffer, (dtype, shape) = owner._buffers.get(key), saved.info(self._key(name))
+        buffer = owner._buffers.get(key)
+        dtype, shape = saved.info(self._key(name))
         if buffer is not None and (buffer.dtype, tuple(buffer.shape)) == (dtype, shape):
             saved.fill({self._key(name): buffer})
         else:
-            device = next(
-                iter([*owner.parameters(), *nn.Module.buffers(owner)]), torch.empty(0, device="cpu")
-            ).device.type
+            neighbours = [*owner.parameters(), *nn.Module.buffers(owner)]
+            device = neighbours[0].device.type if neighbours else "cpu"
             owner.register_buffer(key, saved.get(self._key(name), device), persistent=False)
 
     def _key(self, name: str) -> str:
         return f"{self._name}.{name}:nonpersistent".replace("@", "@@")
 
     def _owners(self) -> dict[str, nn.Module]:
-        """Modules by their clean names."""
+        """Map the clean names of all modules to the modules; of a wrapper and its module the outer one counts."""
         modules = dict(self._module.named_modules())
         clean = self._clean(modules)
         return {clean[path]: module for path, module in reversed(modules.items())}
@@ -111,7 +115,7 @@ def _version(buffer: Tensor) -> int:
 
 
 def _digest(buffer: Tensor) -> int:
-    """Of its bytes; 0 where they are not there to be read in one stretch."""
+    """Return a digest of a buffer's bytes; 0 where they do not lie in one stretch of this process's memory."""
     if is_sharded(buffer) or buffer.layout is not torch.strided:
         return 0
     if buffer.device.type != "cpu" or not buffer.is_contiguous():
@@ -120,7 +124,10 @@ def _digest(buffer: Tensor) -> int:
 
 
 def _is_small(buffer: Tensor) -> bool:
-    """Whether it is saved in any case; no buffer is refused that may be a constant."""
+    """Whether a buffer is small enough to be saved always, and of a kind that can be saved.
+
+    A buffer of another kind is not refused, because it may be a constant.
+    """
     if is_sharded(buffer) or buffer.layout is not torch.strided or buffer.nbytes > SMALL:
         return False
     try:

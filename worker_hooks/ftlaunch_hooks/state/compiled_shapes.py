@@ -1,8 +1,8 @@
-"""Whether torch.compile has compiled code anew for other lengths: a process that resumes compiles it otherwise.
+"""Whether torch.compile has recompiled code for other lengths: a resumed process then compiles different kernels.
 
-The first length that compiled code meets is built into its kernels. Another one has it compiled for any length. A
-process that resumes meets its lengths in another order, so it has other kernels, and they round otherwise. Nothing of a
-compiled function can be saved; that this is so is saved, and told at a resume.
+The first length that compiled code meets is built into its kernels; another length has the code compiled for any
+length. A process that resumes meets its lengths in another order, so it has other kernels, which round differently.
+Nothing of a compiled function can be saved. What is saved is that this has happened, so that a resume can say so.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _DIFFERS = (
 
 
 class CompiledShapes:
-    """What is known of this job's compiled code, of earlier processes too."""
+    """Remembers, across the processes of a job, whether code was recompiled for another length."""
 
     def __init__(self) -> None:
         self._seen = False
         self._compilations = 0
 
     def collect(self) -> dict[str, Json]:
-        """Return what is to be saved; empty where no code was compiled anew for another length."""
+        """Return the entry to save; empty where no code was recompiled for another length."""
         if not self._seen and (utils := sys.modules.get("torch._dynamo.utils")) is not None:
-            # Not public, and guarded therefore: a torch without them has nothing to tell of.
+            # These names are not public. A torch that lacks them counts as one that has not recompiled.
             counters = getattr(utils, "counters", {})
             compilations = counters["frames"]["total"] if "frames" in counters else 0
             if compilations != self._compilations:
                 self._compilations = compilations
                 metrics: Iterable[object] = getattr(utils, "get_compilation_metrics", list)()
-                self._seen = any(_is_for_another_length(one) for one in metrics)
+                self._seen = any(_is_for_another_length(compilation) for compilation in metrics)
         return {"kind": NAME, "seen": True} if self._seen else {}
 
     def resume(self, saved: Mapping[str, Json], *, tell: bool) -> None:
-        """Take up what was saved, and say what follows from it. tell: on one rank."""
+        """Take over the saved entry; with `tell`, warn that the run may differ if code was recompiled."""
         self._seen = bool(saved.get("seen"))
         if self._seen and tell:
             say(_DIFFERS)

@@ -1,11 +1,11 @@
-"""The gradients that parameters hold at a step boundary, and the values of those that no attached object has.
+"""The gradients at a step boundary, and the values of parameters that no other attached object saves.
 
-Whether they will be used can be known from the script alone: one that accumulates over several steps goes on from them,
-one that clears them first does not. So they are saved wherever there are any. After `optimizer.zero_grad()` at the end
-of a step there are none, and a snapshot is smaller.
+Only the script knows whether gradients will be used: one that accumulates over several steps goes on from them, one
+that clears them first does not. So they are saved wherever there are any. After `optimizer.zero_grad()` at the end of a
+step there are none, and a snapshot is smaller.
 
 An attached optimizer may step parameters of no attached module: master copies, stacked weights, tensors of a script's
-own. Where no other attached object has brought them already, their values are saved here.
+own. Where no other attached object has collected these already, their values are saved here.
 """
 
 from __future__ import annotations
@@ -27,19 +27,24 @@ NAME = "grad"
 
 
 class Gradients:
-    """Of all parameters of the attached modules and optimizers. Every rank saves its own: they may not be reduced."""
+    """Collects and restores gradients of all parameters of the attached modules and optimizers.
+
+    Every rank saves its own gradients, because they may not be reduced yet.
+    """
 
     def __init__(
         self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer], names: Names
     ) -> None:
-        self._modules, self._optimizers, self._names = modules, optimizers, names
-        self._absent: dict[str, Tensor] = {}  # takes the place of a gradient that was there before, and is not now
+        self._modules = modules
+        self._optimizers = optimizers
+        self._names = names
+        self._absent: dict[str, Tensor] = {}  # stand-ins for gradients that were there at an earlier snapshot
         self._dense: list[str] = []
         self._values: list[str] = []
         self._unreduced = UnreducedGradients(modules.values())
 
     def collect(self, collector: Collector) -> dict[str, Json]:
-        """Put the gradients in, after all other parts; returns which there are. Raises StateError."""
+        """Put the gradients into the collector, after all other parts; return the entry to save. Raises StateError."""
         self._check_reduced()
         owned, loose = self._parameters()
         if (values := self._collect_values(loose, collector)) != self._values:
@@ -49,7 +54,7 @@ class Gradients:
         for key, parameter in {**owned, **loose}.items():
             gradient = parameter.grad
             if gradient is None:
-                if key in self._absent:  # the files of a snapshot keep their layout
+                if key in self._absent:  # so that the files of snapshots keep their layout
                     _put(collector, key, self._absent[key])
             elif gradient.layout is torch.sparse_coo:
                 sparse[key] = gradient.is_coalesced()
@@ -65,7 +70,7 @@ class Gradients:
         return {"kind": "gradients", "dense": self._dense, "sparse": sparse, "values": self._values}
 
     def _check_reduced(self) -> None:
-        """Raises StateError for gradients that fully_shard keeps beside its parameters, whole and unreduced."""
+        """Raise StateError if fully_shard keeps whole, unreduced gradients beside its parameters."""
         if (name := self._unreduced.find()) is not None:
             raise StateError(
                 f"cannot save gradients that are not reduced yet (of `{name}`): fully_shard with"
@@ -74,9 +79,18 @@ class Gradients:
             )
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup, *, values_only: bool = False) -> Loader:
-        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError.
+        """Check that the saved gradients and values fit, without changing anything.
 
-        values_only: leave the gradients alone, as they are of other batches than this rank's.
+        Args:
+            tree: the saved entry.
+            saved: where the tensors are read from.
+            values_only: leave the gradients alone, because they come from other batches than this rank's.
+
+        Returns:
+            A function that loads them.
+
+        Raises:
+            StateError: something does not fit.
         """
         owned, loose = self._parameters()
         parameters = {**owned, **loose}
@@ -99,17 +113,17 @@ class Gradients:
         return load
 
     def loose(self) -> dict[str, nn.Parameter]:
-        """By key: the parameters that only optimizers have."""
+        """Return the parameters that only optimizers have, by key."""
         return self._parameters()[1]
 
     def copies(self) -> list[tuple[nn.Parameter, Tensor]]:
-        """Copy the gradients that there are now: parameter and copy."""
+        """Return each parameter that has a gradient, with a copy of the gradient."""
         owned, loose = self._parameters()
-        every = [*owned.values(), *loose.values()]
-        return [(one, one.grad.detach().clone()) for one in every if one.grad is not None]
+        parameters = [*owned.values(), *loose.values()]
+        return [(parameter, parameter.grad.detach().clone()) for parameter in parameters if parameter.grad is not None]
 
     def _parameters(self) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-        """By key: the parameters of modules, and those that only optimizers have. Each parameter is there once."""
+        """Return the parameters of modules, and those that only optimizers have, by key; each parameter once."""
         seen: set[int] = set()
         owned: dict[str, nn.Parameter] = {}
         for name, module in self._modules.items():
@@ -127,9 +141,9 @@ class Gradients:
         return owned, loose
 
     def _collect_values(self, loose: Mapping[str, nn.Parameter], collector: Collector) -> list[str]:
-        """Put in the values of those that no other attached object has put in; returns their keys."""
-        there = collector.addresses() if loose else set()
-        values = [key for key, parameter in loose.items() if local_of(parameter).data_ptr() not in there]
+        """Put values of parameters that no other object has collected into the collector; return their keys."""
+        collected = collector.addresses() if loose else set()
+        values = [key for key, parameter in loose.items() if local_of(parameter).data_ptr() not in collected]
         for key in values:
             owner = self._names.owner(loose[key], key)
             collector.put(
@@ -139,12 +153,14 @@ class Gradients:
 
 
 def object_of_value(stored: str) -> str:
-    """Return the key, beginning with the name of its optimizer, under whose parameter a value is stored here.
+    """Return the key of the parameter whose value is stored under `stored`; the key begins with its optimizer's name.
 
-    stored: of any tensor; that of another one, also of a gradient, is returned as it is.
+    Any other key, also that of a gradient, is returned as it is.
     """
-    begins, ends = f"{NAME}.", _value("")
-    return stored[len(begins) : -len(ends)] if stored.startswith(begins) and stored.endswith(ends) else stored
+    prefix = f"{NAME}."
+    suffix = _value("")
+    is_value = stored.startswith(prefix) and stored.endswith(suffix)
+    return stored[len(prefix) : -len(suffix)] if is_value else stored
 
 
 def _stored(key: str) -> str:
@@ -170,7 +186,7 @@ def _load(tree: Mapping[str, Json], parameters: Mapping[str, nn.Parameter], save
 
 
 def _like(parameter: nn.Parameter, dtype: torch.dtype) -> Tensor:
-    """Memory for a gradient: on the parameter's device, in its memory format, sharded as it is."""
+    """Return memory for a gradient: on the parameter's device, in its memory format, sharded like the parameter."""
     return torch.empty_like(parameter.detach(), dtype=dtype)
 
 

@@ -1,7 +1,7 @@
-"""Variables of the training loop as a part of a rank's state: who gives them, and what was saved of them.
+"""Variables of the training loop as a part of a rank's state.
 
-What they are is found by `observe`, once the loop runs. Until then a resumed rank holds what it has read, and saves the
-same again: it may die before its loop begins.
+`observe` finds the variables once the loop runs. Until then a resumed rank keeps what it has read, and saves the same
+again, because it may die before its loop begins.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.json_codec import Json
 
 NAME = "loop_variables"
-_KEYS = ("__tensor__", "__packed__", "__array__")  # tags before the key of a tensor
+_TAGS = ("__tensor__", "__packed__", "__array__")  # dictionary keys whose value is the key of a tensor
 
 
 class LoopVariables(Protocol):
-    """What gives the variables of the loop at a snapshot."""
+    """Supplies the variables of the training loop at a snapshot; implemented by `observe`."""
 
     def collect(self, collector: Collector) -> Mapping[str, Json]:
-        """Put their tensors into the collector; returns the rest."""
+        """Put the variables' tensors into the collector; return everything else."""
 
 
 class RestoredVariables:
-    """What was saved of them: read, and put back by nobody yet."""
+    """Variables that were read from a checkpoint or snapshot, but not put back yet."""
 
     def __init__(self, tree: Mapping[str, Json], saved: Lookup) -> None:
         """Read all tensors. Raises StateError for one that is missing."""
@@ -35,7 +35,7 @@ class RestoredVariables:
         self.tensors: dict[str, Tensor] = {key: saved.get(key, "cpu") for key in dict.fromkeys(_tensor_keys(tree))}
 
     def collect(self, collector: Collector) -> Mapping[str, Json]:
-        """See LoopVariables."""
+        """Put the tensors that were read into the collector; return the tree that was read."""
         for key, tensor in self.tensors.items():
             collector.put((NAME,), tensor, key=key)
         return self.tree
@@ -43,11 +43,11 @@ class RestoredVariables:
 
 def _tensor_keys(tree: Json) -> Iterator[str]:
     if isinstance(tree, list):
-        for one in tree:
-            yield from _tensor_keys(one)
+        for entry in tree:
+            yield from _tensor_keys(entry)
     elif isinstance(tree, dict):
         for tag, content in tree.items():
-            if tag in _KEYS and isinstance(content, str):
+            if tag in _TAGS and isinstance(content, str):
                 yield content
             else:
                 yield from _tensor_keys(content)

@@ -1,4 +1,8 @@
-"""A module as a part of a rank's state."""
+"""An attached nn.Module as a part of a rank's state: its state_dict(), modes, and non-persistent buffers.
+
+Collecting is incremental: where nothing that state_dict() depends on was replaced since the last boundary, the last
+collection is used again. `RankState` calls this in the training thread, at step boundaries.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 @dataclass(frozen=True)
 class _Before:
-    """A module's state as it was collected last."""
+    """The last collection of a module's state."""
 
     unchanged: Unchanged
     stepped: set[int]
@@ -32,16 +36,20 @@ class _Before:
 
 
 def _dependencies(module: nn.Module, tensors: Sequence[Tensor]) -> Unchanged | None:
-    """What a module's state_dict() depends on; None where a module overrides it, or a tensor is sharded."""
+    """Return what a module's state_dict() depends on; None where a module overrides it, or a tensor is sharded."""
     modules = list(module.modules())
     if any(map(_overrides_state_dict, modules)) or any(map(is_sharded, tensors)):
         return None
 
     def containers() -> Containers:
         dicts: list[dict[Any, Any]] = []
-        for m in modules:
-            dicts += (m._parameters, m._buffers, m._modules, m._state_dict_hooks, m._state_dict_pre_hooks)
-        return dicts, [m._non_persistent_buffers_set for m in modules]
+        for inner in modules:
+            dicts.append(inner._parameters)
+            dicts.append(inner._buffers)
+            dicts.append(inner._modules)
+            dicts.append(inner._state_dict_hooks)
+            dicts.append(inner._state_dict_pre_hooks)
+        return dicts, [inner._non_persistent_buffers_set for inner in modules]
 
     return Unchanged(containers, tensors)
 
@@ -55,27 +63,29 @@ def _overrides_state_dict(module: nn.Module) -> bool:
 
 
 class ModulePart:
-    """An nn.Module: its state_dict, under names that wrappers do not change."""
+    """An nn.Module: its state_dict, under clean names, which do not change with wrappers."""
 
     kind = "module"
 
     def __init__(self, name: str, module: nn.Module, names: Names) -> None:
-        self.name, self.module, self._names = name, module, names
-        self._clean: dict[str, str] = {}
-        self._listed: list[str] = []
+        self.name = name
+        self.module = module
+        self._names = names
+        self._clean: dict[str, str] = {}  # names in state_dict() -> clean names
+        self._listed: list[str] = []  # clean names of the last collection's tensors
         self._before: _Before | None = None
         self._parameters: list[tuple[str, Tensor]] = []
-        self._modules: list[tuple[str, nn.Module]] = []  # without wrappers
+        self._modules: list[tuple[str, nn.Module]] = []  # clean name and module, without wrappers
         self._wrappers: list[tuple[str, nn.Module]] = []
         self._seen: list[nn.Module] = []
-        self._beside = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
-        self._shapes: dict[str, torch.Size] = {}  # of buffers as they were first seen
+        self._unlisted_buffers = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
+        self._shapes: dict[str, torch.Size] = {}  # buffer -> its shape when it was first seen
         self._reshaped: set[str] = set()  # buffers whose shape has changed since
-        self._tree: dict[str, Json] = {}  # what state_dict() says
-        self._told: dict[str, Json] = {}  # with what else is known of the tensors
+        self._tree: dict[str, Json] = {}  # the last collection of state_dict()
+        self._full_tree: dict[str, Json] = {}  # `_tree`, with what `_complete` adds
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """state_dict's tensors and its other values (extra state), by clean name."""
+        """Return state_dict's tensors and its other values (extra state), both by clean name."""
         state = self.module.state_dict(keep_vars=True)
         if state.keys() != self._clean.keys():
             self._clean = clean_names(self.module, state)
@@ -86,16 +96,17 @@ class ModulePart:
         return tensors, extra
 
     def key(self, name: str) -> str:
-        """The key of a tensor of this module."""
+        """Return the key under which a tensor of this module is saved."""
         return f"{self.name}.{name}".replace("@", "@@")
 
     def parameter_keys(self) -> list[str]:
-        """The keys of all parameters; buffers may be each rank's own."""
+        """Return the keys of all parameters. Buffers are left out, because each rank may have its own."""
         return [self.key(name) for name, tensor in self.tensors()[0].items() if isinstance(tensor, nn.Parameter)]
 
     def collect(self, collector: Collector) -> dict[str, Json]:
-        """See Part."""
-        names, before = self._names, self._before
+        """Put the module's tensors into the collector; return everything else to save. Raises StateError."""
+        names = self._names
+        before = self._before
         if (
             before is not None
             and before.stepped == names.stepped
@@ -103,16 +114,21 @@ class ModulePart:
             and collector.again(before.taken)
         ):
             names.keys = before.keys | names.keys
-            return self._tell(before.tree, collector)
+            return self._complete(before.tree, collector)
         mark = collector.mark()
         tensors, extra = self.tensors()
         keys: dict[int, str] = {}
         for name, tensor in tensors.items():
             key = self.key(name)
             keys.setdefault(id(tensor), key)
-            settled, owner = id(tensor) in names.stepped, names.owner(tensor, key)
             collector.put(
-                (self.name, name), tensor, "model", owner=owner, settled=settled, key=key, restored=Restored.IN_PLACE
+                (self.name, name),
+                tensor,
+                "model",
+                owner=names.owner(tensor, key),
+                settled=id(tensor) in names.stepped,
+                key=key,
+                restored=Restored.IN_PLACE,
             )
         names.keys = keys | names.keys
         if self._listed != (listed := list(tensors)):
@@ -120,17 +136,20 @@ class ModulePart:
         self._parameters = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)]
         self._note_shapes(tensors)
         self._note_modules()
-        self._beside.find()
+        self._unlisted_buffers.find()
 
         def put(path: Path, tensor: Tensor) -> str:
             return collector.put(path, tensor, "model")
 
         tree = {"tensors": self._listed, "extra": encode(extra, (self.name,), put)}
         unchanged = _dependencies(self.module, list(tensors.values()))
-        self._before = (
-            None if unchanged is None else _Before(unchanged, names.stepped, collector.since(mark), keys, tree)
-        )
-        return self._tell(tree, collector)
+        if unchanged is None:
+            self._before = None
+        else:
+            self._before = _Before(
+                unchanged=unchanged, stepped=names.stepped, taken=collector.since(mark), keys=keys, tree=tree
+            )
+        return self._complete(tree, collector)
 
     def _note_shapes(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
@@ -139,34 +158,36 @@ class ModulePart:
 
     def _note_modules(self) -> None:
         if self._seen != (seen := list(self.module.modules())):
-            modules, self._seen = dict(self.module.named_modules()), seen
+            self._seen = seen
+            modules = dict(self.module.named_modules())
             clean = clean_names(self.module, modules)
-            inner = {clean[path]: module for path, module in modules.items()}  # it comes behind what wraps it
+            inner = {clean[path]: module for path, module in modules.items()}  # wrappers come first, and are replaced
             self._modules = list(inner.items())
             self._wrappers = [(path, module) for path, module in modules.items() if inner[clean[path]] is not module]
 
-    def _tell(self, tree: dict[str, Json], collector: Collector) -> dict[str, Json]:
-        """With the names of what else is known of tensors: the same object while nothing has changed."""
+    def _complete(self, tree: dict[str, Json], collector: Collector) -> dict[str, Json]:
+        """Add modes and non-persistent buffers to the collected tree; return the same object if nothing has changed."""
         more = {
             "frozen": [name for name, parameter in self._parameters if not parameter.requires_grad],
             "evaluating": [name for name, module in self._modules if not module.training],
             "wrappers_evaluating": [path for path, module in self._wrappers if not module.training],
             "reshaped": sorted(self._reshaped),
-            "beside": self._beside.collect(collector),
+            "beside": self._unlisted_buffers.collect(collector),
         }
-        if tree is not self._tree or any(self._told[key] != value for key, value in more.items()):
-            self._tree, self._told = tree, {**tree, **more}
-        return self._told
+        if tree is not self._tree or any(self._full_tree[key] != value for key, value in more.items()):
+            self._tree = tree
+            self._full_tree = {**tree, **more}
+        return self._full_tree
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
-        """See Part."""
+        """Check that what was saved fits, changing nothing; return a function that loads it. Raises StateError."""
         tensors, extra = self.tensors()
         names = [*tree["tensors"], *_keys(tree["extra"])]
         check_names(f"module `{self.name}`", [*tensors, *extra], names)
         reshaped = set(tree.get("reshaped", ()))
         for name, tensor in tensors.items():
             saved.check(self.key(name), None if name in reshaped else tensor)
-        load_beside = self._beside.plan(tree.get("beside", ()), saved)
+        load_beside = self._unlisted_buffers.plan(tree.get("beside", ()), saved)
 
         def load() -> None:
             self._reshaped |= reshaped
@@ -182,7 +203,7 @@ class ModulePart:
                 new[raw] = tensors[name] if name in tensors else others[name]
             new._metadata = getattr(state, "_metadata", None)  # versions of the modules' own formats
             self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
-            if "frozen" in tree:  # it is not in a checkpoint of an earlier version
+            if "frozen" in tree:  # checkpoints of earlier versions lack the entry
                 _freeze(tensors, set(tree["frozen"]))
             for key, modules in (("evaluating", self._modules), ("wrappers_evaluating", self._wrappers)):
                 for name, module in modules if key in tree else ():
@@ -199,12 +220,12 @@ def _freeze(tensors: Mapping[str, Tensor], frozen: set[str]) -> None:
 
 
 def _keys(tree: Json) -> list[str]:
-    """The keys of an encoded dictionary whose keys are strings."""
+    """Return the keys of an encoded dictionary whose keys are strings."""
     return [key for key, _ in tree["__pairs__"]] if "__pairs__" in tree else list(tree)
 
 
 def clean_names(module: nn.Module, raw: Mapping[str, Any]) -> dict[str, str]:
-    """Names in a state_dict -> names without what DistributedDataParallel and torch.compile put in front."""
+    """Map names in a state_dict to clean names, without what DistributedDataParallel and torch.compile put in front."""
     wrapped = set()
     for path, child in module.named_modules():
         if isinstance(child, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
@@ -215,5 +236,6 @@ def clean_names(module: nn.Module, raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _clean_name(name: str, wrapped: set[str]) -> str:
+    """Drop from a dotted name the parts that a wrapper has added. wrapped: paths that end with such a part."""
     parts = name.split(".")
     return ".".join(part for i, part in enumerate(parts) if ".".join(parts[: i + 1]) not in wrapped)

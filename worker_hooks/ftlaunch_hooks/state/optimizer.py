@@ -1,4 +1,8 @@
-"""An attached optimizer: collects its state by parameter name, and restores it bit for bit."""
+"""An attached optimizer as a part of a rank's state: saved by parameter name, and restored bit for bit.
+
+Collecting is incremental: where nothing that state_dict() depends on was replaced since the last boundary, the last
+collection is used again. `RankState` calls this in the training thread, at step boundaries.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,14 @@ from ftlaunch_hooks.tensors.replicated import updates_all_parameters
 from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 _Slots = dict[str, Json]
+"""name of an entry in a parameter's state (`exp_avg`, ...) -> its encoded value"""
 _CPU = torch.device("cpu")
 _CONSTANTS = (type(None), bool, int, float, str)  # values of these types never change in place
 
 
 @dataclass(frozen=True)
 class _TensorSlot:
-    """A slot of a parameter's state that holds a tensor."""
+    """An entry of a parameter's optimizer state that holds a tensor."""
 
     name: str
     key: str
@@ -32,7 +37,7 @@ class _TensorSlot:
     device: torch.device
 
     def fits(self, value: object) -> bool:
-        """Whether a value can be saved as the one before it was."""
+        """Whether a value can be saved in the place of the value before it."""
         return isinstance(value, Tensor) and value.device == self.device
 
 
@@ -43,10 +48,10 @@ class _Described:
     parameter: Tensor
     names: tuple[str, ...]
     tensors: list[_TensorSlot]
-    tree: _Slots  # of the tensors
+    tree: _Slots  # of the slots with tensors alone
 
     def fits(self, parameter: Tensor, slots: Mapping[str, Any]) -> bool:
-        """Whether only values have changed."""
+        """Whether the slots are the same as before, apart from their values."""
         if self.parameter is not parameter or self.names != tuple(slots):
             return False
         return all(slot.fits(slots[slot.name]) for slot in self.tensors)
@@ -54,7 +59,7 @@ class _Described:
 
 @dataclass(frozen=True)
 class _Before:
-    """An optimizer's state as it was collected last."""
+    """The last collection of an optimizer's state."""
 
     unchanged: Unchanged
     keys: Mapping[int, str]
@@ -65,9 +70,9 @@ class _Before:
 
 
 def _dependencies(optimizer: torch.optim.Optimizer) -> Unchanged | None:
-    """What an optimizer's state_dict() depends on, besides the values in its groups.
+    """Return what an optimizer's state_dict() depends on, besides the values in its parameter groups.
 
-    None where the optimizer overrides it, or holds more than plain tensors and constants.
+    None where the optimizer overrides state_dict(), or holds more than plain tensors and constants.
     """
     if (
         type(optimizer).state_dict is not torch.optim.Optimizer.state_dict
@@ -78,9 +83,8 @@ def _dependencies(optimizer: torch.optim.Optimizer) -> Unchanged | None:
         return None
     values = [value for slots in optimizer.state.values() for value in slots.values()]
     tensors = [value for value in values if isinstance(value, Tensor)]
-    if any(map(is_sharded, tensors)) or any(
-        type(value) not in _CONSTANTS for value in values if not isinstance(value, Tensor)
-    ):
+    others = [value for value in values if not isinstance(value, Tensor)]
+    if any(map(is_sharded, tensors)) or any(type(value) not in _CONSTANTS for value in others):
         return None
 
     def containers() -> Containers:
@@ -97,16 +101,18 @@ class OptimizerPart:
     kind = "optimizer"
 
     def __init__(self, name: str, optimizer: torch.optim.Optimizer, names: Names) -> None:
-        self.name, self.optimizer, self._names = name, optimizer, names
+        self.name = name
+        self.optimizer = optimizer
+        self._names = names
         self._replicable = name in names.said or updates_all_parameters(optimizer)
         self._known: dict[str, _Described] = {}
         self._state_tree: dict[str, _Slots] = {}
         self._before: _Before | None = None
 
     def _labelled(self, groups: list[dict[str, Any]]) -> dict[Any, tuple[str, Tensor]]:
-        """state_dict's name of a parameter -> (its label here, the parameter)."""
+        """Map each parameter's id in state_dict() to its label and the parameter."""
         names = [name for group in groups for name in group["params"]]
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         keys = self._names.keys
         return {
             name: (keys.get(id(parameter)) or str(position), parameter)
@@ -116,7 +122,7 @@ class OptimizerPart:
     # --- collecting ----------------------------------------------------------------------------------------
 
     def collect(self, collector: Collector) -> dict[str, Json]:
-        """See Part."""
+        """Put the optimizer's tensors into the collector; return everything else to save. Raises StateError."""
         before = self._before
         if (
             before is not None
@@ -136,14 +142,19 @@ class OptimizerPart:
         more["state"] = {name: value for name, value in state["state"].items() if name not in labelled}
         extra = encode(more, (self.name,), collector.put)
         unchanged = None if more != {"state": {}} else _dependencies(self.optimizer)
-        self._before = None if unchanged is None else _Before(unchanged, self._names.keys, taken, params, slots, extra)
+        if unchanged is None:
+            self._before = None
+        else:
+            self._before = _Before(
+                unchanged=unchanged, keys=self._names.keys, taken=taken, params=params, state=slots, extra=extra
+            )
         groups = self._collect_groups(state["param_groups"], params, collector)
         return {"state": slots, "param_groups": groups, "extra": extra}
 
     def _collect_groups(
         self, groups: list[dict[str, Any]], params: list[list[str]], collector: Collector
     ) -> list[dict[str, Json]]:
-        """The groups' values, encoded anew at every step: schedulers change them."""
+        """Return the parameter groups, encoded anew at every step because schedulers change their values."""
         found = []
         for index, (group, labels) in enumerate(zip(groups, params, strict=True)):
             plain = {key: value for key, value in group.items() if key != "params"}
@@ -154,12 +165,12 @@ class OptimizerPart:
     def _collect_state(
         self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], collector: Collector
     ) -> dict[str, _Slots]:
-        """The same object as last time when only values have changed."""
+        """Return the parameters' states by label; the same object as last time if only values have changed."""
         trees = {}
         for name, slots in state.items():
             if name in labelled:
                 label, parameter = labelled[name]
-                trees[label] = self._collect_slots(label, parameter, slots, collector)
+                trees[label] = self._collect_slots(label, parameter, slots=slots, collector=collector)
         known = self._state_tree
         if len(known) != len(trees) or any(known.get(label) is not tree for label, tree in trees.items()):
             self._state_tree = trees
@@ -169,9 +180,14 @@ class OptimizerPart:
         known = self._known.get(label)
         if known is None or not known.fits(parameter, slots):
             known = self._known[label] = self._describe(label, parameter, slots)
-        for each in known.tensors:
-            value = slots[each.name]
-            collector.put((self.name, label, each.name), value, owner=each.owner, settled=True, key=each.key)
+        for tensor_slot in known.tensors:
+            collector.put(
+                (self.name, label, tensor_slot.name),
+                slots[tensor_slot.name],
+                owner=tensor_slot.owner,
+                settled=True,
+                key=tensor_slot.key,
+            )
         if len(known.tensors) == len(slots):
             return known.tree
         tree = dict(slots)
@@ -187,17 +203,21 @@ class OptimizerPart:
         return tree
 
     def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any]) -> _Described:
-        """A tensor of the parameter's shape lies on its device, and its tag does not say which."""
-        start = f"{self.name}.state.{label}."
+        """Describe the slots of a parameter's state.
+
+        A tensor of the parameter's shape lies on the parameter's device, so its tag names no device of its own.
+        """
+        prefix = f"{self.name}.state.{label}."
         tensors: list[_TensorSlot] = []
         tree: _Slots = {}
         for slot, value in slots.items():
             if isinstance(value, Tensor):
-                key = start + str(slot).replace("@", "@@")
-                tensors.append(_TensorSlot(slot, key, self._slot_owner(label, parameter, slot), value.device))
+                key = prefix + str(slot).replace("@", "@@")
+                owner = self._slot_owner(label, parameter, slot)
+                tensors.append(_TensorSlot(name=slot, key=key, owner=owner, device=value.device))
                 device = _CPU if value.shape == parameter.shape else value.device
                 tree[slot] = tag_tensor(key, device)
-        return _Described(parameter, tuple(slots), tensors, tree)
+        return _Described(parameter=parameter, names=tuple(slots), tensors=tensors, tree=tree)
 
     def _slot_owner(self, label: str, parameter: Tensor, slot: str) -> Owner | None:
         if not self._replicable:
@@ -209,7 +229,7 @@ class OptimizerPart:
     # --- restoring -----------------------------------------------------------------------------------------
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
-        """See Part."""
+        """Check that what was saved fits, changing nothing; return a function that loads it. Raises StateError."""
         groups = self.optimizer.state_dict()["param_groups"]
         labelled = self._labelled(groups)
         later = self._later_groups(tree["param_groups"][len(groups) :])
@@ -226,7 +246,7 @@ class OptimizerPart:
         return lambda: self._load(tree, later, saved)
 
     def _later_groups(self, entries: Sequence[Mapping[str, Json]]) -> list[list[nn.Parameter]]:
-        """The parameters of groups that the saved run has added after attach(); none where one is not known."""
+        """Return the parameters of groups that the saved run added after attach(); empty if one of them is unknown."""
         if not entries:
             return []
         known = self._names.parameters()
@@ -238,7 +258,7 @@ class OptimizerPart:
         for parameters in later:
             self.optimizer.add_param_group({"params": parameters})
         groups = self.optimizer.state_dict()["param_groups"]
-        names = {label: (name, p) for name, (label, p) in self._labelled(groups).items()}
+        names = {label: (name, parameter) for name, (label, parameter) in self._labelled(groups).items()}
         extra = decode(tree["extra"], saved.get)
         state: dict[Any, Any] = extra.pop("state")
         alike = _read_alike(tree["state"], names, saved)
@@ -258,7 +278,7 @@ class OptimizerPart:
 
 
 def tensor_keys(tree: Json) -> list[str]:
-    """The keys of all tensors that an encoded tree names."""
+    """Return the keys of all tensors that an encoded tree names."""
     found: list[str] = []
 
     def note(key: str, device: str) -> Tensor:
@@ -272,7 +292,7 @@ def tensor_keys(tree: Json) -> list[str]:
 def _read_alike(
     tree: Mapping[str, _Slots], names: Mapping[str, tuple[Any, Tensor]], saved: Lookup
 ) -> dict[str, Tensor]:
-    """Read the state tensors that have their parameter's shape, onto its device and sharded as it is."""
+    """Read the state tensors that have their parameter's shape, onto its device and sharded like the parameter."""
     alike = {}
     for label, slots in tree.items():
         parameter = names[label][1]
@@ -285,7 +305,7 @@ def _read_alike(
 
 
 def _undo_casts(live: dict[str, Any], saved: Mapping[str, Any]) -> None:
-    """Optimizer.load_state_dict casts state to the parameter's dtype: replace what it cast by what was saved."""
+    """Replace the values that Optimizer.load_state_dict has cast to the parameter's dtype by the saved ones."""
     for slot, value in saved.items():
         if slot in live:
             live[slot] = _without_cast(live[slot], value)
@@ -297,5 +317,5 @@ def _without_cast(now: Any, saved: Any) -> Any:
     if isinstance(saved, dict) and isinstance(now, dict):
         return type(saved)((key, _without_cast(now[key], value)) for key, value in saved.items())
     if isinstance(saved, (list, tuple)) and isinstance(now, (list, tuple)):
-        return type(saved)(_without_cast(one, value) for one, value in zip(now, saved, strict=True))
+        return type(saved)(_without_cast(current, value) for current, value in zip(now, saved, strict=True))
     return now

@@ -1,4 +1,7 @@
-"""The parts of a rank's state, one for each attached object: collecting, checking and restoring it."""
+"""The parts of a rank's state, one for each attached object: the protocol, and what parts share.
+
+`Part` is what a new kind of attached object implements. `Names` tells optimizers the names of modules' parameters.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,23 @@ from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, en
 from ftlaunch_hooks.tensors.replicated import Replicated
 
 Loader = Callable[[], None]
+"""Loads what a plan has checked."""
 
 
 class Part(Protocol):
-    """An attached object."""
+    """An attached object as a part of a rank's state."""
 
     kind: str
 
     def collect(self, collector: Collector) -> dict[str, Json]:
-        """Put the tensors into the collector; returns the rest. Raises StateError."""
+        """Put the object's tensors into the collector; return everything else as JSON. Raises StateError."""
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
-        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
+        """Check that what was saved fits, changing nothing; return a function that loads it. Raises StateError."""
 
 
 class Names:
-    """What the optimizers must know of the attached modules' parameters."""
+    """What optimizers need to know about the parameters of attached modules."""
 
     def __init__(
         self,
@@ -40,39 +44,46 @@ class Names:
         said: Collection[str] = (),
         node: NodeRanks | None = None,
     ) -> None:
-        """objects: what is attached and saved, by name. said: those of which the script says who keeps them equal.
+        """Take what is known at attach(); the fields that change are filled by `RankState` at each collection.
 
-        node: the ranks of this rank's node; None: this rank is alone.
+        Args:
+            replicated: id of a parameter -> how it is replicated.
+            objects: name -> attached object, of those that are saved.
+            said: the objects of which the script itself says that they are kept equal.
+            node: the ranks of this rank's node; None: this rank is alone.
         """
         objects = objects or {}
-        self.replicated, self.said, self.kept = replicated, said, kept_elsewhere(objects)
+        self.replicated = replicated
+        self.said = said
+        self.kept = kept_elsewhere(objects)
         self._node = node or one_node(1)
         self._modules = [target for target in objects.values() if isinstance(target, nn.Module)]
-        self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> place of its owner, see share_out
+        self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> place of its owner, from share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters of attached modules, by key, as of the last collection."""
+        """Return the parameters of attached modules by key, as of the last collection."""
         found = (parameter for module in self._modules for parameter in module.parameters())
         return {self.keys[id(parameter)]: parameter for parameter in found if id(parameter) in self.keys}
 
     def owner(self, parameter: object, key: str) -> Owner | None:
-        """Who saves a replicated parameter, see share_out; None when it is not one."""
-        replicated, place = self.replicated.get(id(parameter)), self.owners.get(key)
+        """Return which rank saves a replicated parameter; None for a parameter that is not replicated."""
+        replicated = self.replicated.get(id(parameter))
+        place = self.owners.get(key)
         return None if replicated is None or place is None else Owner(place, replicated.group)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """The groups of ranks that keep a parameter equal, in the order in which the parameters come."""
-        return list(dict.fromkeys(one.group for one in self.replicated.values()))
+        """Return the groups of ranks that keep a parameter equal, in the order of the parameters."""
+        return list(dict.fromkeys(replicated.group for replicated in self.replicated.values()))
 
     def places(self, group: Sequence[int]) -> tuple[int, ...]:
-        """The places, among the node's ranks, of those of a group; of an empty one all."""
+        """Return the places, among the node's ranks, of the ranks in a group; of all ranks for an empty group."""
         return tuple(self._node.place(rank) for rank in self._node.ranks if not group or rank in group)
 
 
 def kept_elsewhere(objects: Mapping[str, Any]) -> frozenset[int]:
-    """Ids of modules whose plain attributes an attached object saves: those in its `keeps_attributes_of`."""
+    """Return the ids of modules whose plain attributes an attached object saves, by its `keeps_attributes_of`."""
     kept = (
         getattr(target, "keeps_attributes_of", ())
         for name, target in objects.items()
@@ -82,20 +93,21 @@ def kept_elsewhere(objects: Mapping[str, Any]) -> frozenset[int]:
 
 
 def loose_key(optimizer: str, position: int | str) -> str:
-    """The name of a parameter of no attached module: the optimizer's, and its place in the optimizer's groups."""
+    """Return the key of a parameter of no attached module: the optimizer's name, and the place in its groups."""
     return f"{optimizer}.{position}"
 
 
 def few(names: Iterable[str]) -> str:
-    """At most three of the names, for a message."""
+    """List at most three names for a message, and how many more there are."""
     ordered = sorted(names)
     more = f" and {len(ordered) - 3} more" if ordered[3:] else ""
     return ", ".join(f"`{name}`" for name in ordered[:3]) + more
 
 
 def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
-    """Raises StateError when the two collections do not hold the same names."""
-    now, then = set(live), set(saved)
+    """Raise StateError unless the two collections hold the same names. what: the object, for the message."""
+    now = set(live)
+    then = set(saved)
     if missing := now - then:
         raise StateError(f"cannot restore {what}: {few(missing)} not in what was saved")
     if surplus := then - now:
@@ -103,19 +115,24 @@ def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
 
 
 class OtherPart:
-    """Anything with state_dict() and load_state_dict()."""
+    """Any attached object with state_dict() and load_state_dict() that is no module and no optimizer."""
 
     kind = "other"
 
     def __init__(self, name: str, target: Any) -> None:
-        self.name, self.target = name, target
+        self.name = name
+        self.target = target
 
     def collect(self, collector: Collector) -> dict[str, Json]:
-        """See Part."""
+        """Put the tensors of the object's state_dict() into the collector; return the rest. Raises StateError."""
         return {"state": encode(self.target.state_dict(), (self.name,), collector.put)}
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
-        """See Part."""
+        """Check that what was saved can be read, without changing anything; return a function that loads it.
+
+        Raises:
+            StateError: a tensor is missing or does not fit.
+        """
         live: dict[str, Tensor] = {}
 
         def note(path: Path, tensor: Tensor) -> str:

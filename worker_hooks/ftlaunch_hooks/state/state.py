@@ -1,4 +1,8 @@
-"""A rank's state: all attached objects, collected as tensors and JSON, and restored from them."""
+"""A rank's state: all attached objects, collected as tensors and JSON, and restored from them.
+
+`RankState` belongs to a Job, which calls it in the training thread, at step boundaries and around a resume. Nothing
+here copies tensors or writes files: the snapshotter does.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +48,8 @@ from ftlaunch_hooks.tensors.replicated import Said, replicated_parameters
 
 __all__ = ["Choices", "Collected", "RankState", "StateError"]
 
-_IN_STEPS = "in_steps"
-_APART = (
+_IN_STEPS = "in_steps"  # in the entry RNG: whether the loop was over Job.steps()
+_REPLICAS_DIFFER = (
     "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel,"
     " replicated=, or Replicate() of a DTensor): from here on each rank saves its own, and only as many ranks can"
     " resume from it"
@@ -54,7 +58,7 @@ _APART = (
 
 @dataclass(frozen=True)
 class Choices:
-    """What attach() was told of the objects besides their names."""
+    """What attach() was told about the objects besides their names."""
 
     frozen: Collection[str]
     replicated: Said
@@ -64,11 +68,11 @@ class Choices:
     keep: bool = True
     """whether variables of the training loop are saved and put back"""
     ignore: Collection[str] = ()
-    """names of variables that are neither saved nor spoken of"""
+    """names of variables that are neither saved nor mentioned to the user"""
 
 
 class RankState:
-    """The attached objects of one rank."""
+    """The attached objects of one rank, with everything that is saved beside them."""
 
     def __init__(
         self,
@@ -83,46 +87,68 @@ class RankState:
         anew: Mapping[str, str] | None = None,
         stands_for: int | None = None,
     ) -> None:
-        """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
+        """Take what attach() was given.
 
-        peers: the pages of the node's ranks, in which they agree on what is replicated; without pages nothing counts
-        as it. found: generators that the script has made and not attached, see generators.find. node: the ranks that
-        are on this rank's node, all of them if not given. replicated, anew, stands_for: see attach().
-        Raises StateError for an object without the two methods, or a name that is not one.
+        Args:
+            objects: name -> anything with state_dict() and load_state_dict().
+            frozen: names of objects that are neither saved nor restored.
+            rank: this rank's number in the job.
+            world_size: number of ranks in the job.
+            peers: the pages of the node's ranks, in which they agree on what is replicated; without pages nothing
+                counts as replicated.
+            found: generators that the script has made and not attached, from `generators.find`.
+            node: the ranks on this rank's node; None: all ranks of the job.
+            replicated: the argument of attach().
+            anew: the argument of attach().
+            stands_for: the argument of attach().
+
+        Raises:
+            StateError: an object cannot be attached, or a name is not one of an object.
         """
         check_attachable(objects, frozen)
-        self.rank, self.world_size, self.node = rank, world_size, node or one_node(world_size)
+        self.rank = rank
+        self.world_size = world_size
+        self.node = node or one_node(world_size)
         self.stands_for = stands_for
-        self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
+        self.optimizers = [target for target in objects.values() if isinstance(target, torch.optim.Optimizer)]
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
-        reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        self._names = Names(replicated_parameters(rank, world_size, objects, replicated), kept, replicated, self.node)
+        reached = {path: value for path, value in (found or {}).items() if path.partition(".")[0] not in frozen}
+        self._names = Names(
+            replicated=replicated_parameters(rank, world_size, objects=objects, said=replicated),
+            objects=kept,
+            said=replicated,
+            node=self.node,
+        )
         self._parts = make_parts(kept, self._names)
         self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
-        self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
-        self._gradients, self._compiled = _gradients(kept, self._names), CompiledShapes()
+        self._frozen = frozenset(frozen)
+        self._layouts = BucketLayouts(world_size)
+        self._gradients = _gradients(kept, self._names)
+        self._compiled = CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
         modules = [name for name in self._parts if isinstance(kept[name], nn.Module)]
         self._digests = PartDigests([name for name in self._parts if not _is_of_adapter(kept[name])], modules)
         self._saved_digests: Mapping[str, str] = {}
         self._restored_digests: Mapping[str, str] = {}
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
-        self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
-        self._rng_read: dict[str, Any] = {}
-        self._begun = self._restored = False
+        self._generators = rng.Generators(OwnGenerators(attached, reached))
+        self._rng_buffers = rng.Buffers()
+        self._rng_read: dict[str, Any] = {}  # restored states that are still to be put back
+        self._begun = False
+        self._restored = False
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self.begins_anew = False
-        """`restore` has left objects as the script made them: the resumed run is to be another one than it was"""
+        """whether `restore` has left objects as the script made them, so that the resumed run is meant to differ"""
         self._structure: Structure | None = None
         self.loops: Callable[[], Any] | None = None
-        """asked, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
+        """returns, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
         self.saved_loops: Any = None
-        """what `loops` had returned where this state was restored from"""
+        """the result of `loops` in the state that was restored"""
         self._gradient_copies: list[tuple[nn.Parameter, Tensor]] = []
-        self.loop_variables: LoopVariables | None = None  # set where somebody looks at the training loop
-        self.restored_variables: RestoredVariables | None = None  # what `restore` has read of them
-        self._share_out()
+        self.loop_variables: LoopVariables | None = None  # set where the training loop is observed
+        self.restored_variables: RestoredVariables | None = None  # the loop's variables that `restore` has read
+        self._assign_owners()
 
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
         if self.world_size == 1 or not peers:
@@ -137,43 +163,59 @@ class RankState:
                     groups[holders] = [[self.node.place(rank) for rank in ranks] for ranks in holders]
         return ReplicaAgreement(self.node.place(self.rank), peers, [*self._parts, gradients.NAME], groups)
 
-    def _share_out(self) -> None:
-        """Decide, the same on every rank of the node that holds it, who saves which replicated parameter."""
-        known = self._names.replicated
-        found = {part.key(name): one for part in self.modules() for name, one in part.tensors()[0].items()}
-        found |= self._gradients.loose()
-        sizes = {key: tensor.nbytes for key, tensor in found.items() if id(tensor) in known}
-        places = {key: self._names.places(known[id(found[key])].group) for key in sizes}
+    def _assign_owners(self) -> None:
+        """Decide which rank saves which replicated parameter. All ranks of the node that hold it decide the same."""
+        replicated = self._names.replicated
+        tensors = {part.key(name): tensor for part in self.modules() for name, tensor in part.tensors()[0].items()}
+        tensors |= self._gradients.loose()
+        sizes = {key: tensor.nbytes for key, tensor in tensors.items() if id(tensor) in replicated}
+        places = {key: self._names.places(replicated[id(tensors[key])].group) for key in sizes}
         self._names.owners = share_out(sizes, places)
 
     def collect(self, step: int | None = None) -> Collected:
-        """The state now, RNG included. Tensors are not copied: they change when training goes on.
+        """Return the state now, random numbers included. Tensors are not copied: they change when training goes on.
 
-        step: the boundary; what `agree` has collected there is taken once, and at no other.
-        Raises StateError, with the path, for something that cannot be saved.
+        Args:
+            step: the boundary. What `agree` has collected at the same boundary is returned once instead.
+
+        Raises:
+            StateError: something cannot be saved; the message has its path.
         """
-        ahead, self._ahead = self._ahead, None
+        ahead = self._ahead
+        self._ahead = None
         return ahead[1] if ahead is not None and ahead[0] == step else self._collect()
 
     def agree(self, step: int, patience_seconds: float = math.inf) -> bool:
-        """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
+        """Agree with all ranks at the boundary of `step` on which tensors all of them hold; one rank saves each.
 
-        patience_seconds: how long a rank that does not come is waited for. False: this rank is to take no snapshot of
-        `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
+        Args:
+            step: the boundary, at which every rank calls this.
+            patience_seconds: how long to wait for a rank that does not come.
+
+        Returns:
+            Whether this rank is to take a snapshot of `step`; False as explained at `ReplicaAgreement.meet`.
+
+        Raises:
+            StateError: something cannot be saved.
         """
         if self.world_size == 1:
             return True
         collected = self._collect()
         whole = self._collector.agree(step, patience_seconds)
         if apart := self._collector.take_apart():
-            say(_APART.format(names=few(apart)))
+            say(_REPLICAS_DIFFER.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
     def _collect(self) -> Collected:
         names = self._names
         names.keys = {}
-        names.stepped = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        names.stepped = {
+            id(parameter)
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
         self._collector.begin()
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
@@ -197,30 +239,31 @@ class RankState:
         return collected
 
     def sample(self, collected: Collected) -> None:
-        """Add digests of the attached objects, as they are now, to what was collected last: see PartDigests."""
+        """Add digests of the attached objects, as they are now, to the state that was collected last."""
         collected.state[saved_digests.NAME] = self._digest(collected)
 
     def sample_restored(self) -> None:
-        """Sample the attached objects right behind `restore`, for the two methods that follow."""
+        """Sample the attached objects directly after `restore`, for `find_restored_otherwise` and `find_changed`."""
         self._restored_digests = self._digest_now()
 
     def find_restored_otherwise(self) -> list[str]:
-        """Return the attached objects that `restore` has not brought back as they were when they were saved.
+        """Return the names of attached objects that `restore` has not brought back as they were when they were saved.
 
-        LOOPS stands for the place in job.epochs() and job.batches(). Where another number of ranks has saved them, or
-        ranks with other shards, none is known.
+        LOOPS stands for the place in job.epochs() and job.batches(). Objects that were saved by another number of
+        ranks, or by
+        ranks with other shards, cannot be compared and are left out.
         """
         return find_differing(self._saved_digests, self._restored_digests)
 
     def find_changed(self) -> list[str]:
-        """Return the attached objects that the script has changed since they were restored."""
+        """Return the names of attached objects that the script has changed since they were restored."""
         changed = find_differing(self._restored_digests, self._digest_now())
-        return [name for name in changed if name != LOOPS]  # a loop that the script has entered is no object of its own
+        return [name for name in changed if name != LOOPS]  # the script has merely entered its loop
 
     def _digest_now(self) -> dict[str, str]:
         rng_read = self._rng_read
         collected = self._collect()
-        self._rng_read = rng_read  # this is no boundary: they are still to be put back
+        self._rng_read = rng_read  # `_collect` drops them as at a boundary, but they are still to be put back
         return self._digest(collected)
 
     def _digest(self, collected: Collected) -> dict[str, str]:
@@ -230,12 +273,15 @@ class RankState:
         return digests
 
     def hold_structure(self) -> None:
-        """From now on `collect` refuses what a script that has just attached could not be given back."""
+        """Make `collect` refuse, from now on, what could not be restored into a script that has just attached."""
         optimizers = {name: part.optimizer for name, part in self._parts.items() if isinstance(part, OptimizerPart)}
-        self._structure = Structure(self.collect(), optimizers, self._names, self.rank)
+        self._structure = Structure(self.collect(), optimizers=optimizers, names=self._names, rank=self.rank)
 
     def _rng_state(self) -> dict[str, Any]:
-        """Until training begins: the restored state, or nothing, as the script seeds and draws by itself."""
+        """Return the generators' states; before training begins, the restored states that are still to be put back.
+
+        Until then the script seeds and draws by itself.
+        """
         if not self._begun:
             return self._rng_read
         self._rng_read = {}
@@ -248,19 +294,27 @@ class RankState:
     def restore(self, saved: SavedTensors, advance: Advance = ignore) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
 
-        Names, shapes and dtypes are checked before anything changes. The random number generators follow
-        when `restore_rng` is called. advance: told of bytes that are read.
-        Raises StateError when what was saved does not fit what is attached.
+        Names, shapes and dtypes are checked before anything changes. The random number generators follow when
+        `restore_rng` is
+        called.
+
+        Args:
+            saved: a checkpoint or a snapshot.
+            advance: told the number of bytes that are read.
+
+        Raises:
+            StateError: what was saved does not fit what is attached.
         """
         rank = self.reads_as(saved)
-        lookup, state = self._lookup(saved, advance), saved.state(rank)
+        lookup = self._lookup(saved, advance)
+        state = saved.state(rank)
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
         lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
-        self._restored = saved.step > 0  # at step 0 DDP has done in this process what it had done in the first one
+        self._restored = saved.step > 0  # at step 0 DDP has made the same buckets as in the first process
         if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
-            self._tell_of_buckets(why)
+            self._warn_of_buckets(why)
         self._compiled.resume(state.get(compiled_shapes.NAME, {}), tell=self.rank == 0)
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
@@ -273,7 +327,7 @@ class RankState:
             load()
         is_own = saved.world_size == self.world_size and saved.has_state(rank)
         self._saved_digests = state.get(saved_digests.NAME, {}) if is_own else {}
-        # A rank that did not exist then has no saved random state: it keeps that of its own seed.
+        # A rank that did not exist then has no saved random state, and keeps the one of its own seed.
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
@@ -284,24 +338,29 @@ class RankState:
             self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
     def restore_again(self, saved: SavedTensors) -> None:
-        """Put back once more what `restore` has put back of the attached objects, after the script has changed them."""
-        lookup, state = self._lookup(saved, ignore), saved.state(self.reads_as(saved))
+        """Put the attached objects back once more, after the script has changed what `restore` has put back."""
+        lookup = self._lookup(saved, ignore)
+        state = saved.state(self.reads_as(saved))
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
         for load in loads:
             load()
 
     def put_back_gradients(self) -> None:
-        """Put the gradients back that were restored within a pass over job.batches().
+        """Put back the gradients that were restored within a pass over job.batches().
 
-        What stands before the pass in the body of an epoch has run again, and clears them, often.
+        The code before the pass in the body of an epoch has run again, and often clears them.
         """
         for parameter, gradient in self._gradient_copies:
             parameter.grad = gradient
         self._gradient_copies = []
 
     def reads_as(self, saved: SavedTensors) -> int:
-        """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""
+        """Return the rank whose own tensors and state this rank reads.
+
+        Raises:
+            StateError: this rank is to stand for a rank that has not saved.
+        """
         if self.stands_for is None or saved.world_size == self.world_size:
             return self.rank
         if not saved.has_state(self.stands_for):
@@ -312,25 +371,30 @@ class RankState:
 
     def _lookup(self, saved: SavedTensors, advance: Advance) -> Lookup:
         ranks = self.world_size if self.stands_for is None else saved.world_size
-        return Lookup(saved, self.reads_as(saved), ranks, advance)
+        return Lookup(saved, self.reads_as(saved), ranks, advance=advance)
 
     def training_begins(self) -> None:
-        """After a restore: tell what it could not reach."""
+        """Warn, once training begins after a restore, of what the restore could not reach."""
         if self._restored and self._layouts.made_later():
-            self._tell_of_buckets("it was wrapped after attach()")
+            self._warn_of_buckets("it was wrapped after attach()")
         self._restored = False
 
-    def _tell_of_buckets(self, why: str) -> None:
+    def _warn_of_buckets(self, why: str) -> None:
         if self.rank == 0:
             say(bucket_layout.NOT_EXACT.format(why=why))
 
     def restore_weights(self, saved: SavedTensors, advance: Advance = ignore) -> None:
-        """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
+        """Put back, in place, what was saved of the modules, and nothing else: a new run begins with these weights.
 
-        advance: told of bytes that are read. Raises StateError when the modules that are attached do not fit; then
-        nothing has changed.
+        Args:
+            saved: a checkpoint.
+            advance: told the number of bytes that are read.
+
+        Raises:
+            StateError: the attached modules do not fit; then nothing has changed.
         """
-        lookup, state = self._lookup(saved, advance), saved.state(self.reads_as(saved))
+        lookup = self._lookup(saved, advance)
+        state = saved.state(self.reads_as(saved))
         if not (modules := self.modules()):
             raise StateError("cannot load weights: no module is attached")
         self._check_ranks(saved)
@@ -338,11 +402,12 @@ class RankState:
             load()
 
     def modules(self) -> list[ModulePart]:
-        """The attached modules that are saved."""
+        """Return the parts of the attached modules that are saved."""
         return [part for part in self._parts.values() if isinstance(part, ModulePart)]
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
-        names, anew = set(state) - TAKEN.keys() - self._frozen, self._anew.names(state)
+        names = set(state) - TAKEN.keys() - self._frozen
+        anew = self._anew.names(state)
         self.begins_anew = bool(anew)
         if missing := set(self._parts) - names - anew:
             raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
@@ -354,7 +419,7 @@ class RankState:
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
     def _check_ranks(self, saved: SavedTensors) -> None:
-        """Raises StateError where another number of ranks had different states, and this one stands for none."""
+        """Raise StateError if another number of ranks had different states, and this rank stands for none of them."""
         if saved.world_size == self.world_size or self.stands_for is not None:
             return
         for key in saved.copied():
@@ -368,38 +433,42 @@ class RankState:
             trees = [state.get(name, {}) for state in states]
             if isinstance(part, OptimizerPart):
                 named = [tensor_keys(tree.get("state")) for tree in trees]
-                check_alike(f"optimizer `{name}`", saved, named, self.world_size)
+                check_alike(f"optimizer `{name}`", saved, named, ranks=self.world_size)
             elif isinstance(part, ModulePart):
-                check_alike(f"module `{name}`", saved, [part.parameter_keys()] * len(trees), self.world_size)
+                keys = [part.parameter_keys()] * len(trees)
+                check_alike(f"module `{name}`", saved, keys, ranks=self.world_size)
 
     @property
     def awaits_steps(self) -> bool:
-        """Whether the generators are to be put back by Job.steps(), as what was restored was saved in its loop.
+        """Whether Job.steps() is to put the generators back, because the restored state was saved in its loop.
 
-        What a script draws between attach() and that loop it draws then as in its first run.
+        What a script draws between attach() and that loop, it then draws as in its first run.
         """
         return bool(self._rng_read.get(_IN_STEPS, False))
 
     def own_generators(self) -> list[Any]:
-        """The generators of the script's that are saved though no attached object holds them."""
+        """Return the script's generators that are saved although no attached object holds them."""
         return self._generators.own.present()
 
     def random_numbers(self) -> object:
-        """Equal to what it was as long as nobody has drawn a number."""
+        """Return a value that stays equal for as long as nobody draws a random number."""
         return self._generators.mark()
 
     def read_generators(self) -> dict[str, Any]:
-        """Return where all generators are now, as it may be saved; those that the script has made among them."""
+        """Return a copy of the states of all generators, including the script's own, in a form that may be saved."""
         return copy.deepcopy(self._generators.state())
 
     def put_back_generators(self, state: dict[str, Any]) -> None:
-        """Put all generators where `read_generators` has found them; `restore_rng` does not count as called."""
+        """Put all generators where `read_generators` found them. This does not count as a call of `restore_rng`."""
         self._generators.put_back(state)
 
     def restore_rng(self) -> bool:
-        """Training begins: put the random number generators where they were saved, if `restore` has read any.
+        """Put the random number generators where they were saved, when training begins.
 
-        It may be called again until the next `collect`. Returns whether there was anything to put back.
+        May be called again until the next `collect`.
+
+        Returns:
+            Whether there was anything to put back.
         """
         self._begun = True
         if self._rng_read:
@@ -407,30 +476,30 @@ class RankState:
         return bool(self._rng_read)
 
     def settle_rng(self) -> None:
-        """The moment at which the random numbers were saved has come, and is over: they go on from there."""
+        """Stop putting generators back: training has passed the moment at which they were saved."""
         self._rng_read = {}
 
 
 def _is_of_adapter(target: object) -> bool:
     """Whether an adapter of ours has attached an object of its own.
 
-    It tells where its framework's loop is, and that loop is not there yet when its state is restored.
+    Such an object says where its framework's loop is, and the loop does not exist yet when the object is restored.
     """
     return type(target).__module__.startswith("ftlaunch_hooks.adapters.")
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
-    """The saved tree of a module; made from the keys where only tensors were saved (dcp_writer.py)."""
+    """Return the saved tree of a module; made from the keys where only tensors were saved (dcp_writer.py)."""
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
-        # the script decides what is frozen and evaluating, and makes what its state_dict() leaves out
-        decided = ("frozen", "evaluating", "wrappers_evaluating", "beside")
-        return {name: value for name, value in state[part.name].items() if name not in decided}
-    start = f"{part.name}."
+        # A new run decides itself what is frozen or evaluating, and makes the buffers that state_dict() leaves out.
+        left_to_script = ("frozen", "evaluating", "wrappers_evaluating", "beside")
+        return {name: value for name, value in state[part.name].items() if name not in left_to_script}
+    prefix = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
-    keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks
-    names = [key[len(start) :].replace("\0", "@") for key in keys]
+    keys = [key for key in saved_keys if key.startswith(prefix) and "@" not in key]  # `@` marks tensors of other ranks
+    names = [key[len(prefix) :].replace("\0", "@") for key in keys]
     if not names:
         raise StateError(f"cannot load weights: there are none of `{part.name}`")
     return {"tensors": names, "extra": {}}

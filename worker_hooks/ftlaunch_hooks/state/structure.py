@@ -1,8 +1,8 @@
-"""What a script that resumes must have when it attaches, and whether the script still has just that.
+"""The structure that a script has when it attaches, and a check that the script still has this structure.
 
 A resumed script builds its objects anew and attaches them before it knows at which step it goes on. A module that has
-grown since, or a parameter group that it cannot be given again, could not be restored: that is refused when it happens,
-not at the resume, when it is too late.
+grown since, or a parameter group that cannot be added again, could not be restored. Such a change is refused when it
+happens, because at the resume it is too late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 class Structure:
-    """The modules' tensors and the optimizers' parameter groups of the moment at which they were attached."""
+    """The modules' tensors and the optimizers' parameter groups at the moment of attach()."""
 
     def __init__(
         self, collected: Collected, optimizers: Mapping[str, torch.optim.Optimizer], names: Names, rank: int
@@ -27,11 +27,16 @@ class Structure:
         self._own = own_key("", rank)
         self._shapes = self._shapes_of(collected)
         self._items = collected.items
-        self._optimizers, self._names = optimizers, names
+        self._optimizers = optimizers
+        self._names = names
         self._groups = {name: _groups(optimizer) for name, optimizer in optimizers.items()}
 
     def check(self, collected: Collected) -> None:
-        """Raises StateError for what cannot be restored in a script that has just attached."""
+        """Check a new collection.
+
+        Raises:
+            StateError: a change could not be restored into a script that has just attached.
+        """
         if collected.items is not self._items:
             self._items = collected.items
             self._check_modules(self._shapes_of(collected))
@@ -39,7 +44,7 @@ class Structure:
             self._check_groups(name, optimizer)
 
     def _shapes_of(self, collected: Collected) -> dict[str, tuple[int, ...]]:
-        """By key without ranks: whether a tensor is this rank's own may change, see replica_agreement.py."""
+        """Return the shapes of modules' tensors by key without ranks, as ranks may begin to save a tensor as their own."""
         return {self._plain(item.key): item.whole for item in collected.items if item.group == "model"}
 
     def _plain(self, key: str) -> str:
@@ -48,18 +53,19 @@ class Structure:
 
     def _check_modules(self, now: Mapping[str, tuple[int, ...]]) -> None:
         before = self._shapes
-        rest = "a script that resumes does not have it when it attaches"
+        why = "a script that resumes does not have it when it attaches"
         if new := now.keys() - before.keys():
-            raise StateError(f"cannot save {few(new)}, which is new since attach(): {rest}")
+            raise StateError(f"cannot save {few(new)}, which is new since attach(): {why}")
         if gone := before.keys() - now.keys():
             raise StateError(f"cannot save a state without {few(gone)}, which was there at attach()")
-        parameters = self._names.parameters()  # a buffer may have another shape: it is given back with it
+        parameters = self._names.parameters()  # a buffer may have another shape, which a restore gives back
         if other := [key for key, shape in now.items() if shape != before[key] and key in parameters]:
             shapes = f"{before[other[0]]} at attach(), {now[other[0]]} now"
-            raise StateError(f"cannot save {few(other)}, whose shape has changed ({shapes}): {rest}")
+            raise StateError(f"cannot save {few(other)}, whose shape has changed ({shapes}): {why}")
 
     def _check_groups(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        before, now = self._groups[name], _groups(optimizer)
+        before = self._groups[name]
+        now = _groups(optimizer)
         if now == before:
             return
         if now[: len(before)] != before:
@@ -77,4 +83,5 @@ class Structure:
 
 
 def _groups(optimizer: torch.optim.Optimizer) -> list[list[int]]:
+    """Return the ids of the parameters in each parameter group."""
     return [list(map(id, group["params"])) for group in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""The random numbers of accelerators other than CUDA's: those that torch.accelerator knows, by their device module.
+"""The random number generators of accelerators other than CUDA's, through the device modules of torch.accelerator.
 
 Such a module (torch.xpu, torch.mps, torch_npu's torch.npu) has get_rng_state() and set_rng_state(), and, where a
 process sees several devices, get_rng_state_all() and set_rng_state_all().
@@ -14,8 +14,8 @@ from ftlaunch_hooks.process.say import say
 
 
 def find_accelerator() -> tuple[str, Any] | None:
-    """Return the type of this process's accelerator, and its module; None for CUDA, or where none is in use."""
-    accelerator = torch.accelerator.current_accelerator()  # that torch was built for; asks no driver
+    """Return the type of this process's accelerator, and its device module; None for CUDA, or where none is in use."""
+    accelerator = torch.accelerator.current_accelerator()  # the one that torch was built for; no driver is asked
     if accelerator is None or accelerator.type == "cuda" or not torch.accelerator.is_available():
         return None
     module = torch.get_device_module(accelerator.type)
@@ -36,13 +36,13 @@ def random_state() -> dict[str, Any]:
 
 
 def put_back_random_state(saved: dict[str, Any]) -> None:
-    """Put the generators back; say it where another accelerator, or another number of devices, is there now."""
+    """Put the generators back; warn where another accelerator or another number of devices is there now."""
     now = random_state()
     if not now and not saved:
         return
-    counts = [(one.get("type", "no accelerator"), len(one.get("states", ()))) for one in (saved, now)]
-    if counts[0] != counts[1] or not saved["states"]:
-        before, here = (f"{kind} with {count} generators" for kind, count in counts)
+    before = _describe_generators(saved)
+    here = _describe_generators(now)
+    if before != here or not saved["states"]:
         say(
             f"random numbers of accelerators are not put back (saved: {before}, in this process: {here}): they begin"
             " anew, and a run that draws from them is not exact"
@@ -53,3 +53,8 @@ def put_back_random_state(saved: dict[str, Any]) -> None:
         module.set_rng_state_all(saved["states"])
     else:
         module.set_rng_state(saved["states"][0])
+
+
+def _describe_generators(state: dict[str, Any]) -> str:
+    """Return the accelerator's type and its number of generators, for a message."""
+    return f"{state.get('type', 'no accelerator')} with {len(state.get('states', ()))} generators"

@@ -1,8 +1,8 @@
 """Generators that a script makes itself: random.Random, NumPy's Generator and RandomState, torch.Generator.
 
 They have no state_dict(). Those given to attach() are saved under their names. Those within reach of the script that
-calls attach() are found and saved too: its variables, and attributes of DataLoaders, samplers, data sets, collators and
-attached objects. A data set or a collator may make its generator when it needs it first.
+calls attach() are found and saved, too: in its variables, and in attributes of DataLoaders, samplers, data sets,
+collators and attached objects. A data set or a collator may make its generator only when the generator is first needed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ftlaunch_hooks.state.random_numbers.shared import python_from, python_to_sa
 from ftlaunch_hooks.state.random_numbers.walk import generators_within
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-_MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # of batches, in a DataLoader
+_BATCH_MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # attributes of a DataLoader
 
 
 def kind_of(target: object) -> str | None:
-    """What kind of generator this is; None for anything else, and for a subclass, whose state nobody knows."""
+    """Return the kind of a generator; None for anything else, and for a subclass, whose state is not known."""
     return kind_of_class(type(target))
 
 
 def kind_of_class(kind: type) -> str | None:
-    """What kind of generator the instances of a class are, see `kind_of`."""
+    """Return the kind of generator that instances of a class are, or None, as `kind_of` does."""
     if kind is random.Random:
         return "random.Random"
     if kind is torch.Generator:
@@ -44,7 +44,7 @@ def kind_of_class(kind: type) -> str | None:
 
 
 def state_of(target: Any) -> dict[str, Any]:
-    """The state of a generator, as `encode` takes it."""
+    """Return the state of a generator, in values that `encode` takes."""
     kind = kind_of(target)
     if kind == "random.Random":
         return {"kind": kind, "state": python_to_save(target.getstate())}
@@ -56,7 +56,7 @@ def state_of(target: Any) -> dict[str, Any]:
 
 
 def put_back(target: Any, saved: Mapping[str, Any]) -> None:
-    """Give a generator the state that `state_of` has read from one like it."""
+    """Give a generator the state that `state_of` has read from a generator of the same kind."""
     state = saved["state"]
     if saved["kind"] == "random.Random":
         target.setstate(python_from(state))
@@ -67,18 +67,19 @@ def put_back(target: Any, saved: Mapping[str, Any]) -> None:
 
 
 class Later:
-    """An attribute that is None so far, and may be a generator later."""
+    """An attribute that is None so far, and may become a generator later."""
 
     def __init__(self, holder: Any, attribute: str) -> None:
-        self._holder, self._attribute = holder, attribute
+        self._holder = holder
+        self._attribute = attribute
 
     def now(self) -> Any:
-        """The generator, once there is one."""
+        """Return the generator, or None as long as there is none."""
         value = getattr(self._holder, self._attribute, None)
         return None if kind_of(value) is None else value
 
     def make(self, saved: Mapping[str, Any]) -> None:
-        """Have there be one like that of which `state_of` has told."""
+        """Create a generator of the kind that `state_of` has described in `saved`."""
         make(self._holder, self._attribute, saved)
 
 
@@ -86,28 +87,29 @@ class OwnGenerators:
     """The generators of one script, by name."""
 
     def __init__(self, attached: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """attached: given to attach(). found: by `find`."""
+        """Take the generators. attached: those given to attach(). found: what `find` has returned."""
         self._attached = attached
         self._known = {**found, **attached}
 
     @property
     def _all(self) -> dict[str, Any]:
-        """Those that there are now."""
-        now = {name: one.now() if isinstance(one, Later) else one for name, one in self._known.items()}
-        return {name: one for name, one in now.items() if one is not None}
+        """Return the generators that exist now, by name."""
+        now = {name: known.now() if isinstance(known, Later) else known for name, known in self._known.items()}
+        return {name: generator for name, generator in now.items() if generator is not None}
 
     def present(self) -> list[Any]:
-        """Those that there are now."""
+        """Return the generators that exist now."""
         return list(self._all.values())
 
     def state(self) -> dict[str, Any]:
-        """name -> the state now."""
+        """Return the states of the generators now, by name."""
         return {name: state_of(target) for name, target in self._all.items()}
 
     def check(self, saved: Mapping[str, Any]) -> None:
-        """Raises StateError where an attached generator was not saved; says what else cannot be put back.
+        """Check a state that `state` has returned, and warn of generators that cannot be put back.
 
-        saved: name -> what `state` has said of it.
+        Raises:
+            StateError: an attached generator was not saved, or was of another kind.
         """
         for name, target in self._attached.items():
             if name not in saved:
@@ -127,10 +129,10 @@ class OwnGenerators:
             )
 
     def _make(self, saved: Mapping[str, Any]) -> None:
-        """Those that were saved, and that their holders would make later."""
-        for name, one in self._known.items():
-            if name in saved and isinstance(one, Later) and one.now() is None:
-                one.make(saved[name])
+        """Create the saved generators that their holders have not made yet."""
+        for name, known in self._known.items():
+            if name in saved and isinstance(known, Later) and known.now() is None:
+                known.make(saved[name])
 
     def put_back(self, saved: Mapping[str, Any]) -> None:
         """Give each generator the state that was saved under its name."""
@@ -152,11 +154,14 @@ def _fits(target: Any, saved: Mapping[str, Any]) -> bool:
 
 
 def find(frame: FrameType, attached: Mapping[str, Any]) -> dict[str, Any]:
-    """The generators within reach, each under the name that leads to it: `rng`, `loader.generator`.
+    """Return the generators within reach, each under the name that leads to it: `rng`, `loader.generator`.
 
-    frame: of the function that calls attach(). attached: the objects that attach() was given.
+    Args:
+        frame: the frame of the function that calls attach().
+        attached: the objects that attach() was given.
     """
-    seen, found = _known_ids(), dict[str, Any]()
+    seen = _known_ids()
+    found: dict[str, Any] = {}
     places = {**vars(sys.modules["__main__"]), **frame.f_locals}
     reached = [*_reach(attached, everything=True), *_reach(places, everything=False)]
     for path, target in reached:
@@ -167,9 +172,9 @@ def find(frame: FrameType, attached: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _later(places: Mapping[str, Any]) -> dict[str, Later]:
-    """The attributes of data sets and collators that are None."""
-    loaders = {name: one for name, one in list(places.items()) if isinstance(one, DataLoader)}
-    holders = {f"{name}.{path}": _follow(one, path) for name, one in loaders.items() for path in _MAKERS}
+    """Return the attributes of data sets and collators that are None and may become generators."""
+    loaders = {name: value for name, value in list(places.items()) if isinstance(value, DataLoader)}
+    holders = {f"{name}.{path}": _follow(loader, path) for name, loader in loaders.items() for path in _BATCH_MAKERS}
     return {
         path: Later(holder, path.rpartition(".")[2])
         for name, holder in holders.items()
@@ -179,7 +184,7 @@ def _later(places: Mapping[str, Any]) -> dict[str, Later]:
 
 
 def _known_ids() -> set[int]:
-    """The generators that rng.py saves."""
+    """Return the ids of the generators that rng.py saves."""
     known: list[object] = [random._inst, torch.default_generator, *torch.cuda.default_generators]
     if (numpy := sys.modules.get("numpy")) is not None:
         known.append(numpy.random.mtrand._rand)
@@ -187,13 +192,16 @@ def _known_ids() -> set[int]:
 
 
 def _reach(names: Mapping[str, Any], *, everything: bool) -> Iterator[tuple[str, Any]]:
-    """everything: of any object the attributes, too; else those of DataLoaders and samplers alone."""
+    """Yield names and values within reach of `names`.
+
+    everything: yield the attributes of every object; otherwise only those of DataLoaders and samplers.
+    """
     for name, target in list(names.items()):
         yield name, target
         if isinstance(target, DataLoader):
-            for holder in ("sampler", "batch_sampler", "batch_sampler.sampler", *_MAKERS):
+            for holder in ("sampler", "batch_sampler", "batch_sampler.sampler", *_BATCH_MAKERS):
                 yield from _attributes(f"{name}.{holder}", _follow(target, holder))
-            for holder in _MAKERS:  # deeper: in lists of transforms, and in closures
+            for holder in _BATCH_MAKERS:  # and deeper, in lists of transforms and in closures
                 yield from generators_within(f"{name}.{holder}", _follow(target, holder))
         if everything or isinstance(target, (DataLoader, Sampler)):
             yield from _attributes(name, target)

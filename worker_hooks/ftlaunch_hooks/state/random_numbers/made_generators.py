@@ -1,4 +1,4 @@
-"""Generators that are made here in the place of their holder, which would make them when it needs them first."""
+"""Creates generators in the place of holders that create them only when needed, so that states can be put back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _made: list[Any] = []
 
 
 def make(holder: Any, attribute: str, saved: Mapping[str, Any]) -> None:
-    """Set an attribute to a generator of the kind that was saved. Its state is not put back.
+    """Set an attribute to a new generator of the kind that was saved. Its state is not put back here.
 
-    Collators of Transformers 5.24 make their generator anew in a process that is not noted beside it.
+    Collators of Transformers 5.24 create their generator anew in any process but the one noted beside it.
     """
     _made.append(_like(saved))
     setattr(holder, attribute, _made[-1])
@@ -24,8 +24,8 @@ def make(holder: Any, attribute: str, saved: Mapping[str, Any]) -> None:
 
 
 def unmake(holder: Any, attribute: str) -> None:
-    """Undo `make`, where it was called: the holder makes the generator itself."""
-    if any(getattr(holder, attribute) is one for one in _made):
+    """Undo `make` if it has set this attribute, so that the holder makes the generator itself."""
+    if any(getattr(holder, attribute) is generator for generator in _made):
         setattr(holder, attribute, None)
 
 

@@ -1,4 +1,4 @@
-"""The process's own generators (Python's, NumPy's, torch's on the CPU): their states read, kept, compared, put back."""
+"""The process's own generators (Python's, NumPy's, torch's on the CPU): reads, compares and puts back their states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ State = dict[str, Any]
 
 
 class Raw(NamedTuple):
-    """States as the libraries give them: quick to read and to put back, and not to be saved."""
+    """States as the libraries return them: quick to read and to put back, but not in a form that can be saved."""
 
     python: Any
     torch: Tensor
@@ -52,7 +52,7 @@ def are_alike(one: Raw, other: Raw) -> bool:
 
 
 def to_save(raw: Raw) -> State:
-    """Return the states as an attached object may save them."""
+    """Return the states in a form that an attached object may save."""
     state: State = {"python": python_to_save(raw.python), "torch": raw.torch}
     if raw.numpy is not None:
         state["numpy"] = numpy_to_save(raw.numpy)
@@ -60,12 +60,12 @@ def to_save(raw: Raw) -> State:
 
 
 def read(own: Iterable[torch.Generator] = ()) -> State:
-    """Read the states of the global generators, and those of `own`, in order, as they may be saved."""
+    """Read the states of the global generators, and of the generators `own` in order, in a form that can be saved."""
     return {**to_save(read_raw()), "own": [generator.get_state() for generator in own]}
 
 
 def put_back(state: State, own: Iterable[torch.Generator] = ()) -> None:
-    """Put the generators where `read` has found them."""
+    """Put the generators where `read` found them. own: the same generators, in the same order."""
     random.setstate(python_from(state["python"]))
     torch.set_rng_state(state["torch"])
     for generator, saved in zip(own, state.get("own", ()), strict=False):
@@ -75,9 +75,9 @@ def put_back(state: State, own: Iterable[torch.Generator] = ()) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed all three generators with 64 bits; torch's on the CPU alone."""
+    """Seed all three generators from a seed of 64 bits. torch's generators of GPUs are left alone."""
     random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed also asks for a GPU
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed GPUs
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed >> 32)
 
@@ -86,19 +86,19 @@ def seed_all(seed: int) -> None:
 
 
 def python_to_save(state: Any) -> tuple[Any, ...]:
-    """Of random.Random.getstate(): its 625 words as one tensor."""
+    """Return the result of random.Random.getstate() with its 625 words as one tensor."""
     version, words, gauss = state
     return version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss
 
 
 def python_from(saved: Any) -> tuple[Any, ...]:
-    """What random.Random.setstate() takes, of what `python_to_save` has made."""
+    """Return what random.Random.setstate() takes, from the result of `python_to_save`."""
     version, words, gauss = saved
     return version, tuple(words.tolist()), gauss
 
 
 def numpy_to_save(state: dict[str, Any]) -> Any:
-    """Of numpy.random.get_state(legacy=False): a tuple of a MT19937, of any other kind the state as it is."""
+    """Convert the result of numpy.random.get_state(legacy=False): to a tuple for an MT19937, else unchanged."""
     if state["bit_generator"] != "MT19937":
         return state
     inner = state["state"]
@@ -106,7 +106,7 @@ def numpy_to_save(state: dict[str, Any]) -> Any:
 
 
 def put_back_numpy(saved: Any) -> None:
-    """Give NumPy's global generator what `numpy_to_save` has made; say so where it is of another kind now."""
+    """Give NumPy's global generator the state in `saved`; warn where the generator is of another kind now."""
     import numpy  # noqa: PLC0415 - only jobs that have used it need it
 
     kind = saved["bit_generator"] if isinstance(saved, dict) else saved[0]
@@ -124,7 +124,7 @@ def put_back_numpy(saved: Any) -> None:
 
 
 def frozen_numpy(state: Any) -> Any:
-    """Numbers and bytes of a state of NumPy's, to be compared."""
+    """Return a state of NumPy's as numbers and bytes, which can be compared."""
     if isinstance(state, dict):
         return tuple(frozen_numpy(value) for value in state.values())
     return state.tobytes() if hasattr(state, "tobytes") else state

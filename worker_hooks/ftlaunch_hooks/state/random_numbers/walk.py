@@ -1,6 +1,6 @@
-"""The one walk that finds generators in what makes batches: in attributes, lists, dicts, closures and methods' objects.
+"""The walk that finds generators in objects that make batches: in attributes, lists, dicts, closures and bound methods.
 
-No code of a script's runs for it: attributes are read from the objects' own dicts.
+The walk runs no code of the script: attributes are read from the objects' own dicts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_DEEP = 5  # a transform in a list of a Compose of a data set in a Subset
-_ITEMS = 100  # of a list or a dict: one of samples may have millions
-_MOST = 2000  # objects of one walk
+_MAX_DEPTH = 5  # reaches a transform in the list of a Compose of a data set in a Subset
+_MAX_ITEMS = 100  # of a list or a dict that is searched: a list of samples may have millions
+_MAX_OBJECTS = 2000  # of one walk
 _OPAQUE = (str, bytes, int, float, type(None), type, ModuleType, BuiltinFunctionType, Tensor)
 
 
 def generator_kinds() -> set[type]:
-    """Return the classes of generators whose state is known; NumPy's where NumPy is imported."""
+    """Return the classes of generators whose state is known; NumPy's only where NumPy is imported."""
     kinds: set[type] = {random.Random, torch.Generator}
     if (numpy := sys.modules.get("numpy")) is not None:
         kinds |= {numpy.random.Generator, numpy.random.RandomState}
@@ -29,14 +29,15 @@ def generator_kinds() -> set[type]:
 
 
 def generators_within(path: str, holder: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each generator that a holder holds, however deep, under the shortest name that leads to it."""
-    kinds, seen = generator_kinds(), {id(holder)}
+    """Yield each generator that a holder holds, down to a limit, under the shortest name that leads to it."""
+    kinds = generator_kinds()
+    seen = {id(holder)}
     ahead = [(path, holder)]
-    for _ in range(_DEEP):
+    for _ in range(_MAX_DEPTH):
         following = []
-        for name, one in ahead:
-            for key, value in _members(one):
-                if id(value) in seen or len(seen) > _MOST:
+        for name, container in ahead:
+            for key, value in _members(container):
+                if id(value) in seen or len(seen) > _MAX_OBJECTS:
                     continue
                 seen.add(id(value))
                 if type(value) in kinds:
@@ -47,12 +48,12 @@ def generators_within(path: str, holder: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _members(holder: Any) -> Iterator[tuple[str, Any]]:
-    """What lies directly in a holder."""
+    """Yield the names and values of what lies directly in a holder."""
     if isinstance(holder, dict):
-        if len(holder) <= _ITEMS:
+        if len(holder) <= _MAX_ITEMS:
             yield from ((str(key), value) for key, value in list(holder.items()))
     elif isinstance(holder, (list, tuple, set)):
-        if len(holder) <= _ITEMS:
+        if len(holder) <= _MAX_ITEMS:
             yield from ((str(number), value) for number, value in enumerate(list(holder)))
     elif isinstance(holder, MethodType):
         yield "__self__", holder.__self__
@@ -69,5 +70,5 @@ def _enclosed(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # nothing is in it yet
+        except ValueError:  # the cell is empty so far
             continue
