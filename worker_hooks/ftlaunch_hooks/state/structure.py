@@ -44,7 +44,7 @@ class Structure:
             self._check_groups(name, optimizer)
 
     def _shapes_of(self, collected: Collected) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of modules' tensors by key without ranks, as ranks may begin to save a tensor as their own."""
+        """Return the shapes of modules' tensors by key without ranks: a rank may begin to save a tensor as its own."""
         return {self._plain(item.key): item.whole for item in collected.items if item.group == "model"}
 
     def _plain(self, key: str) -> str:

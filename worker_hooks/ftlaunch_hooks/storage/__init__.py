@@ -1,1 +1,1 @@
-"""Reading saved tensors, and torch's StorageReader and StorageWriter. No snapshots in memory."""
+"""Reads saved tensors, and connects torch.distributed.checkpoint to them. Nothing here takes snapshots."""

@@ -1,7 +1,8 @@
 """A StorageReader of torch.distributed.checkpoint that reads our checkpoints and snapshots.
 
-Whatever its planners can shard and reshard (DTensor, FSDP2, tensor parallel, another number of ranks) works
-without any resharding of our own. Values that are not tensors are saved as JSON (`json_codec.py`), not pickled.
+Whatever its planners can shard and reshard (DTensor, FSDP2, tensor parallelism, another number of ranks) works without
+any resharding of our own. Values that are not tensors were saved as JSON (`json_codec.py`), not pickled. `reading.py`
+uses this module for sharded tensors; scripts may use `CheckpointStorageReader` with dcp.load.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ from ftlaunch_contract.shared_keys import plain_names
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode
 
-VALUES = "dcp"  # in common.json's state: what is not a tensor, by key
+VALUES = "dcp"  # entry of common.json's state that holds the values that are not tensors, by key
 
 
 class ShardsStorageReader(StorageReader):
-    """Gives torch.distributed.checkpoint what SavedTensors hold."""
+    """Supplies torch.distributed.checkpoint with what SavedTensors hold."""
 
     def __init__(self, shards: SavedTensors, advance: Advance = ignore) -> None:
-        """advance: told of bytes that are read."""
-        self._shards, self._advance = shards, advance
-        self._keys: dict[str, str] = {}  # other names of tensors, by which they are asked for, too
+        """Read from `shards`. advance: told the number of bytes that are read."""
+        self._shards = shards
+        self._advance = advance
+        self._keys: dict[str, str] = {}  # another name of a tensor -> its key
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """See StorageReader."""
+        """Do nothing: the source was given when this object was made."""
 
     def _values(self) -> dict[str, Json]:
         values: dict[str, Json] = {}
@@ -57,13 +59,13 @@ class ShardsStorageReader(StorageReader):
         return values
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """See StorageReader."""
+        """Return the metadata of all tensors and values."""
         metadata = self.tensor_metadata(self._shards.keys())
         metadata.state_dict_metadata.update({key: BytesStorageMetadata() for key in self._values()})
         return metadata
 
     def tensor_metadata(self, keys: Iterable[str]) -> Metadata:
-        """Metadata of these tensors only. Raises KeyError."""
+        """Return the metadata of these tensors only. Raises KeyError."""
         return Metadata({key: self._tensor_metadata(key) for key in keys})
 
     def _tensor_metadata(self, key: str) -> TensorStorageMetadata:
@@ -75,22 +77,22 @@ class ShardsStorageReader(StorageReader):
         return TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(whole), chunks)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """See StorageReader."""
+        """Do nothing: reading needs no preparation."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """See StorageReader."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """See StorageReader."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """See StorageReader."""
+        """Read everything in the plan before returning; the future is done already."""
         values = self._values()
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
-                value = io.BytesIO()  # only in memory: what the planner's load_bytes takes
+                value = io.BytesIO()  # the planner's load_bytes takes a file of torch.save; this one is in memory
                 torch.save(decode(values[item.storage_index.fqn], _no_tensor), value)
                 value.seek(0)
                 planner.load_bytes(item, value)
@@ -104,48 +106,50 @@ class ShardsStorageReader(StorageReader):
         return done
 
     def _part(self, item: ReadItem) -> Tensor:
-        """The block of a saved chunk that a read is about."""
+        """Return the block of a saved chunk that a read item asks for."""
         pieces = self._shards.pieces(self._keys.get(item.storage_index.fqn, item.storage_index.fqn))
         offset = item.storage_index.offset
-        part = next(p for p in pieces if offset is None or p.chunk.offset == tuple(offset)).tensor()
+        piece = next(piece for piece in pieces if offset is None or piece.chunk.offset == tuple(offset))
+        part = piece.tensor()
         for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
             part = part.narrow(dim, start, length)
         return part
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """See StorageReader."""
+        """Whether the path is a directory."""
         return Path(checkpoint_id).is_dir()
 
 
 class CheckpointStorageReader(ShardsStorageReader):
     """Reads a committed checkpoint: `dcp.load(state_dict, storage_reader=CheckpointStorageReader(path))`.
 
-    A tensor that only one group of ranks has saved (a stage of a pipeline) is there by its plain name, too; where
-    several groups have saved one of a name, `name@0-3` is that of the ranks 0 to 3.
+    A tensor that only one group of ranks has saved (a stage of a pipeline, for example) is also found under its plain
+    name. Where several groups have saved a tensor of one name, `name@0-3` is that of the ranks 0 to 3.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """directory: `<checkpoint-dir>/iteration_<step>`. Raises OSError, or Damaged."""
+        """Open the checkpoint `<checkpoint-dir>/iteration_<step>`. Raises OSError, Damaged."""
         super().__init__(CheckpointReader(Path(directory)))
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """See StorageReader."""
+        """Open another checkpoint, if one is given. Raises OSError, Damaged."""
         if checkpoint_id is not None:
             self._shards = CheckpointReader(Path(checkpoint_id))
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """See StorageReader."""
+        """Return the metadata of all tensors and values, plain names included."""
         metadata = super().read_metadata(*args, **kwargs)
         self._keys = plain_names(self._shards.keys())
-        told = metadata.state_dict_metadata
-        told.update({name: told[key] for name, key in self._keys.items()})
+        by_key = metadata.state_dict_metadata
+        by_key.update({name: by_key[key] for name, key in self._keys.items()})
         return metadata
 
 
 def read_planned(shards: SavedTensors, wanted: dict[str, Tensor], advance: Advance = ignore) -> None:
-    """Fill plain tensors and DTensors from shards of whatever shape. Every rank reads for itself."""
-    reader, planner = ShardsStorageReader(shards, advance), DefaultLoadPlanner(flatten_state_dict=False)
+    """Fill plain tensors and DTensors from shards of any shape. Every rank reads for itself; nothing is collective."""
+    reader = ShardsStorageReader(shards, advance)
+    planner = DefaultLoadPlanner(flatten_state_dict=False)
     planner.set_up_planner(dict(wanted), reader.tensor_metadata(wanted), is_coordinator=True)
     [plan] = planner.create_global_plan([planner.create_local_plan()])
     reader.read_data(planner.finish_plan(plan), planner).wait()

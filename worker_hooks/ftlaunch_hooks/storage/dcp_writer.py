@@ -1,4 +1,7 @@
-"""A StorageWriter of torch.distributed.checkpoint that writes our checkpoints."""
+"""A StorageWriter of torch.distributed.checkpoint that writes checkpoints in our layout, for scripts that use dcp.save.
+
+Each rank writes its shard; the coordinator commits. Runs in the script's process, without snapshots or a saver.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,15 @@ from ftlaunch_hooks.tensors.dtypes import DTYPES
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, encode, show
 from ftlaunch_hooks.tensors.mapped import tensor_over
 
-_OPTIMIZERS = ("opt", "optim", "optimizer")  # first part of the keys that go to the `opt` files
+_OPTIMIZERS = ("opt", "optim", "optimizer")  # first parts of keys whose tensors go to the `opt` files
 
 
 class CheckpointStorageWriter(StorageWriter):
     """Writes and commits a checkpoint: `dcp.save(state, storage_writer=CheckpointStorageWriter(path, 120))`.
 
-    All of it or, after a crash at any point, nothing. Keys whose first part is `opt`, `optim` or `optimizer`
-    go to the optimizer's files, all others to the model's.
+    After a crash at any point the checkpoint is there as a whole, or not at all. Keys whose first part is `opt`,
+    `optim`
+    or `optimizer` go to the optimizer's files, all others to the model's.
     """
 
     def __init__(
@@ -55,30 +59,45 @@ class CheckpointStorageWriter(StorageWriter):
         prefix: str = "dcp",
         consumed_samples: int = 0,
     ) -> None:
-        """prefix: of the files' names. consumed_samples: over all ranks, for whoever resumes from it."""
-        self._checkpoint_dir, self._step, self._prefix = Path(checkpoint_dir), step, prefix
+        """Take what the checkpoint is to be called.
+
+        Args:
+            checkpoint_dir: the directory in which the checkpoint is made.
+            step: the checkpoint's step.
+            prefix: first part of the files' names.
+            consumed_samples: samples consumed over all ranks, for a run that resumes from the checkpoint.
+        """
+        self._checkpoint_dir = Path(checkpoint_dir)
+        self._step = step
+        self._prefix = prefix
         self._consumed = consumed_samples
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """See StorageWriter; checkpoint_id is a checkpoint directory, to be used from here on."""
+        """Use `checkpoint_id` as the checkpoint directory from now on, if it is given."""
         if checkpoint_id is not None:
             self._checkpoint_dir = Path(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """See StorageWriter."""
+        """Do nothing: writing needs no preparation."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """See StorageWriter."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """See StorageWriter. Raises OSError."""
+        """Make the checkpoint's directory, and tell each rank its number and the number of ranks. Raises OSError."""
         writer.prepare(self._target(len(plans)))
         places = [{"rank": rank, "world_size": len(plans)} for rank in range(len(plans))]
         return [replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """See StorageWriter. Raises OSError, and StateError for a value that is neither tensor nor JSON."""
+        """Write this rank's shard before returning; the future is done already.
+
+        Raises:
+            OSError: the shard cannot be written.
+            StateError: a value is neither a tensor nor JSON.
+            TypeError: the planner pickles values.
+        """
         if not isinstance(planner, DefaultSavePlanner):
             raise TypeError("cannot save: the planner is not a DefaultSavePlanner, its values come pickled")
         values: dict[str, Json] = {}
@@ -97,19 +116,24 @@ class CheckpointStorageWriter(StorageWriter):
             results.append(WriteResult(item.index, item.tensor_storage_size() or 0, None))
         with contextlib.ExitStack() as stack:
             files = {group: stack.enter_context(_image(chunks)) for group, chunks in tensors.items()}
-            rank, world_size = plan.storage_data["rank"], plan.storage_data["world_size"]
-            writer.write_shard(self._target(world_size), rank, files, self._common(values))
+            target = self._target(plan.storage_data["world_size"])
+            writer.write_shard(target, plan.storage_data["rank"], files=files, common=self._common(values))
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """See StorageWriter: commits. Raises OSError."""
+        """Commit the checkpoint. Called by the coordinator once all ranks have written. Raises OSError."""
         writer.commit(self._target(len(results)))
 
     def _target(self, world_size: int) -> writer.SaveTarget:
-        why = Why.REQUEST.name.lower()
-        return writer.SaveTarget(self._checkpoint_dir, self._step, why, self._prefix, world_size)
+        return writer.SaveTarget(
+            checkpoint_dir=self._checkpoint_dir,
+            step=self._step,
+            why=Why.REQUEST.name.lower(),
+            prefix=self._prefix,
+            world_size=world_size,
+        )
 
     def _common(self, values: Mapping[str, Json]) -> bytes:
         common = {
@@ -122,7 +146,7 @@ class CheckpointStorageWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """See StorageWriter."""
+        """Accept any path: the directory is made where it is missing."""
         return True
 
 
@@ -131,18 +155,28 @@ def _refuse_tensor(path: coding.Path, tensor: Tensor) -> str:
 
 
 def _chunk_of(item: WriteItem, taken: set[str]) -> Chunk:
-    """The chunk that a write is about; under its tensor's key, unless another chunk of this file has that."""
+    """Return the chunk that a write item describes.
+
+    The chunk is named by its tensor's key, unless another chunk of the same file (`taken`) has that name.
+    """
     assert item.tensor_data is not None
-    chunk, whole = item.tensor_data.chunk, tuple(item.tensor_data.size)
-    offset, shape, key = tuple(chunk.offsets), tuple(chunk.sizes), item.index.fqn
+    key = item.index.fqn
+    offset = tuple(item.tensor_data.chunk.offsets)
     name = f"{key}[{','.join(map(str, offset))}]" if key in taken else key
     taken.add(name)
-    return Chunk(name, DTYPES[item.tensor_data.properties.dtype], shape, key, offset, whole)
+    return Chunk(
+        name=name,
+        dtype=DTYPES[item.tensor_data.properties.dtype],
+        shape=tuple(item.tensor_data.chunk.sizes),
+        key=key,
+        offset=offset,
+        whole=tuple(item.tensor_data.size),
+    )
 
 
 @contextlib.contextmanager
 def _image(tensors: Mapping[Chunk, Tensor]) -> Iterator[int]:
-    """A descriptor of a safetensors file with these tensors, in memory."""
+    """Make a safetensors file with these tensors in memory, and give its descriptor."""
     chunks = tensor_file.file_order(tensors)
     header, offsets = tensor_file.build_header(chunks)
     fd = memory_file("checkpoint")

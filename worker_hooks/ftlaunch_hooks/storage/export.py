@@ -1,10 +1,11 @@
-"""Writes the weights of one module of a checkpoint for other programs; `ftctl checkpoints export` runs it.
+"""Writes the weights of one module of a checkpoint for other programs; `ftctl checkpoints export` runs this program.
 
     python -m ftlaunch_hooks.storage.export CHECKPOINT OBJECT FORMAT TARGET
 
-FORMAT: `hf` (a folder with model.safetensors, or several and their index), `torch` (a file for torch.load), `dcp` (a
-folder for torch.distributed.checkpoint). The checkpoint is verified before. TARGET appears whole or not at all.
-Says on stdout `bytes N`, how many are to be read and written, `done N` for each piece of these, and then a sentence.
+FORMAT: `hf` (a folder with model.safetensors, or several files and their index), `torch` (a file for torch.load), `dcp`
+(a folder for torch.distributed.checkpoint). The caller verifies the checkpoint before. TARGET appears whole or not at
+all. Stdout gets a line `bytes N` with the number of bytes to be read and written, a line `done N` for each piece of
+these, and at the end a sentence.
 """
 
 from __future__ import annotations
@@ -28,26 +29,39 @@ from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 Tensors = Mapping[str, Tensor]
-_LARGEST_FILE = 5_000_000_000  # bytes, as Hugging Face's libraries cut
+_LARGEST_FILE = 5_000_000_000  # bytes, the limit of Hugging Face's libraries
 
 
 def weights(checkpoint: Path, name: str, begins: Callable[[int], Advance]) -> dict[str, Tensor]:
-    """Name in the module's state_dict() -> tensor, whole. Raises StateError, OSError, Damaged.
+    """Return the whole tensors of one module, by their names in the module's state_dict().
 
-    begins: is told how many bytes will be read, and gives what is told of those that are.
+    Args:
+        checkpoint: the checkpoint's directory.
+        name: the name under which the module was attached.
+        begins: called with the number of bytes that will be read; returns what is told of the bytes that were read.
+
+    Raises:
+        StateError: there is no such module, or ranks have saved different copies of it.
+        Damaged: the checkpoint is damaged.
+        OSError: the checkpoint cannot be read.
     """
     saved = CheckpointReader(checkpoint)
     states = [saved.state(rank) for rank in range(saved.world_size)]
-    modules = sorted({one for state in states for one, tree in state.items() if _is_module(tree)})
+    modules = sorted({part for state in states for part, tree in state.items() if _is_module(tree)})
     if name not in modules:
         raise StateError(f"it holds no module `{name}`; it holds {', '.join(modules) or 'none'}")
-    listed = [state[name]["tensors"] if name in state else [] for state in states]
-    keys = {one: f"{name}.{one}".replace("@", "@@") for one in dict.fromkeys(one for names in listed for one in names)}
-    check_alike(f"module `{name}`", saved, [{keys[one] for one in names} for names in listed if names], 1)
-    known = Lookup(saved, 0, 0)
-    infos = [known.info(key) for key in keys.values()]
-    lookup = Lookup(saved, 0, 0, begins(sum(dtype.itemsize * prod(shape) for dtype, shape in infos)))
-    return {one: lookup.get(key, "cpu") for one, key in keys.items()}
+    names_by_rank = [state[name]["tensors"] if name in state else [] for state in states]
+    keys: dict[str, str] = {}
+    for names in names_by_rank:
+        for tensor_name in names:
+            keys[tensor_name] = f"{name}.{tensor_name}".replace("@", "@@")
+    named = [{keys[tensor_name] for tensor_name in names} for names in names_by_rank if names]
+    check_alike(f"module `{name}`", saved, named, ranks=1)
+    unread = Lookup(saved, 0, 0)
+    infos = [unread.info(key) for key in keys.values()]
+    size = sum(dtype.itemsize * prod(shape) for dtype, shape in infos)
+    lookup = Lookup(saved, 0, 0, advance=begins(size))
+    return {tensor_name: lookup.get(key, "cpu") for tensor_name, key in keys.items()}
 
 
 def _is_module(tree: object) -> bool:
@@ -58,7 +72,7 @@ def _is_module(tree: object) -> bool:
 
 
 def _to_hf(tensors: Tensors, target: Path) -> None:
-    """Raises StateError where safetensors is not installed."""
+    """Write a folder of safetensors files. Raises StateError where safetensors is not installed."""
     try:
         from safetensors.torch import save_file  # noqa: PLC0415 - only this format needs it
     except ImportError:
@@ -68,21 +82,22 @@ def _to_hf(tensors: Tensors, target: Path) -> None:
     index: dict[str, str] = {}
     for number, part in enumerate(parts, 1):
         file = "model.safetensors" if len(parts) == 1 else f"model-{number:05d}-of-{len(parts):05d}.safetensors"
-        save_file({one: tensor.contiguous() for one, tensor in part.items()}, target / file, {"format": "pt"})
+        save_file({name: tensor.contiguous() for name, tensor in part.items()}, target / file, {"format": "pt"})
         index |= dict.fromkeys(part, file)
     if len(parts) > 1:
         size = sum(tensor.nbytes for tensor in tensors.values())
-        told = {"metadata": {"total_size": size}, "weight_map": index}
-        (target / "model.safetensors.index.json").write_text(json.dumps(told, indent=2) + "\n")
+        content = {"metadata": {"total_size": size}, "weight_map": index}
+        (target / "model.safetensors.index.json").write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _parts(tensors: Tensors) -> Iterator[dict[str, Tensor]]:
+    """Divide tensors among files of at most `_LARGEST_FILE` bytes, or of one larger tensor."""
     part: dict[str, Tensor] = {}
-    for one, tensor in tensors.items():
+    for name, tensor in tensors.items():
         if part and sum(other.nbytes for other in part.values()) + tensor.nbytes > _LARGEST_FILE:
             yield part
             part = {}
-        part[one] = tensor
+        part[name] = tensor
     yield part
 
 
@@ -100,36 +115,41 @@ FORMATS: Mapping[str, Callable[[Tensors, Path], None]] = {"hf": _to_hf, "torch":
 
 
 def export(checkpoint: Path, name: str, to: str, target: Path) -> int:
-    """Write; returns the number of tensors. Raises StateError, OSError, Damaged."""
+    """Write the weights of module `name` to `target` in the format `to`; return the number of tensors.
+
+    Raises:
+        StateError, Damaged: the weights cannot be exported; the message is for people.
+        OSError: `target` exists, or a file cannot be read or written.
+    """
     if target.exists():
         raise FileExistsError(0, "it is there already", str(target))
-    tensors = weights(checkpoint, name, _begins)
-    new = target.with_name(f".{target.name}.incomplete")
-    if new.is_dir():
-        shutil.rmtree(new)
-    FORMATS[to](tensors, new)
-    _tell("done", sum(tensor.nbytes for tensor in tensors.values()))
-    new.rename(target)
+    tensors = weights(checkpoint, name, _announce_size)
+    incomplete = target.with_name(f".{target.name}.incomplete")
+    if incomplete.is_dir():
+        shutil.rmtree(incomplete)
+    FORMATS[to](tensors, incomplete)
+    _report("done", sum(tensor.nbytes for tensor in tensors.values()))
+    incomplete.rename(target)
     return len(tensors)
 
 
-def _begins(size: int) -> Advance:
-    """So many bytes will be read, and then written."""
-    _tell("bytes", 2 * size)
-    return partial(_tell, "done")
+def _announce_size(size: int) -> Advance:
+    """Announce that `size` bytes will be read and then written; return what to call with the bytes that are done."""
+    _report("bytes", 2 * size)
+    return partial(_report, "done")
 
 
-def _tell(what: str, count: int) -> None:
-    """Tell the program that has started this one."""
+def _report(what: str, count: int) -> None:
+    """Write a line for the program that has started this one."""
     sys.stdout.write(f"{what} {count}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the program; return its exit code."""
     checkpoint, name, to, target = sys.argv[1:]
     try:
-        count = export(Path(checkpoint), name, to, Path(target))
+        count = export(Path(checkpoint), name=name, to=to, target=Path(target))
     except (StateError, Damaged) as error:
         sys.stderr.write(f"{error}\n")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whether what each rank has saved for itself is the same, so that another number of ranks can go on with it."""
+"""Compares what each rank has saved as its own, to decide whether another number of ranks can go on with it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def check_alike(what: str, saved: SavedTensors, named: Sequence[Collection[str]], ranks: int) -> None:
-    """Raises StateError where the ranks that saved `what` had different tensors: `ranks` ranks cannot share them out.
+    """Check that all ranks that saved `what` had equal tensors, so that another number of ranks can share them.
 
-    named: rank by rank, the keys that the rank's state names.
+    Args:
+        what: the object, for the message.
+        saved: the checkpoint or snapshot.
+        named: rank by rank, the keys that the rank's state names.
+        ranks: the number of ranks that are to restore the object.
+
+    Raises:
+        StateError: the ranks had different tensors.
     """
     for key in sorted(set[str]().union(*named)):
         if not all(key in keys for keys in named) or not _copies_equal(saved, key):
@@ -26,7 +33,7 @@ def check_alike(what: str, saved: SavedTensors, named: Sequence[Collection[str]]
 
 
 def _copies_equal(saved: SavedTensors, key: str) -> bool:
-    """Also where some of the ranks shared each copy out among them."""
+    """Whether all ranks have saved the same under a key, also where groups of ranks have shared copies of it."""
     own = [own_key(key, rank) for rank in range(1, saved.world_size)]
     shared = list(saved.shared(key))
     if shared:
@@ -35,7 +42,7 @@ def _copies_equal(saved: SavedTensors, key: str) -> bool:
 
 
 def equal(saved: SavedTensors, keys: Sequence[str]) -> bool:
-    """Whether the same was saved under all these keys, in the same pieces."""
+    """Whether the same values were saved under all these keys, in the same pieces."""
     first, *others = keys
     return all(key in saved for key in keys) and all(_pair_equal(saved, first, other) for other in others)
 

@@ -1,8 +1,9 @@
-"""Reading saved tensors into tensors: all that were wanted at once.
+"""Reads saved tensors into tensors in memory, many at once.
 
-A tensor costs one copy, into its place. A tensor that lies in one piece is read as it is (parallel_read.py), or
-copied out of the mapped file where it goes to a GPU. A tensor that was saved in shards, or that is wanted in shards,
-goes through torch.distributed.checkpoint's own planner (dcp_reader.py).
+A tensor costs one copy, into its place. A tensor that was saved in one piece is read directly (parallel_read.py), or
+copied out of the mapped file if its place is on a GPU. A tensor that was saved in shards, or that is wanted in shards,
+goes through torch.distributed.checkpoint's own planner (dcp_reader.py). `Lookup` also decides which of several copies a
+rank reads.
 """
 
 from __future__ import annotations
@@ -25,11 +26,19 @@ from ftlaunch_hooks.tensors.memory_layout import SavedLayout, fill_overlapping, 
 
 
 def read(saved: SavedTensors, wanted: Mapping[str, Tensor], advance: Advance = ignore) -> None:
-    """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError, and StateError for a missing part.
+    """Fill tensors, plain ones or DTensors, with what was saved.
 
-    Shapes and dtypes must be those of `saved.info`. advance: told of bytes that are read.
+    Args:
+        saved: a checkpoint or a snapshot.
+        wanted: key -> tensor to fill, of the shape and dtype in `saved.info`.
+        advance: told the number of bytes that are read.
+
+    Raises:
+        KeyError: nothing was saved under a key.
+        StateError: a part of a tensor is not here.
     """
-    planned, filling = {}, Filling(advance)
+    planned = {}
+    filling = Filling(advance)
     for key, target in wanted.items():
         if saved.partial:
             _check_there(saved, key, target)
@@ -54,7 +63,7 @@ def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
 
 
 def _check_there(saved: SavedTensors, key: str, target: Tensor) -> None:
-    """Raises StateError unless every value of the target was saved: other nodes' snapshots are not in this memory."""
+    """Raise StateError unless every value of the target was saved here, and not only in other nodes' memory."""
     offset, shape = _part_of(target)
     if not prod(shape):
         return
@@ -76,29 +85,40 @@ def _part_of(target: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _overlap(offset: Sequence[int], shape: Sequence[int], chunk: Chunk) -> list[int]:
-    """How far the part at `offset` and a chunk overlap, in each dimension."""
-    return [
-        max(min(one + extent, other + more) - max(one, other), 0)
-        for one, extent, other, more in zip(offset, shape, chunk.offset, chunk.shape, strict=True)
-    ]
+    """Return the extents by which the part of `shape` at `offset` and a chunk overlap, in each dimension."""
+    extents = []
+    for dim in range(len(shape)):
+        begin = max(offset[dim], chunk.offset[dim])
+        end = min(offset[dim] + shape[dim], chunk.offset[dim] + chunk.shape[dim])
+        extents.append(max(end - begin, 0))
+    return extents
 
 
 class Lookup:
     """Saved tensors as one rank sees them.
 
-    Of tensors that every rank has saved for itself this rank's; of those that several groups of ranks have shared out
-    among them under one name, that of this rank's group.
+    Of tensors that every rank has saved as its own, this rank's are read. If several groups of ranks have each shared a
+    tensor of one name, that of this rank's group is read.
     """
 
     def __init__(self, saved: SavedTensors, rank: int, world_size: int, advance: Advance = ignore) -> None:
-        """world_size: of the job that reads. advance: told of bytes that are read."""
-        self._saved, self._rank, self._advance = saved, rank, advance
+        """Look up for one rank.
+
+        Args:
+            saved: a checkpoint or a snapshot.
+            rank: the rank whose own tensors are read.
+            world_size: the number of ranks of the job that reads.
+            advance: told the number of bytes that are read.
+        """
+        self._saved = saved
+        self._rank = rank
+        self._advance = advance
         self._same_ranks = saved.world_size == world_size
         self.layout = SavedLayout(None, ())
-        """how the tensors lay in memory; unknown unless it is set"""
+        """how the tensors lay in memory when they were saved; unknown until the caller sets it"""
 
     def _key(self, key: str, target: Tensor | None = None) -> str:
-        """Under which the tensor was saved; the plain one where it was not. Raises StateError."""
+        """Return the key under which this rank's tensor was saved, or `key` itself for none. Raises StateError."""
         found = self._find(key, target)
         if target is not None and found in self._saved.copied() and not self._is_one_piece(found, target):
             self._refuse_mosaic(key, found)
@@ -117,15 +137,16 @@ class Lookup:
             )
 
     def _find(self, key: str, target: Tensor | None) -> str:
-        own, shared = own_key(key, self._rank), self._saved.shared(key)
+        own = own_key(key, self._rank)
+        shared = self._saved.shared(key)
         if own in self._saved and (self._rank or self._same_ranks or not shared):
             return own
         if self._same_ranks and (found := self._own_group(shared, target)) is not None:
             return found
-        return self._alike(key, shared) if shared else key
+        return self._any_group(key, shared) if shared else key
 
-    def _alike(self, key: str, shared: Collection[str]) -> str:
-        """Of groups that are all other ones than this rank's. Raises StateError."""
+    def _any_group(self, key: str, shared: Collection[str]) -> str:
+        """Return the key of any group's tensor, where none is this rank's. Raises StateError unless all are equal."""
         found = [*shared, *([key] if key in self._saved else [])]
         if not self._saved.partial and equal(self._saved, found):
             return found[0]
@@ -145,11 +166,11 @@ class Lookup:
         return found[0] if len(found) == 1 else None
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
-        """dtype and shape of the whole."""
+        """Return the dtype and the shape of the whole tensor."""
         return self._saved.info(self._key(key))
 
     def check(self, key: str, like: Tensor | None) -> None:
-        """Raises StateError when the tensor was not saved, or is not one like `like`."""
+        """Raise StateError if the tensor was not saved, or differs from `like` in dtype or shape."""
         found = self._key(key, like)
         if found not in self._saved:
             raise StateError(f"cannot restore `{key}`: it is not in what was saved")
@@ -161,45 +182,46 @@ class Lookup:
             )
 
     def fill(self, wanted: Mapping[str, Tensor]) -> None:
-        """Fill the given tensors."""
+        """Fill tensors with what was saved: key -> tensor."""
         with torch.no_grad():
             found = {self._key(key, tensor): tensor for key, tensor in wanted.items()}
-            folded = {
+            overlapping = {
                 key: tensor
                 for key, tensor in found.items()
                 if not is_sharded(tensor) and overlaps_itself(tensor.shape, tensor.stride())
             }
-            spread = {
-                key: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for key, tensor in folded.items()
+            # Several values of such a tensor share memory, so it cannot be read into directly.
+            buffers = {
+                key: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for key, tensor in overlapping.items()
             }
-            read(self._saved, {**found, **spread}, self._advance)
-            for key, tensor in folded.items():
-                fill_overlapping(tensor, spread[key].to(tensor.device))
+            read(self._saved, {**found, **buffers}, self._advance)
+            for key, tensor in overlapping.items():
+                fill_overlapping(tensor, buffers[key].to(tensor.device))
 
     def allocate(self, key: str, device: str, like: Tensor | None = None) -> Tensor:
-        """Return memory for a saved tensor that is made anew, laid out as the tensor was.
+        """Return memory for a new tensor, laid out as the saved tensor was.
 
         Args:
-            key: of the tensor.
-            device: its type, of which the current device is taken, or one with its number; where there is no such
-                device, the current one of its type is taken, and the CPU where there is none.
-            like: a parameter of the same shape. The tensor lies on its device, and is sharded as it is; where it is
-                not known how the tensor lay, it lies as the parameter does.
+            key: the tensor's key.
+            device: a device type, which means its current device, or a type with a number. Where there is no such
+                device, the current one of the type is taken, and the CPU where there is none.
+            like: a parameter of the same shape. If given, the tensor lies on its device and is sharded like the
+                parameter; if it is not known how the tensor lay, the parameter's memory layout is taken, too.
         """
         dtype, shape = self.info(key)
         if like is not None and (is_sharded(like) or not self.layout.is_known):
             return torch.empty_like(like.detach(), dtype=dtype)
-        place = _device_that_is_here(device) if like is None else str(like.device)
-        return self.layout.allocate(key, shape, dtype, place)
+        place = _available_device(device) if like is None else str(like.device)
+        return self.layout.allocate(key, shape=shape, dtype=dtype, device=place)
 
     def get(self, key: str, device: str) -> Tensor:
-        """Return a new tensor with what was saved; device: see `allocate`."""
+        """Return a new tensor with what was saved. device: as `allocate` takes it."""
         tensor = self.allocate(key, device)
         self.fill({key: tensor})
         return tensor
 
 
-def _device_that_is_here(device: str) -> str:
+def _available_device(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind == "cuda" and not torch.cuda.is_available():
         return "cpu"

@@ -1,4 +1,7 @@
-"""Saved tensors by key: in the snapshot slots of all ranks in memory, or in a checkpoint. reading.py reads them."""
+"""Saved tensors by key: in the snapshot slots of a node's ranks in memory, or in a checkpoint.
+
+The classes map files and know what lies where; reading.py copies tensors out of them.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,19 @@ from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 
 class TensorSource(Protocol):
-    """What gives the tensor of a chunk."""
+    """Supplies the tensor of a chunk."""
 
     @property
     def path(self) -> Path | None:
-        """The file in which the tensor's bytes lie as they are in memory; None where there is none."""
+        """The file in which the tensor's bytes lie as in memory; None where there is no such file."""
 
     def tensor(self, chunk: Chunk, offset: int) -> Tensor:
-        """The tensor of a chunk that begins at an offset in the file."""
+        """Return the tensor of a chunk whose bytes begin at `offset` in the file."""
 
 
 @dataclass(frozen=True)
 class SavedChunk:
-    """A chunk, and the file it lies in."""
+    """A chunk, with the file that holds the chunk."""
 
     chunk: Chunk
     offset: int  # bytes from the beginning of the file
@@ -43,23 +46,23 @@ class SavedChunk:
     rank: int = 0  # which has saved it
 
     def tensor(self) -> Tensor:
-        """The chunk as a tensor, in the mapped memory."""
+        """Return the chunk as a tensor that shares the mapped memory."""
         return self.file.tensor(self.chunk, self.offset)
 
 
 class SavedTensors:
-    """Everything the ranks of a job have saved of one step."""
+    """Everything that the ranks of a job have saved of one step."""
 
     step: int
     consumed_samples: int
     world_size: int
     trainings: Trainings
     seeds: Seeds
-    partial = False  # tensors may be missing, or parts of them
+    partial = False  # whether tensors, or parts of tensors, may be missing
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[SavedChunk]] = {}
-        self._shared: dict[str, dict[str, tuple[range, ...]]] = {}
+        self._pieces: dict[str, list[SavedChunk]] = {}  # by key
+        self._shared: dict[str, dict[str, tuple[range, ...]]] = {}  # key without ranks -> key -> its ranks
         self._copies: dict[str, list[tuple[SavedChunk, SavedChunk]]] = {}
         """key -> a piece, and what another rank has saved of that part: each node does, and ranks that do not agree"""
 
@@ -85,7 +88,7 @@ class SavedTensors:
         return self._pieces.setdefault(key, [])
 
     def _check_whole(self) -> None:
-        """Raises Damaged when a part of a tensor is missing."""
+        """Raise Damaged if a part of a tensor is missing."""
         for key, pieces in self._pieces.items():
             covered = sum(piece.chunk.nbytes for piece in pieces)
             whole = tensor_file.whole_chunk(key, pieces[0].chunk.dtype, pieces[0].chunk.whole).nbytes
@@ -93,7 +96,7 @@ class SavedTensors:
                 raise Damaged(f"of the tensor {key} {covered} bytes are there, not {whole}")
 
     def keys(self) -> Collection[str]:
-        """Keys of all tensors, those of other ranks (`key@r`) included."""
+        """Return the keys of all tensors, including those of other ranks (`key@r`)."""
         return self._pieces.keys()
 
     def __contains__(self, key: str) -> bool:
@@ -101,25 +104,25 @@ class SavedTensors:
         return key in self._pieces
 
     def shared(self, key: str) -> Mapping[str, tuple[range, ...]]:
-        """The tensors that some of the ranks shared out among them under this name: their keys, and those ranks."""
+        """Return the tensors of this name that groups of ranks have shared: their keys, with the ranks of each."""
         return self._shared.get(key, {})
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
-        """dtype and shape of the whole tensor. Raises KeyError."""
+        """Return the dtype and the shape of the whole tensor. Raises KeyError."""
         chunk = self._pieces[key][0].chunk
         return TORCH_DTYPES[chunk.dtype], chunk.whole
 
     def bytes_for(self, rank: int) -> int:
-        """Bytes of all tensors, without what is other ranks' own."""
-        mine = (pieces[0].chunk for key, pieces in self._pieces.items() if not shared_keys.is_of_another(key, rank))
-        return sum(tensor_file.whole_chunk(one.key, one.dtype, one.whole).nbytes for one in mine)
+        """Return the bytes of all tensors except those that belong only to other ranks than `rank`."""
+        own = (pieces[0].chunk for key, pieces in self._pieces.items() if not shared_keys.is_of_another(key, rank))
+        return sum(tensor_file.whole_chunk(chunk.key, chunk.dtype, chunk.whole).nbytes for chunk in own)
 
     def pieces(self, key: str) -> list[SavedChunk]:
-        """The parts of a tensor. Raises KeyError."""
+        """Return the saved parts of a tensor. Raises KeyError."""
         return self._pieces[key]
 
     def state(self, rank: int) -> dict[str, Any]:
-        """What is not a tensor, of `rank`; of the first rank when there is none of that rank."""
+        """Return what `rank` has saved besides tensors; the first rank's where nothing of `rank` is here."""
         raise NotImplementedError
 
     def has_state(self, rank: int) -> bool:
@@ -143,7 +146,7 @@ class SavedTensors:
 
 
 class MemoryReader(SavedTensors):
-    """The snapshots of one step in the memory of a node, of all of its ranks.
+    """The snapshots of one step, of all ranks of a node, in the node's memory.
 
     Where the job has ranks on other nodes, tensors may be missing, or parts of them: reading.py refuses to read those.
     """
@@ -151,12 +154,22 @@ class MemoryReader(SavedTensors):
     def __init__(
         self, directory: Path, step: int, world_size: int, slots: Mapping[int, int], rank: int | None = None
     ) -> None:
-        """slots: rank -> slot that holds `step`, for the node's ranks. rank: which restores what was its own.
+        """Map the snapshots.
 
-        Raises OSError, or Damaged when a slot does not hold the step.
+        Args:
+            directory: the memory directory.
+            step: the step of the snapshots.
+            world_size: the number of the job's ranks.
+            slots: rank -> slot that holds `step`, for the node's ranks.
+            rank: the rank that restores, whose own pieces come first.
+
+        Raises:
+            OSError: a slot cannot be read.
+            Damaged: a slot does not hold the step.
         """
         super().__init__()
-        self.step, self.world_size = step, world_size
+        self.step = step
+        self.world_size = world_size
         self._common = {}
         for saver in sorted(slots, key=lambda one: (one != rank, one)):
             slot = layout.slot_dir(directory, saver, slots[saver])
@@ -178,17 +191,17 @@ class MemoryReader(SavedTensors):
         self.seeds = seeds.of_snapshot(self._common[self._first])
 
     def state(self, rank: int) -> dict[str, Any]:
-        """See SavedTensors."""
+        """Return what `rank` has saved besides tensors; the node's first rank's where nothing of `rank` is here."""
         state: dict[str, Any] = self._common.get(rank, self._common[self._first])["state"]
         return state
 
     def has_state(self, rank: int) -> bool:
-        """See SavedTensors."""
+        """Whether `rank` is one of the node's ranks."""
         return rank in self._common
 
 
 class CheckpointReader(SavedTensors):
-    """A committed checkpoint. Opening it does not verify it: that is `verify.verify`."""
+    """A committed checkpoint. Opening does not verify it; `verify.verify` does."""
 
     def __init__(self, directory: Path, rank: int | None = None, node: Collection[int] = ()) -> None:
         """Open a checkpoint.
@@ -198,14 +211,17 @@ class CheckpointReader(SavedTensors):
 
         Args:
             directory: `iteration_<step>`.
-            rank: which restores what was its own; None: the lowest rank's counts.
-            node: the ranks of its node.
+            rank: the rank that restores; None: the lowest rank's pieces count.
+            node: the ranks of the node of `rank`.
 
-        Raises OSError or Damaged.
+        Raises:
+            OSError: a file cannot be read.
+            Damaged: the checkpoint is not whole.
         """
         super().__init__()
         metadata = verify.read_metadata(directory)
-        self.step, self.world_size = metadata["step"], metadata["world_size"]
+        self.step = metadata["step"]
+        self.world_size = metadata["world_size"]
         try:
             self._common = json.loads((directory / layout.COMMON).read_bytes())
         except ValueError as error:
@@ -214,7 +230,8 @@ class CheckpointReader(SavedTensors):
         for name in names if rank is None else sorted(names, key=self._nearness(rank, node)):
             self._add(MappedFile(directory / name), layout.rank_of_shard(name))
         self._check_whole()
-        self.consumed_samples, self.trainings = self._common["consumed_samples"], trainings(metadata)
+        self.consumed_samples = self._common["consumed_samples"]
+        self.trainings = trainings(metadata)
         self.seeds = seeds.of_snapshot(self._common)
 
     def _nearness(self, rank: int, node: Collection[int]) -> Callable[[str], tuple[bool, bool, int]]:
@@ -229,6 +246,6 @@ class CheckpointReader(SavedTensors):
         return key
 
     def state(self, rank: int) -> dict[str, Any]:
-        """See SavedTensors."""
+        """Return what `rank` has saved besides tensors; rank 0's where the two are equal or there was no such rank."""
         state: dict[str, Any] = self._common["ranks"].get(str(rank), self._common["state"])
         return state

@@ -1,1 +1,1 @@
-"""Weights in checkpoints that other libraries wrote."""
+"""Reads weights from checkpoints that other libraries wrote."""

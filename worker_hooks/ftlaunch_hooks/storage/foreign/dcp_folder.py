@@ -1,7 +1,7 @@
-"""Folders of torch.distributed.checkpoint, which Megatron-core's `torch_dist` checkpoints are, too.
+"""Reads folders of torch.distributed.checkpoint, which Megatron-core's `torch_dist` checkpoints are, too.
 
-The index, `.metadata`, is a pickle. It is read by an unpickler that makes records of ours and nothing else: whatever
-the file names, nothing of it is called.
+The index, `.metadata`, is a pickle. An unpickler reads it that makes only records defined here and dtypes: whatever the
+file names, nothing of it is called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ftlaunch_hooks.tensors.dtypes import DTYPES
 
 
 class _Record(SimpleNamespace):
-    """A record of the index: its class's name is forgotten, its fields are kept."""
+    """A record of the index: the name of its class is dropped, its fields are kept."""
 
     def __init__(self, *values: object) -> None:
         super().__init__(values=values)
@@ -40,7 +40,8 @@ class _Record(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-class _Tensor(_Record): ...
+class _Tensor(_Record):
+    """What the index says of a tensor."""
 
 
 class _Index(_Record):
@@ -50,7 +51,8 @@ class _Index(_Record):
     offset: tuple[int, ...] | None = None
 
 
-class _Properties(_Record): ...
+class _Properties(_Record):
+    """The dtype and other properties of a tensor."""
 
 
 def _sizes(values: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -62,12 +64,16 @@ def _words(*values: str) -> str:
 
 
 def _member(owner: object, name: str) -> _Record:
-    """In the place of getattr, by which some versions of Python pickle members of enumerations: it looks up nothing."""
+    """Take the place of getattr, with which some versions of Python pickle enumeration members.
+
+    Nothing is looked up.
+    """
     return _Record(name)
 
 
 _METADATA = "torch.distributed.checkpoint.metadata"
-_MADE: Mapping[tuple[str, str], Callable[..., object]] = {
+# (module, name) in the pickle -> what is made instead
+_SUBSTITUTES: Mapping[tuple[str, str], Callable[..., object]] = {
     (_METADATA, "Metadata"): _Record,
     (_METADATA, "StorageMeta"): _Record,
     (_METADATA, "ChunkStorageMetadata"): _Record,
@@ -83,50 +89,58 @@ _MADE: Mapping[tuple[str, str], Callable[..., object]] = {
     ("collections", "OrderedDict"): dict,
     ("pathlib", "Path"): _words,
     ("pathlib", "PosixPath"): _words,
-    ("pathlib._local", "PosixPath"): _words,  # as Python 3.13 names it; older and newer ones say pathlib
+    ("pathlib._local", "PosixPath"): _words,  # the name in Python 3.13; older and newer ones say pathlib
 }
 
 
 class _IndexUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Records of ours, and dtypes. Raises UnpicklingError for everything else."""
+        """Return a dtype, or what stands for a class of the index. Raises UnpicklingError for everything else."""
         if module == "torch" and isinstance(dtype := vars(torch).get(name), torch.dtype):
             return dtype
-        if (made := _MADE.get((module, name))) is None:
+        if (substitute := _SUBSTITUTES.get((module, name))) is None:
             raise pickle.UnpicklingError(f"it names {module}.{name}")
-        return made
+        return substitute
 
 
 def pieces_of_dcp(folder: Path) -> dict[str, list[SavedChunk]]:
-    """Key -> the parts of the tensor, to be read from their files when they are wanted. Raises OSError, Damaged."""
+    """Return the parts of each tensor by key; they are read from their files when wanted. Raises OSError, Damaged."""
     try:
         index = _IndexUnpickler(io.BytesIO((folder / DCP_INDEX).read_bytes())).load()
         stored = {(at.fqn, tuple(at.offset or ())): info for at, info in index.storage_data.items()}
-        tensors = {key: told for key, told in index.state_dict_metadata.items() if isinstance(told, _Tensor)}
-        return {key: _pieces(folder, key, told, stored) for key, told in tensors.items()}
+        tensors = {key: entry for key, entry in index.state_dict_metadata.items() if isinstance(entry, _Tensor)}
+        return {key: _pieces(folder, key, entry=entry, stored=stored) for key, entry in tensors.items()}
     except (pickle.UnpicklingError, AttributeError, TypeError, ValueError, IndexError, KeyError, EOFError) as error:
         raise Damaged(f"its {DCP_INDEX} cannot be read ({type(error).__name__}: {error})") from error
 
 
-def _pieces(folder: Path, key: str, told: Any, stored: Mapping[tuple[str, tuple[int, ...]], Any]) -> list[SavedChunk]:
-    dtype = DTYPES.get(told.properties.values[0])
+def _pieces(folder: Path, key: str, entry: Any, stored: Mapping[tuple[str, tuple[int, ...]], Any]) -> list[SavedChunk]:
+    """Return the parts of a tensor. entry: what the index says of it. stored: (key, offset) -> where a part lies."""
+    dtype = DTYPES.get(entry.properties.values[0])
     if dtype is None:
         raise ValueError(f"the type of {key} is not known")
-    whole = untrusted_json.extents(list(told.size), f"the size of {key}")
+    whole = untrusted_json.extents(list(entry.size), f"the size of {key}")
     found = []
-    for part in told.chunks:
+    for part in entry.chunks:
         offset = untrusted_json.extents(list(part.offsets), f"an offset of {key}")
         shape = untrusted_json.extents(list(part.sizes), f"the size of a part of {key}")
-        check_part(offset, shape, whole, key)
+        check_part(offset=offset, shape=shape, whole_shape=whole, what=key)
         info = stored[key, offset]
         if getattr(info, "transform_descriptors", None):
             raise ValueError(f"{key} is stored compressed, which is not read")
-        found.append(piece(Chunk(key, dtype, shape, key, offset, whole), _reader(folder, info)))
+        chunk = Chunk(name=key, dtype=dtype, shape=shape, key=key, offset=offset, whole=whole)
+        found.append(piece(chunk, _reader(folder, info)))
     return found
 
 
 def _reader(folder: Path, info: Any) -> Callable[[], Tensor]:
-    name, offset, length = str(info.relative_path), int(info.offset), int(info.length)
+    """Return a function that reads a stored part from its file and raises OSError or Damaged.
+
+    info: where the part lies.
+    """
+    name = str(info.relative_path)
+    offset = int(info.offset)
+    length = int(info.length)
     if Path(name).name != name:
         raise ValueError(f"it names the file {name!r}, which is not in the folder")
 

@@ -1,4 +1,4 @@
-"""Folders as Hugging Face's libraries write them: safetensors or torch files, in parts with an index or in one."""
+"""Reads folders that Hugging Face's libraries write: safetensors or torch files, one file or several with an index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pieces = dict[str, list[SavedChunk]]
 
 
 def pieces_of_safetensors(path: Path) -> Pieces:
-    """The tensors of one safetensors file, mapped. Raises OSError, Damaged."""
+    """Return the tensors of one safetensors file, mapped. Raises OSError, Damaged."""
     file = MappedFile(path)
     return {
         chunk.name: [piece(chunk, lambda chunk=chunk, offset=offset: file.tensor(chunk, offset))]  # type: ignore[misc]
@@ -26,7 +26,7 @@ def pieces_of_safetensors(path: Path) -> Pieces:
 
 
 def pieces_of_folder(folder: Path) -> Pieces:
-    """The tensors of all files that belong to the weights. Raises OSError, Damaged."""
+    """Return the tensors of all files of weights in a folder. Raises OSError, Damaged."""
     for name in HF_NAMES:
         read = pieces_of_safetensors if name.endswith(".safetensors") else pieces_of_file
         if (folder / name).is_file():
@@ -37,10 +37,10 @@ def pieces_of_folder(folder: Path) -> Pieces:
 
 
 def _of_parts(index: Path, read: Callable[[Path], Pieces]) -> Pieces:
-    """Every tensor from the file that the index names for it."""
+    """Return every tensor from the file that the index names for it. Raises OSError, Damaged."""
     try:
-        told = untrusted_json.mapping(untrusted_json.parse(index.read_bytes()), "it")
-        files = untrusted_json.mapping(told.get("weight_map"), "`weight_map`")
+        content = untrusted_json.mapping(untrusted_json.parse(index.read_bytes()), "it")
+        files = untrusted_json.mapping(content.get("weight_map"), "`weight_map`")
         by_file: dict[str, list[str]] = {}
         for key, name in files.items():
             by_file.setdefault(untrusted_json.text(name, f"the file of {key}"), []).append(key)

@@ -1,4 +1,4 @@
-"""The tensors of MindSpore Transformers' checkpoints; mindformers_folder.py says where their parts belong."""
+"""Reads tensors of MindSpore Transformers' checkpoints; mindformers_folder.py says where their parts belong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ftlaunch_hooks.storage.foreign.hf_folder import Pieces, pieces_of_safetenso
 
 
 def pieces_of_mindspore(folder: Path) -> Pieces:
-    """The tensors in the files of weights, mapped. Raises OSError, Damaged."""
+    """Return the tensors in the files of weights, mapped. Raises OSError, Damaged."""
     parts = mindformers_folder.parts_of(folder)
     files = {name: pieces_of_safetensors(folder / name) for placed in parts.values() for name, _ in placed}
     return {

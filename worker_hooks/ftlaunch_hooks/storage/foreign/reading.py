@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint that another library wrote, for attached modules."""
+"""Reads the tensors of attached modules from a checkpoint that another library wrote."""
 
 from __future__ import annotations
 
@@ -31,58 +31,69 @@ _READERS: Mapping[Format, Callable[[Path], dict[str, list[SavedChunk]]]] = {
 
 
 class ForeignWeights:
-    """What such a checkpoint holds."""
+    """The tensors in a checkpoint that another library wrote."""
 
     def __init__(self, path: Path, kind: Format) -> None:
-        """Raises OSError, and Damaged when it cannot be read."""
+        """Open the checkpoint. Raises OSError, and Damaged if it cannot be read."""
         self._pieces = _READERS[kind](path)
         if not self._pieces:
             raise Damaged("it holds no tensors")
 
     def fit(self, name: str, tensors: Mapping[str, Tensor]) -> Match:
-        """Where the tensors of the module `name` are."""
+        """Find the tensors of the attached module `name`. tensors: those of the module, by their names in it."""
         groups: dict[int, list[str]] = {}
-        for one, tensor in tensors.items():
-            groups.setdefault(id(tensor), []).append(one)
+        for tensor_name, tensor in tensors.items():
+            groups.setdefault(id(tensor), []).append(tensor_name)
         return best_match(list(groups.values()), self._pieces.keys(), name)
 
     def _check_layers(self, name: str, fit: Match) -> None:
-        """Raises StateError where a tensor has other layers stacked than the module has."""
+        """Raise StateError if the stacked layers of a tensor are not those of the module."""
         wanted: dict[str, set[int]] = {}
         for place in fit.places.values():
             if place.index is not None:
                 wanted.setdefault(place.key, set()).add(place.index)
         for key, layers in wanted.items():
-            there = self._pieces[key][0].chunk.whole[0]
-            if layers != set(range(there)):
-                raise StateError(f"cannot load weights: {key} has {there} layers, and `{name}` has {len(layers)}")
+            count = self._pieces[key][0].chunk.whole[0]
+            if layers != set(range(count)):
+                raise StateError(f"cannot load weights: {key} has {count} layers, and `{name}` has {len(layers)}")
 
     def plan(
         self, name: str, tensors: Mapping[str, Tensor], fit: Match, advance: Advance = ignore
     ) -> tuple[Callable[[], None], Sequence[str]]:
-        """Check that shapes fit, changing nothing; returns what fills the tensors, and names whose type differs.
+        """Check that shapes fit, without changing anything.
 
-        fit: a whole one. advance: told of bytes that are read. Raises StateError, and Damaged where a part of a tensor
-        is missing.
+        Args:
+            name: the name under which the module is attached.
+            tensors: the module's tensors, by their names in it.
+            fit: a complete match.
+            advance: told the number of bytes that are read.
+
+        Returns:
+            A function that fills the tensors, and the names of tensors whose dtype differs.
+
+        Raises:
+            StateError: a shape does not fit.
+            Damaged: a part of a tensor is missing.
         """
         self._check_layers(name, fit)
-        picked, other_types = PickedTensors(), []
-        for one, tensor in tensors.items():
-            place = fit.places[one]
+        picked = PickedTensors()
+        other_dtypes = []
+        for tensor_name, tensor in tensors.items():
+            place = fit.places[tensor_name]
             pieces = self._pieces[place.key]
-            picked.put(one, pieces if place.index is None else unstacked(pieces, place.index))
-            dtype, shape = picked.info(one)
+            picked.put(tensor_name, pieces if place.index is None else unstacked(pieces, place.index))
+            dtype, shape = picked.info(tensor_name)
             if shape != tuple(tensor.shape) or dtype.is_floating_point != tensor.dtype.is_floating_point:
                 raise StateError(
-                    f"cannot load weights: `{name}.{one}` is {tuple(tensor.shape)} of {tensor.dtype}, and"
+                    f"cannot load weights: `{name}.{tensor_name}` is {tuple(tensor.shape)} of {tensor.dtype}, and"
                     f" {place.key} is {shape} of {dtype}"
                 )
             if dtype != tensor.dtype:
-                other_types.append(one)
+                other_dtypes.append(tensor_name)
         picked.check()
 
         def fill() -> None:
             with torch.no_grad():
-                read(picked, {one: tensor.detach() for one, tensor in tensors.items()}, advance)
+                read(picked, {key: tensor.detach() for key, tensor in tensors.items()}, advance)
 
-        return fill, other_types
+        return fill, other_dtypes
