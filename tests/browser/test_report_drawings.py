@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.test_report_page import a_run, sees
+from tests.browser.test_report_page import a_run, assert_shows
 from tests.support.browser import DESKTOP, PHONE, BrowserPages, browser_page
 from tests.support.run_dirs import at, failed, run_dir, started
 
@@ -28,9 +28,9 @@ def test_a_mark_is_reached_by_the_keyboard_and_opens_its_incident(report: Path, 
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.getAttribute('aria-label')").startswith("incident 1, ")
     page.keyboard.press("+")  # the drawing is made anew: the focus stays on the same mark
-    sees(page, ", 15 min 0 s")
+    assert_shows(page, ", 15 min 0 s")
     page.keyboard.press("0")
-    sees(page, "all of it")
+    assert_shows(page, "all of it")
     page.keyboard.press("Enter")
     page.wait_for_selector("#incident-1[open]")
     assert page.evaluate("() => document.activeElement.parentNode.id") == "incident-1"
@@ -68,7 +68,7 @@ def test_the_lane_of_time_shows_the_mix_where_a_pixel_has_several_classes(
     made = run_dir(tmp_path, [*started(), *events, at(40_060, "job_finished", code=0)])
     write_page(made, made / "report.html")
     page = browser_page((made / "report.html").as_uri())
-    sees(page, "all of it")
+    assert_shows(page, "all of it")
     shares = {row["name"]: row["share"] for row in page_data(made)["ledger"]}  # which steps count is not seen in it
     assert green(page) == pytest.approx(shares["useful"] + shares["lost"], abs=0.01)
 
@@ -76,13 +76,13 @@ def test_the_lane_of_time_shows_the_mix_where_a_pixel_has_several_classes(
 def test_the_phases_of_a_restart_are_drawn_when_there_is_room(report: Path, browser_page: BrowserPages) -> None:
     page = browser_page(report.as_uri())
     page.locator("#incident-2 summary").click()
-    sees(page, "loading 7.0 s", "#incident-2")
+    assert_shows(page, "loading 7.0 s", "#incident-2")
     assert page.locator("#timeline .p4").count() == 0
     page.evaluate("() => window.scrollTo(0, 0)")
     for _ in range(5):
         page.locator("#drawings").focus()
         page.keyboard.press("+")
-    sees(page, ", 56 s")
+    assert_shows(page, ", 56 s")
     assert page.locator("#timeline .p4").count() == 2  # one in the lane, one in the legend
 
 
@@ -92,7 +92,7 @@ def test_the_tables_tell_what_the_drawings_show(report: Path, browser_page: Brow
     for table, told in (("times", "useful"), ("loss", "rank 2"), ("step", "rank 0"), ("attempts", "6 min 39 s")):
         assert page.locator(f"#{table}-table tbody tr").count() == 0  # it is made when it is opened
         page.locator(f"#{table}-table summary").click()
-        sees(page, told, f"#{table}-table")
+        assert_shows(page, told, f"#{table}-table")
     assert 50 < page.locator("#loss-table tbody tr").count() <= 100
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
@@ -103,4 +103,4 @@ def test_a_table_says_what_it_leaves_out(tmp_path: Path, browser_page: BrowserPa
     write_page(made, made / "report.html")
     page = browser_page((made / "report.html").as_uri())
     page.locator("#attempts-table summary").click()
-    sees(page, "The newest 1,000 rows of 1,501.", "#attempts-table .cut")
+    assert_shows(page, "The newest 1,000 rows of 1,501.", "#attempts-table .cut")

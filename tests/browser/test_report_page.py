@@ -77,7 +77,7 @@ def shots(tmp_path: Path) -> Path:
     return folder
 
 
-def sees(page: Any, text: str, where: str = "#window") -> None:
+def assert_shows(page: Any, text: str, where: str = "#window") -> None:
     """Wait until it stands there; `#window` says which part of the time is drawn."""
     pytest.importorskip("playwright.sync_api").expect(page.locator(where)).to_contain_text(text)
 
@@ -95,10 +95,10 @@ def test_it_is_seen_as_it_was(
     assert page.locator(".incident").count() == 3
     hang, _, evil = page.locator(".incident").all()
     hang.locator("summary").click()
-    sees(page, "ranks 0, 1 wait in all_reduce", "#incident-3")
+    assert_shows(page, "ranks 0, 1 wait in all_reduce", "#incident-3")
     assert hang.locator(".graph .culprit").count() == 1
     evil.locator("summary").click()
-    sees(page, "line one", "#incident-1")
+    assert_shows(page, "line one", "#incident-1")
     assert f"line one\n{EVIL}" in evil.inner_text()
     assert page.locator("#loss polyline").count() == 3
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
@@ -108,25 +108,25 @@ def test_it_is_seen_as_it_was(
 def test_the_picture_of_the_guide(tmp_path: Path, shots: Path, browser_page: BrowserPages) -> None:
     """docs/images/report.png is made here: `make pictures`."""
     page = browser_page(a_run(tmp_path, "demo").as_uri(), size=(1100, 1420))
-    sees(page, "all of it")
+    assert_shows(page, "all of it")
     page.screenshot(path=shots / "report.png")
     assert (shots / "report.png").stat().st_size < 200_000
 
 
 def test_it_zooms_by_buttons_wheel_and_keys(report: Path, browser_page: BrowserPages) -> None:
     page = browser_page(report.as_uri())
-    sees(page, "all of it")
-    sees(page, ", 30 min 0 s")
+    assert_shows(page, "all of it")
+    assert_shows(page, ", 30 min 0 s")
     page.get_by_role("button", name="Zoom in").click()
-    sees(page, ", 15 min 0 s")
+    assert_shows(page, ", 15 min 0 s")
     page.locator("#drawings").focus()
     page.keyboard.press("+")
-    sees(page, ", 7 min 30 s")
+    assert_shows(page, ", 7 min 30 s")
     page.locator("#timeline").hover(position={"x": 400, "y": 20})
     page.mouse.wheel(0, -120)
-    sees(page, ", 6 min 0 s")
+    assert_shows(page, ", 6 min 0 s")
     page.keyboard.press("0")
-    sees(page, "all of it")
+    assert_shows(page, "all of it")
 
 
 AT = "() => [scrollY, document.activeElement.parentNode.id]"
@@ -136,7 +136,7 @@ def test_an_update_leaves_what_somebody_is_looking_at(report: Path, browser_page
     """Zoom, open incidents, focus and scroll position stay, and the new incident is there."""
     page = browser_page(report.as_uri())
     page.get_by_role("button", name="Zoom in").click()
-    sees(page, ", 15 min 0 s")
+    assert_shows(page, ", 15 min 0 s")
     page.locator("#incident-1 summary").click()
     before = page.evaluate(AT)
     assert before[1] == "incident-1"
@@ -175,7 +175,7 @@ def test_printed_on_paper_it_is_open(report: Path, tmp_path: Path, browser_page:
     if not shutil.which("pdftotext"):
         pytest.skip("needs pdftotext: apt-get install poppler-utils")
     page = browser_page(report.as_uri())
-    sees(page, "all of it")
+    assert_shows(page, "all of it")
     page.pdf(path=tmp_path / "page.pdf", format="A4")
     text = subprocess.run(["pdftotext", "-layout", tmp_path / "page.pdf", "-"], check=True, capture_output=True).stdout
     words = " ".join(text.decode().split())
@@ -191,7 +191,7 @@ def test_the_end_of_a_log_is_seen(tmp_path: Path, browser_page: BrowserPages) ->
     write_page(made, made / "report.html")
     page = browser_page((made / "report.html").as_uri(), size=PHONE)
     page.locator("#incident-1 summary").click()
-    sees(page, "line 99", "#incident-1 pre")
+    assert_shows(page, "line 99", "#incident-1 pre")
     page.wait_for_function("""() => {
       const one = document.querySelector("#incident-1 pre");
       return one.scrollTop > 0 && one.scrollHeight - one.clientHeight - one.scrollTop <= 1;
@@ -205,8 +205,8 @@ def test_a_hang_shows_the_restarts_that_are_left_after_hangs(tmp_path: Path, bro
     write_page(made, made / "report.html")
     page = browser_page((made / "report.html").as_uri())
     page.locator("#open-all").click()
-    sees(page, "Restarts after hangs left2", "#incident-1")
-    sees(page, "Restarts left1", "#incident-2")
+    assert_shows(page, "Restarts after hangs left2", "#incident-1")
+    assert_shows(page, "Restarts left1", "#incident-2")
     assert "Restarts left1" not in page.locator("#incident-1").text_content()
 
 

@@ -27,8 +27,9 @@ def rampage(tmp_path: Path, kills: int, *jobs: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_some_random_kills(tmp_path: Path) -> None:
-    rampage(tmp_path, 6, "loose-small")
+def test_some_random_kills_are_outlived(tmp_path: Path) -> None:
+    found = rampage(tmp_path, 6, "loose-small")
+    assert sum(found["restores"].values()) > 0
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_a_rank_that_was_not_forked_is_killed_in_one_phase_after_the_other(job: 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["--warm", "--no-warm"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_rank_is_killed(job: FtJob, calm: FtJob, phase: str, how: str) -> None:
+def test_a_rank_that_is_killed_goes_on_as_if_nothing_had_been(job: FtJob, calm: FtJob, phase: str, how: str) -> None:
     """In each phase of the very first attempt."""
     start(job, how, phase, "SIGKILL")
     assert_as_if_nothing_had_been(job, calm, phase)

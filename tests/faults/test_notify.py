@@ -9,11 +9,8 @@ import sys
 
 import pytest
 from tests.support.harness import FtJob
-from tests.support.leftovers import alive
+from tests.support.leftovers import alive, assert_ended
 from tests.support.notified import SECRET, Hook, notifiers, outcomes, start, told, writer
-from tests.support.waiting import wait_for
-
-from ftlaunch.notify.notifier import FAREWELL
 
 
 def test_an_incident_and_the_end_are_told_by_command_shell_and_webhook(job: FtJob, hooks: list[Hook]) -> None:
@@ -125,8 +122,8 @@ def test_a_sweep_of_the_ranks_leaves_the_notifier_and_its_commands_alone(job: Ft
 
 
 def test_a_killed_supervisor_leaves_no_notifier(job: FtJob) -> None:
-    start(job, {"command": "sleep 60", "timeout": "60s"}, steps=1_000_000, FAULT="1 7")
+    start(job, {"command": "sleep 1000", "timeout": "5m"}, steps=1_000_000, FAULT="1 7")
     job.wait_event("recovered")
     (notifier,) = notifiers(job)
     job.supervisor.kill()
-    wait_for(lambda: not alive(notifier.pid), "the notifier's end", FAREWELL + 5)
+    assert_ended([notifier.pid])

@@ -12,7 +12,7 @@ SLOW = ("--steps", "60", "--step-time", "0.03")
 SOON = ("--preempt-every", "100ms")
 
 
-def stopped(job: FtJob, why: str) -> None:
+def assert_stopped_and_resumed(job: FtJob, why: str) -> None:
     """The job has ended with a checkpoint, for this notice, and goes on from it without one."""
     assert job.wait() == 75, job.stderr
     (asked,) = job.events("stop_requested")
@@ -30,7 +30,7 @@ def test_a_file_that_appears_stops_the_job_with_a_checkpoint(job: FtJob) -> None
     job.start("--preempt-when", "./notice", *SOON, args=("--out", str(job.out), *SLOW))
     job.wait_step(8)
     (job.home / "notice").touch()
-    stopped(job, "./notice is there")
+    assert_stopped_and_resumed(job, "./notice is there")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_command_that_ends_with_0_stops_the_job(job: FtJob, command: str, comp
         wait_for(lambda: complaint in job.stderr, complaint)
     job_stderr = job.stderr
     (job.home / "notice").touch()
-    stopped(job, f"{command} says that this machine will be taken away")
+    assert_stopped_and_resumed(job, f"{command} says that this machine will be taken away")
     assert job_stderr.count("cannot tell whether") == bool(complaint), "a complaint is said once"
 
 

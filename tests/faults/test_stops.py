@@ -160,7 +160,8 @@ def test_other_signals_stop_likewise(job: FtJob, stop: str) -> None:
     job.start(args=args(job, *SLOW), ranks=1)
     job.wait_step(5)
     job.supervisor.send_signal(getattr(signal, stop))
-    stopped_once(job)
+    assert stopped_once(job) >= 5
+    assert [event["by"] for event in job.events("stop_requested")] == [stop]
 
 
 def test_second_interrupt_means_now(job: FtJob) -> None:

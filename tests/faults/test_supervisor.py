@@ -6,14 +6,13 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.support.harness import JOBS, FtJob
-from tests.support.leftovers import alive, carriers
+from tests.support.leftovers import assert_ended, carriers
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
@@ -33,10 +32,8 @@ def test_killed_supervisor_leaves_no_rank_and_loses_no_step(job: FtJob) -> None:
     job.wait_step(10)
     pids = job.pids()
     job.supervisor.kill()
-    began = time.monotonic()
-    wait_for(lambda: not any(map(alive, pids)), "the end of the ranks", 5.0)
-    assert time.monotonic() - began <= 2.0
-    wait_for(lambda: not carriers(job.tag), "the end of the saver", 5.0)
+    assert_ended(pids)
+    wait_for(lambda: not carriers(job.tag), "the end of the saver")
     made = len(job.losses())
     job.start(args=args(job, *SLOW))
     assert job.wait() == 0, job.stderr
@@ -58,8 +55,8 @@ def test_killed_supervisor_takes_grandchildren_along(job: FtJob) -> None:
     path = job.home / "grandchild"
     pid = int(wait_for(lambda: path.exists() and path.read_text(), "the grandchild"))
     job.supervisor.kill()
-    wait_for(lambda: not alive(pid), "the end of the grandchild", 5.0)
-    wait_for(lambda: not carriers(job.tag), "the end of everything", 5.0)
+    assert_ended([pid])
+    wait_for(lambda: not carriers(job.tag), "the end of everything")
 
 
 def test_killed_with_its_saver_it_leaves_no_rank_either(job: FtJob) -> None:
@@ -70,8 +67,8 @@ def test_killed_with_its_saver_it_leaves_no_rank_either(job: FtJob) -> None:
     pids = job.pids()
     saver_of(job).kill()
     job.supervisor.kill()
-    wait_for(lambda: not any(map(alive, pids)), "the end of the ranks", 5.0)
-    wait_for(lambda: not carriers(job.tag), "the end of everything", 5.0)
+    assert_ended(pids)
+    wait_for(lambda: not carriers(job.tag), "the end of everything")
 
 
 def test_second_supervisor_on_a_live_run_dir_is_refused(job: FtJob) -> None:
@@ -237,7 +234,7 @@ def group(job: FtJob) -> Iterator[Path]:
             pytest.skip("the control group does not count processes")
         yield group
     finally:
-        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of all in the group", 10.0)
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of all in the group")
         group.rmdir()
 
 

@@ -104,7 +104,7 @@ def test_zsh_completes_when_the_tab_key_is_pressed(tmp_path: Path, monkeypatch: 
         for typed, found in (("ftctl sta\t", "ftctl status"), ("ftctl logs n\t", "ftctl logs night")):
             shell.wait_for("ready>")
             shell.type(typed)
-            shell.wait_for(found)
+            assert f"ready> {found}" in shell.wait_for(found)
             shell.type("\x15")  # Ctrl-U: an empty line
 
 

@@ -59,7 +59,7 @@ def refusal(tmp_path: Path) -> str:
     return said.read_text()
 
 
-def well(node: CopierNode) -> None:
+def assert_well(node: CopierNode) -> None:
     assert node.freeze() == {"0": [10]}
 
 
@@ -67,7 +67,7 @@ def test_who_does_not_know_the_token_is_told_nothing(node: CopierNode, tmp_path:
     with pytest.raises((FrameError, OSError)):
         connect("127.0.0.1", node.port, b"another")
     assert "it does not know the token" in refusal(tmp_path)
-    well(node)
+    assert_well(node)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_garbage_is_refused(node: CopierNode, garbage: bytes, tmp_path: Path) ->
             while stranger.recv(1 << 10):
                 pass
     assert refusal(tmp_path)
-    well(node)
+    assert_well(node)
 
 
 def test_many_strangers_keep_no_friend_out(node: CopierNode) -> None:
@@ -90,7 +90,7 @@ def test_many_strangers_keep_no_friend_out(node: CopierNode) -> None:
         for _ in range(150):
             stack.enter_context(socket.create_connection(("127.0.0.1", node.port)))
         connect("127.0.0.1", node.port, bytes.fromhex(TOKEN)).close()
-    well(node)
+    assert_well(node)
 
 
 def test_another_version_is_refused_on_both_sides(
@@ -101,7 +101,7 @@ def test_another_version_is_refused_on_both_sides(
     with pytest.raises(FrameError, match=f"it speaks version {ours} of the copiers' messages, this side speaks 99"):
         connect("127.0.0.1", node.port, bytes.fromhex(TOKEN))
     assert f"it speaks version 99 of the copiers' messages, this side speaks {ours}" in refusal(tmp_path)
-    well(node)
+    assert_well(node)
 
 
 ABOUT = {"lineage": "one", "step": 10}
@@ -145,7 +145,7 @@ def test_nonsense_of_a_friend_ends_its_connection(
     with pytest.raises(ConnectionResetError):
         friend.receive(30)
     assert why in refusal(tmp_path)
-    well(node)
+    assert_well(node)
 
 
 def test_a_lineage_that_is_over_is_refused(node: CopierNode, friend: PeerConnection) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests.support.disks import needs_root, tmpfs
 from tests.support.harness import FtJob
-from tests.support.leftovers import alive
+from tests.support.leftovers import assert_ended
 from tests.support.prometheus import OPEN_METRICS, PROMTOOL, get, samples, start, url_of, value
 from tests.support.waiting import wait_for
 
@@ -213,7 +213,7 @@ def test_with_a_supervisor_that_is_killed_the_exporter_goes(job: FtJob) -> None:
     url_of(job)
     (exporter,) = exporters(job)
     job.supervisor.kill()
-    wait_for(lambda: not alive(exporter.pid), "its end")
+    assert_ended([exporter.pid])
 
 
 @pytest.mark.long
@@ -228,6 +228,7 @@ def test_a_supervisor_that_does_not_answer_is_seen(job: FtJob) -> None:
     job.supervisor.send_signal(signal.SIGCONT)
     wait_for(lambda: value(url, "ftlaunch_supervisor_answers") == 1, "an answer")
     stop(job)
+    assert job.events("outlet_ended") == [], "one exporter has seen it all"
 
 
 def test_a_textfile_is_whole_and_shows_the_end(job: FtJob, tmp_path: Path) -> None:

@@ -46,8 +46,19 @@ def test_a_rank_on_another_node_begins_once_the_port_listens(
     assert listening.is_set()
 
 
-def test_nobody_waits_for_ever(store: socket.socket) -> None:
+def test_nobody_waits_for_ever(store: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_rank, "_PATIENCE", 0.1)
+    tried: list[float] = []
+
+    def connect(*_: object, timeout: float) -> socket.socket:
+        tried.append(timeout)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
     await_first_rank(env(store, 2))
+    assert tried
+    assert tried == sorted(tried, reverse=True), "what is left of the patience shrinks"
+    assert 0 < tried[-1] <= tried[0] <= 0.1
 
 
 @pytest.mark.parametrize(("first", "address"), [(0, "127.0.0.1"), (2, "localhost"), (2, "")])

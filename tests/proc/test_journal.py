@@ -17,6 +17,7 @@ from tests.support.waiting import wait_for
 from ftlaunch.history import journal as journal_module
 from ftlaunch.history.journal import EVENTS, Journal, read_events
 from ftlaunch_contract.files.dirlock import DirLock, Locked
+from ftlaunch_contract.protocol import process_start_time
 
 Holder = Callable[..., subprocess.Popen[str]]
 
@@ -161,7 +162,9 @@ def test_a_reused_pid_does_not_fool_it(hold: Holder, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "17", "x y", "-1 -1", "1 2 3"])
 def test_nonsense_in_the_file_is_nobodys_name(content: str, tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(content)
-    DirLock(tmp_path).release()
+    lock = DirLock(tmp_path, patience=0.0)
+    assert (tmp_path / "lock").read_text().split()[:2] == [str(os.getpid()), str(process_start_time(os.getpid()))]
+    lock.release()
 
 
 def test_of_many_that_start_together_one_gets_it(hold: Holder) -> None:

@@ -58,6 +58,12 @@ def held(directory: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+def holds(custody: Custody, directory: Path) -> bool:
+    """Whether this process holds the directory's lock."""
+    (fd,) = custody.fds
+    return os.path.samestat(os.fstat(fd), (directory / CHECKPOINT_LOCK).stat())
+
+
 def test_a_second_job_is_refused_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     with held(tmp_path / "a" / "b") as holder:
         before = sorted(tmp_path.rglob("*"))
@@ -79,7 +85,9 @@ def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
     with held(tmp_path / "x") as holder:
         holder.kill()
         holder.wait()
-        Custody(tmp_path / "x", never, print).leave()
+        custody = Custody(tmp_path / "x", never, print)
+        assert holds(custody, tmp_path / "x")
+        custody.leave()
 
 
 def test_forked_children_do_not_hold_it(tmp_path: Path) -> None:
@@ -91,7 +99,10 @@ def test_forked_children_do_not_hold_it(tmp_path: Path) -> None:
         wait_for(lambda: lock not in descriptors(int(child)), "its closing")
         holder.kill()
         holder.wait()
-        Custody(tmp_path / "x", never, print).leave()
+        assert Path(f"/proc/{child}").exists()
+        custody = Custody(tmp_path / "x", never, print)
+        assert holds(custody, tmp_path / "x")
+        custody.leave()
 
 
 def test_a_process_that_was_replaced_holds_nobody_up(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ class Screen:
     def follow(self, *ranks: int) -> None:
         self.terminal.follow({rank: self.home / f"rank_{rank}" for rank in ranks})
 
-    def shows(self, text: str) -> None:
-        wait_for(lambda: self.out.read_text() == text, f"{text[-99:]!r}", 10.0)
+    def assert_shows(self, text: str) -> None:
+        """Assert that this, and nothing else, comes to stand on the terminal."""
+        wait_for(lambda: self.out.read_text() == text, f"{text[-99:]!r}")
 
 
 @pytest.fixture
@@ -50,18 +51,18 @@ def screen(tmp_path: Path) -> Iterator[Screen]:
 def test_lines_of_several_ranks_carry_their_rank(screen: Screen) -> None:
     screen.follow(0, 3)
     screen.write(0, b"one\ntwo\n")
-    screen.shows("[0] one\n[0] two\n")
+    screen.assert_shows("[0] one\n[0] two\n")
     screen.write(3, b"three\n")
-    screen.shows("[0] one\n[0] two\n[3] three\n")
+    screen.assert_shows("[0] one\n[0] two\n[3] three\n")
 
 
 def test_a_line_is_shown_once_it_is_whole(screen: Screen) -> None:
     screen.follow(0, 1)
     screen.write(0, b"half")
     screen.write(1, b"whole\n")
-    screen.shows("[1] whole\n")
+    screen.assert_shows("[1] whole\n")
     screen.write(0, b" a line\nand")
-    screen.shows("[1] whole\n[0] half a line\n")
+    screen.assert_shows("[1] whole\n[0] half a line\n")
 
 
 def test_what_was_begun_is_shown_at_the_end(screen: Screen) -> None:
@@ -77,19 +78,19 @@ def test_of_a_progress_bar_only_the_last_state_is_kept(screen: Screen) -> None:
     for percent in range(100):
         screen.write(0, b"\r%d %%" % percent)
     screen.write(0, b"\r100 %\nnext\n")
-    screen.shows("[0] 100 %\n[0] next\n")
+    screen.assert_shows("[0] 100 %\n[0] next\n")
 
 
 def test_windows_line_ends_are_ends(screen: Screen) -> None:
     screen.follow(0)
     screen.write(0, b"one\r\ntwo\r\n")
-    screen.shows("[0] one\n[0] two\n")
+    screen.assert_shows("[0] one\n[0] two\n")
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(screen: Screen) -> None:
     screen.follow(0)
     screen.write(0, b"caf\xc3\xa9 \xff\n")
-    screen.shows("[0] café \ufffd\n")
+    screen.assert_shows("[0] café \ufffd\n")
 
 
 def test_a_new_attempt_is_followed_after_the_old_is_read_to_its_end(screen: Screen) -> None:
@@ -97,7 +98,7 @@ def test_a_new_attempt_is_followed_after_the_old_is_read_to_its_end(screen: Scre
     screen.follow(0)
     screen.follow(1)
     screen.write(1, b"new\n")
-    screen.shows("[0] x\n" * 200_000 + "[0] end\n[1] new\n")
+    screen.assert_shows("[0] x\n" * 200_000 + "[0] end\n[1] new\n")
 
 
 def test_nothing_after_the_cut_is_shown(screen: Screen) -> None:
@@ -112,9 +113,9 @@ def test_nothing_after_the_cut_is_shown(screen: Screen) -> None:
 def test_a_log_that_does_not_exist_yet_is_waited_for(screen: Screen) -> None:
     screen.follow(0)
     screen.terminal.say("own")
-    wait_for(lambda: screen.err.read_text() == "own\n", "the own line", 10.0)
+    wait_for(lambda: screen.err.read_text() == "own\n", "the own line")
     screen.write(0, b"late\n")
-    screen.shows("[0] late\n")
+    screen.assert_shows("[0] late\n")
 
 
 def test_own_lines_keep_their_order_and_none_is_lost(screen: Screen) -> None:
@@ -140,10 +141,12 @@ def test_a_live_terminal_shows_the_bar_and_clears_it_for_other_lines(tmp_path: P
     with open(secondary, "w", closefd=False) as out:
         terminal = Terminal(out, out)
         terminal.follow({0: log})
-        wait_for(lambda: shows(b"\r\x1b[K[0] 20 %"), "the bar", 10.0)
+        wait_for(lambda: shows(b"\r\x1b[K[0] 20 %"), "the bar")
         terminal.say("hello")
-        wait_for(lambda: shows(b"\r\x1b[K[0] 20 %\r\x1b[Khello\n"), "the own line", 10.0)
+        wait_for(lambda: shows(b"\r\x1b[K[0] 20 %\r\x1b[Khello\n"), "the own line")
         terminal.close()
+        whole = b"\r\x1b[K[0] 20 %\r\x1b[Khello\n[0] 20 %\n"
+        assert wait_for(lambda: shows(whole), "the bar's last state, as a line")
     os.close(main)
     os.close(secondary)
 

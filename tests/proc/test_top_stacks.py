@@ -17,8 +17,8 @@ pytestmark = pytest.mark.long
 pytest.importorskip("textual")
 
 
-def shows(top: Terminal, *texts: str) -> str:
-    """Wait until the screen shows all these texts, wherever its lines are wrapped; its words then."""
+def assert_shows(top: Terminal, *texts: str) -> str:
+    """Wait until the screen assert_shows all these texts, wherever its lines are wrapped; its words then."""
     try:
         wait_for(lambda: top.take() and all(text in words(top) for text in texts), f"{texts}")
     except AssertionError as vain:
@@ -38,9 +38,9 @@ def test_a_healthy_rank_shows_its_stacks_and_trains_on(job: FtJob) -> None:
     with watched(job) as top:
         top.wait_for("2 ranks: 2 train")
         top.type("s")
-        shows(top, "main thread", "tiny.py")
+        assert_shows(top, "main thread", "tiny.py")
         top.type("s")
-        shows(top, "main thread", "tiny.py")
+        assert_shows(top, "main thread", "tiny.py")
         top.type("\x1b")
         top.wait_for("2 ranks: 2 train")
     reached = job.wait_step(4)["ranks"][1]["step"]
@@ -55,16 +55,16 @@ def test_a_rank_without_torch_is_interrupted_only_after_a_question(job: FtJob) -
     with watched(job) as top:
         top.wait_for("2 ranks: 2 train")
         top.type("s")
-        shows(top, "cannot show the stacks of rank 0: it has no worker server, which torch brings",
-              f"/proc shows of process {job.pids()[0]}:", "main thread (", "you are asked before")  # fmt: skip
+        assert_shows(top, "cannot show the stacks of rank 0: it has no worker server, which torch brings",
+              f"/proc assert_shows of process {job.pids()[0]}:", "main thread (", "you are asked before")  # fmt: skip
         top.type("s")
-        shows(top, "Interrupt rank 0?")
+        assert_shows(top, "Interrupt rank 0?")
         top.type("n")
-        shows(top, "cannot show the stacks of rank 0")
+        assert_shows(top, "cannot show the stacks of rank 0")
         top.type("s")
-        shows(top, "Interrupt rank 0?")
+        assert_shows(top, "Interrupt rank 0?")
         top.type("y")
-        shows(top, "it was interrupted, and wrote:", "main thread, at beats.py:")
+        assert_shows(top, "it was interrupted, and wrote:", "main thread, at beats.py:")
         top.type("\x1b")
         top.wait_for("2 ranks: 2 train")
     reached = job.wait_step(4)["ranks"][0]["step"]
@@ -83,10 +83,10 @@ def test_a_stopped_rank_is_said_to_be_stopped_and_stays_so(job: FtJob) -> None:
         try:
             wait_for(lambda: top.take() and ">     1 " in top.text and "no beat" in top.text, "the rank at the top")
             top.type("s")
-            shows(top, f"stacks of rank 1: it is stopped, and answers nothing until `kill -CONT {pid}`",
+            assert_shows(top, f"stacks of rank 1: it is stopped, and answers nothing until `kill -CONT {pid}`",
                   "main thread (python", "is stopped")  # fmt: skip
             top.type("s")
-            shows(top, "it is stopped, and answers nothing")
+            assert_shows(top, "it is stopped, and answers nothing")
             assert "Interrupt" not in top.text
             assert state(pid) == "T"
         finally:
@@ -107,9 +107,9 @@ def test_a_rank_that_holds_the_interpreters_lock_is_told_of_in_whole_sentences(j
         top.wait_for("no beat")
         top.type("s")
         top.wait_for("asking rank 0 ...")
-        shows(top, "dump_traceback not answered within 5.0 s: no other thread got the interpreter's lock",
+        assert_shows(top, "dump_traceback not answered within 5.0 s: no other thread got the interpreter's lock",
               "you are asked before", "main thread (")  # fmt: skip
         top.type("s")
-        shows(top, "Interrupt rank 0?")
+        assert_shows(top, "Interrupt rank 0?")
         top.type("y")
-        shows(top, "it was interrupted, and wrote:", "main thread, at hangs.py:", "hold_the_gil")
+        assert_shows(top, "it was interrupted, and wrote:", "main thread, at hangs.py:", "hold_the_gil")

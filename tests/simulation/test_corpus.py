@@ -15,7 +15,8 @@ from tests.support.simulation.story import of_seed
 
 @pytest.mark.parametrize("path", corpus.kept(), ids=lambda path: path.stem)
 def test_a_kept_story_ends_well(path: Path) -> None:
-    simulate(stories.read(path))
+    job = simulate(stories.read(path))
+    assert job.over
 
 
 def test_a_story_is_read_as_it_was_written(tmp_path: Path) -> None:

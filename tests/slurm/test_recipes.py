@@ -78,7 +78,7 @@ def test_a_lost_node_without_a_spare_queues_the_job_again(slurm: Slurm, job: Slu
 
 
 @pytest.mark.slow
-def test_a_notice_that_reaches_only_what_srun_has_started(tmp_path: Path, alone: Any) -> None:
+def test_a_notice_that_reaches_only_what_srun_has_started_queues_the_job_again(tmp_path: Path, alone: Any) -> None:
     """With proctrack/cgroup Slurm signals no other process of a task.
 
     Taken out: where the shell of spare.sh does not pass the signal on, the job trains on until it is killed.

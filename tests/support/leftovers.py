@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from ftlaunch_contract.protocol import memory_root
+from tests.support.waiting import DEADLINE, wait_for
 
 _NAME = "FT_TEST_RUN"
 # Python's own, which end with the process that has used multiprocessing
@@ -33,6 +35,12 @@ def alive(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
+
+
+def assert_ended(pids: Iterable[int], seconds: float = DEADLINE) -> None:
+    """Assert that these processes end within `seconds`."""
+    known = [*pids]
+    wait_for(lambda: not any(map(alive, known)), f"the end of {known}", seconds)
 
 
 def carriers(setting: str) -> list[int]:

@@ -91,6 +91,29 @@ def test_unit_tests_start_no_process() -> None:
     assert not (told := broken(calls)), "\n".join(told)
 
 
+def is_assertion(node: ast.AST) -> bool:
+    """Whether a node asserts: by `assert`, by pytest's raises, warns or fail, or by calling an `assert_...`."""
+    if isinstance(node, ast.Assert):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    return called in ("pytest.raises", "pytest.warns", "pytest.fail") or called.rpartition(".")[2].startswith("assert_")
+
+
+def test_every_test_asserts_or_calls_what_asserts_by_its_name() -> None:
+    found = {
+        f"{name_of(path)}:{node.lineno}": f"{node.name} asserts nothing, and calls no `assert_...`"
+        for path in modules("tests")
+        if path.name.startswith("test_")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not any(map(is_assertion, ast.walk(node)))
+    }
+    assert not (told := broken(found)), "\n".join(told)
+
+
 def test_each_unit_test_lies_where_its_room_lies() -> None:
     """tests/unit/<folder> mirrors the packages; hooks and contract have a folder of their own."""
     homes = {

@@ -16,6 +16,15 @@ from ftlaunch_hooks.job.restore import AttachError
 COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
 
 
+def refusal(refused: Any) -> str:
+    """Return the sentence that refuses an engine; empty where nothing does."""
+    try:
+        attaching.kept(refused, lambda: 0)
+    except AttachError as error:
+        return str(error)
+    return ""
+
+
 def engine(kind: str = "DeepSpeedEngine", **changes: object) -> Any:
     """Stands for an engine that is allowed but for `changes`."""
     parameters = [torch.nn.Parameter(torch.zeros(1))]
@@ -48,13 +57,13 @@ def engine(kind: str = "DeepSpeedEngine", **changes: object) -> Any:
     ],
 )
 def test_what_is_not_known_is_refused(refused: Any, sentence: str) -> None:
-    with pytest.raises(AttachError, match=sentence):
-        attaching._check(refused)
+    assert sentence in refusal(refused)
 
 
 def test_what_is_known_is_let_through() -> None:
     for device in ("none", "cpu"):
-        attaching._check(engine(zero_offload_optimizer=lambda device=device: SimpleNamespace(device=device)))
+        known = engine(zero_offload_optimizer=lambda device=device: SimpleNamespace(device=device))
+        assert refusal(known) == ""
 
 
 def test_an_optimizer_that_may_keep_more_is_refused() -> None:
@@ -62,12 +71,10 @@ def test_an_optimizer_that_may_keep_more_is_refused() -> None:
         """It keeps errors of its compression."""
 
     refused = engine(optimizer=OnebitAdam([torch.nn.Parameter(torch.zeros(1))]))
-    with pytest.raises(AttachError, match="OnebitAdam may keep what is not in its state"):
-        attaching._check(refused)
+    assert "OnebitAdam may keep what is not in its state" in refusal(refused)
 
 
 def test_an_engine_that_has_moved_is_refused() -> None:
     moved = engine()
     del moved.micro_steps
-    with pytest.raises(AttachError, match=r"DeepSpeedEngine has no `micro_steps`, which DeepSpeed 0\.18 and 0\.19 has"):
-        attaching._check(moved)
+    assert "DeepSpeedEngine has no `micro_steps`, which DeepSpeed 0.18 and 0.19 has" in refusal(moved)

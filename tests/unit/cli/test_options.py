@@ -1,6 +1,7 @@
 """Every option of torchrun's own parser is ours too: spellings, arity, choices and variables."""
 
 import argparse
+import re
 from pathlib import Path
 
 import click
@@ -80,7 +81,9 @@ def test_variables_are_the_same(action: argparse.Action) -> None:
 @pytest.mark.parametrize("action", [a for a in ACTIONS if a.choices], ids=lambda action: action.dest)
 def test_choices_are_the_same(action: argparse.Action) -> None:
     for choice in action.choices or ():
-        resolve("train.py", [], {action.dest: choice}, {})
+        assert resolve("train.py", [], {action.dest: choice}, {})
+    with pytest.raises(SpecError, match=re.escape(", ".join(action.choices or ()))):
+        resolve("train.py", [], {action.dest: "no such choice"}, {})
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.dest)

@@ -50,8 +50,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job_index._write(KnownJob("night", str(tmp_path / "runs/night")))
 
 
-def answers(home: Path) -> dict[tuple[str, ...], tuple[int, str, str]]:
-    """What each command says. One that raises fails the test."""
+def assert_all_answer(home: Path) -> dict[tuple[str, ...], tuple[int, str, str]]:
+    """Assert that each command ends with what it can tell, or with one sentence. Return what each has said."""
     found = {words: ftctl(*words, cwd=home) for words in COMMANDS}
     for words, (code, out, err) in found.items():
         said = f"ftctl {' '.join(words)}: {code}, {out}, {err}"
@@ -78,7 +78,7 @@ FIELDS = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(("event", "field"), FIELDS, ids=lambda one: one if isinstance(one, str) else one["event"])
-def test_odd_fields_of_starts_and_ends(event: dict[str, Any], field: str, tmp_path: Path) -> None:
+def test_every_command_answers_whatever_starts_and_ends_hold(event: dict[str, Any], field: str, tmp_path: Path) -> None:
     for number, odd in enumerate(ODD):
         if field == "host" and isinstance(odd, str):
             continue  # a host like any other: `ftctl logs -f` waits for the end of its job
@@ -87,7 +87,7 @@ def test_odd_fields_of_starts_and_ends(event: dict[str, Any], field: str, tmp_pa
         events = [changed, *OTHERS] if event is START else [START, *OTHERS, changed]
         journal(home / "runs" / "night", *events)
         job_index._write(KnownJob("night", str(home / "runs/night")))
-        answers(home)
+        assert_all_answer(home)
 
 
 @pytest.mark.long
@@ -109,13 +109,13 @@ def test_odd_fields_of_other_events(event: dict[str, Any], tmp_path: Path) -> No
 def test_a_damaged_run_has_a_row_that_says_why(tmp_path: Path) -> None:
     """Before: a traceback, and `no answer`; without job_started it was left out."""
     journal(tmp_path / "runs/night", without(START, "job_id", MISSING))
-    said = answers(tmp_path)
+    said = assert_all_answer(tmp_path)
     row = next(row for row in json.loads(said["jobs", "--json"][1]) if row["job_id"] == "night")
     assert row["state"] == "damaged"
     assert row["problem"].endswith("events.jsonl: `job_id` of its job_started is missing; text is needed")
     assert said["status", "night"][2].startswith("ftctl: cannot read the run: runs/night/events.jsonl: `job_id`")
     (tmp_path / "runs/night/events.jsonl").write_text("{}\nnothing\n")
-    row = next(row for row in json.loads(answers(tmp_path)["jobs", "--json"][1]) if row["job_id"] == "night")
+    row = next(row for row in json.loads(assert_all_answer(tmp_path)["jobs", "--json"][1]) if row["job_id"] == "night")
     assert (row["state"], row["running"]) == ("damaged", False)
     assert row["problem"].endswith("events.jsonl does not say that a job was started")
 
@@ -133,7 +133,7 @@ def test_what_is_no_journal(kind: str, tmp_path: Path) -> None:
         path.touch()
     else:
         path.symlink_to("nothing" if kind == "link to nothing" else path)
-    said = answers(tmp_path)
+    said = assert_all_answer(tmp_path)
     assert said["status", "night"][0] == 2
     if kind != "link to nothing":
         assert '"night"' in said["jobs", "--json"][1]
@@ -144,7 +144,7 @@ def test_a_run_dir_that_may_not_be_read(tmp_path: Path) -> None:
     run_dir = journal(tmp_path / "runs/night", START)
     run_dir.chmod(0)
     try:
-        said = answers(tmp_path)
+        said = assert_all_answer(tmp_path)
         assert "permission denied" in said["status", "night"][2]
         assert '"unreadable"' in said["jobs", "--json"][1]
     finally:

@@ -27,15 +27,15 @@ patterns = st.text(alphabet="abx()[]{}|*+?\\^$.,:<!=PLiasmu019-", max_size=15)
 @example([{"log": "(?L)x", "class": "network", "action": "wait"}])
 @example([{"log": "(?au)x", "class": "network", "action": "wait"}])
 def test_any_value_is_read_or_refused(raw: object) -> None:
-    check(raw)
+    assert_read_or_refused(raw)
 
 
 @given(patterns)
 def test_any_pattern_is_read_or_refused(pattern: str) -> None:
-    check([{"log": pattern, "class": "network", "action": "wait"}])
+    assert_read_or_refused([{"log": pattern, "class": "network", "action": "wait"}])
 
 
-def check(raw: object) -> None:
+def assert_read_or_refused(raw: object) -> None:
     try:
         rules = parse_rules(raw)
     except RefusedError as refused:

@@ -77,7 +77,15 @@ def test_only_the_owner_may_connect(control: Control) -> None:
 
 
 def test_a_socket_left_by_a_killed_supervisor_is_replaced(control: Control) -> None:
-    Control(control.path.parent).close()
+    assert control.path.exists()
+    successor = Control(control.path.parent)
+    near = dial(successor)
+    assert control.accept() is None
+    connection = successor.accept()
+    assert connection is not None
+    connection.close()
+    near.close()
+    successor.close()
 
 
 def test_nobody_there_is_no_client(control: Control) -> None:
@@ -156,8 +164,11 @@ def test_a_client_that_leaves_is_an_error(control: Control, loop: EventLoop[None
 
 def test_a_client_that_leaves_before_its_answer_is_hung_up_on(control: Control, loop: EventLoop[None]) -> None:
     near, far = connect(control, loop)
+    hung_up: list[Client] = []
+    far.on_close = lambda: hung_up.append(far)
     near.close()
     far.answer({"ok": True})
+    assert hung_up == [far]
 
 
 def test_ask_says_what_is_wrong(control: Control, loop: EventLoop[None], tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ def test_a_start_without_the_option_makes_the_next_one_with_it_a_first_one(tmp_p
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"command": 1, "began": 2, "run": 3}', "\0", "[" * 100_000])
 def test_a_note_that_cannot_be_read_is_none(content: str, tmp_path: Path) -> None:
     (tmp_path / fresh_start.NOTE).write_text(content)
-    begin(tmp_path)
+    assert fresh_start.unfinished_run(tmp_path, COMMAND) == ""
+    run = begin(tmp_path)
+    assert fresh_start.unfinished_run(tmp_path, COMMAND) == run
 
 
 def test_the_note_shows_no_argument(tmp_path: Path) -> None:

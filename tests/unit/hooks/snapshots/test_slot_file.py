@@ -96,13 +96,30 @@ def test_a_wider_tensor_that_comes_later_has_the_file_made_anew_once(tmp_path: P
         assert taken.take(step=step, rows=torch.randn(2), wide=torch.randn(count, dtype=torch.float64)) == after
 
 
-@pytest.mark.parametrize("also", [{}, {"other": torch.ones(2)}])
+ALSO = pytest.mark.parametrize("also", [{}, {"other": torch.ones(2)}])
+
+
+@ALSO
 def test_a_tensor_that_was_thought_constant_and_goes_has_the_file_made_anew(
     tmp_path: Path, also: dict[str, Tensor]
 ) -> None:
     taken = Taken(tmp_path)
     taken.take(one=torch.ones(4), rows=torch.ones(1))
-    taken.take(one=torch.ones(4), rows=torch.ones(2))
-    taken.take(one=torch.ones(8), rows=torch.ones(3))
-    taken.take(rows=torch.ones(3), **also)
-    taken.take(rows=torch.ones(4), **also)
+    before = taken.take(one=torch.ones(4), rows=torch.ones(2))
+    after = taken.take(rows=torch.ones(3), **also)
+    assert after != before
+    assert taken.take(rows=torch.ones(4), **also) == after
+
+
+@ALSO
+def test_a_tensor_that_was_thought_constant_and_changes_may_go_after_that(
+    tmp_path: Path, also: dict[str, Tensor]
+) -> None:
+    """The change has the file made anew, with the tensor among those whose sizes change."""
+    taken = Taken(tmp_path)
+    taken.take(one=torch.ones(4), rows=torch.ones(1))
+    before = taken.take(one=torch.ones(4), rows=torch.ones(2))
+    after = taken.take(one=torch.ones(8), rows=torch.ones(3))
+    assert after != before
+    for count in (3, 4):
+        assert taken.take(rows=torch.ones(count), **also) == after

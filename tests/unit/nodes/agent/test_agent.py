@@ -324,7 +324,10 @@ def test_failed_system_calls_long_ago_do_not_count(node: Node) -> None:
     node.train()
     for _ in range(20):
         node.agent.fail(OSError(5, "Input/output error"))
+        assert node.link.alone_since is not None, "it meets the head anew"
+        node.link.meet()
         node.clock.now += 15.0
+    assert node.agent.code is None
 
 
 def test_an_error_that_is_no_system_calls_ends_it(node: Node) -> None:

@@ -84,7 +84,9 @@ def test_words_that_nobody_knows_are_other() -> None:
     ],
 )  # fmt: skip
 def test_a_line_that_is_not_ours_does_no_harm(rubbish: dict[str, Any]) -> None:
-    of(started(), rubbish, *JOURNAL).seconds(1e10)
+    tally, sound = of(started(), rubbish, *JOURNAL), of(started(), *JOURNAL)
+    assert sum(tally.seconds(1e10).values()) == pytest.approx(sum(sound.seconds(1e10).values()))
+    assert (tally.committed, tally.steps_lost, tally.state) == (sound.committed, sound.steps_lost, sound.state)
 
 
 def test_goodput_is_that_of_the_report() -> None:

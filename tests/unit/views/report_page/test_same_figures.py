@@ -31,7 +31,7 @@ def reported(made: Path) -> Story:
     return story
 
 
-def compared(made: Path) -> dict[str, Any]:
+def assert_same_figures(made: Path) -> dict[str, Any]:
     """The page, whose figures are those of the report."""
     data, story = page_data(made), reported(made)
     encoded(data)
@@ -87,12 +87,14 @@ FIELDS = (
 
 
 @given(LIVES)
-def test_of_whole_journals(tmp_path_factory: pytest.TempPathFactory, told: list[tuple[float, str, int]]) -> None:
-    compared(run_dir(tmp_path_factory.mktemp("run"), journal(told)))
+def test_whole_journals_give_the_same_figures(
+    tmp_path_factory: pytest.TempPathFactory, told: list[tuple[float, str, int]]
+) -> None:
+    assert_same_figures(run_dir(tmp_path_factory.mktemp("run"), journal(told)))
 
 
 @given(LIVES, st.lists(st.tuples(st.integers(0, 200), st.sampled_from(FIELDS), ODD), max_size=8))
-def test_of_odd_journals(
+def test_odd_journals_give_the_same_figures(
     tmp_path_factory: pytest.TempPathFactory, told: list[tuple[float, str, int]], odd: list[tuple[int, str, Any]]
 ) -> None:
     """A field that holds something else is left out, and its event counts. Taken out (`sound` in `ftctl report`): it
@@ -100,12 +102,12 @@ def test_of_odd_journals(
     events = [(when, name, dict(fields)) for when, name, fields in [*journal(told), END]]
     for place, field, value in odd:
         events[place % len(events)][2][field] = value
-    compared(run_dir(tmp_path_factory.mktemp("run"), events))
+    assert_same_figures(run_dir(tmp_path_factory.mktemp("run"), events))
 
 
 def test_an_incident_with_one_odd_field_counts(tmp_path: Path) -> None:
     """Taken out (the whole event was left out): the page said 99.3 % and no incident."""
-    data = compared(run_dir(tmp_path, [*started(), *failed(500, 90, delay="soon"), END]))
+    data = assert_same_figures(run_dir(tmp_path, [*started(), *failed(500, 90, delay="soon"), END]))
     assert data["job"]["incidents"] == 1
     assert len(data["notes"]) == 1
 
@@ -113,7 +115,7 @@ def test_an_incident_with_one_odd_field_counts(tmp_path: Path) -> None:
 def test_a_word_within_a_field_is_no_resume(tmp_path: Path) -> None:
     """Taken out (a search for the bytes alone): the page said 0 % where the report says that it is not known."""
     begun = [at(0, "job_started", job_id="j", ranks=1), at(1, "attempt_started")]
-    data = compared(run_dir(tmp_path, [*begun, at(9, "notified", told={"event": "resumed"}), END]))
+    data = assert_same_figures(run_dir(tmp_path, [*begun, at(9, "notified", told={"event": "resumed"}), END]))
     assert data["effective"] is None
 
 
@@ -133,7 +135,7 @@ def test_a_word_within_a_field_is_no_resume(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_newest_step_is_that_of_the_job_that_runs(tmp_path: Path, events: list[Timed], step: int) -> None:
     """The page and the index say the same."""
-    assert compared(run_dir(tmp_path, [*started(), *events]))["job"]["reached"] == step
+    assert assert_same_figures(run_dir(tmp_path, [*started(), *events]))["job"]["reached"] == step
 
 
 def test_an_incident_costs_no_more_than_the_job_had(tmp_path: Path) -> None:
@@ -141,5 +143,5 @@ def test_an_incident_costs_no_more_than_the_job_had(tmp_path: Path) -> None:
     begun = [*started()[:2], at(1, "resumed", step=0), at(3, "progress", step=2)]
     failure = [at(3, "incident", rank=0, step=2, verdict="restart", since_progress=0, sentence="x"),
                at(4, "resumed", step=0, steps_lost=5000), at(5, "recovered", step=1)]  # fmt: skip
-    [incident] = compared(run_dir(tmp_path, [*begun, *failure, at(6, "job_finished", code=0)]))["incidents"]
+    [incident] = assert_same_figures(run_dir(tmp_path, [*begun, *failure, at(6, "job_finished", code=0)]))["incidents"]
     assert incident["cost"] == 4
