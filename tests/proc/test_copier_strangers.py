@@ -106,7 +106,7 @@ def test_another_version_is_refused_on_both_sides(
 
 ABOUT = {"lineage": "one", "step": 10}
 SLOT = {"rank": 0, "headers": {"model": ["0" * 32, 0], "opt": ["0" * 32, 0]}, "common": [checksums.of_whole(b""), 0]}
-SLOT |= {"own": {"model": [], "opt": []}, "present": None}
+SLOT |= {"samples": [checksums.of_whole(b""), 0], "own": {"model": [], "opt": []}, "present": None}
 OFFER = {"do": "copy", **ABOUT, "world": 4}
 
 

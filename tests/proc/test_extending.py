@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.support.waiting import wait_for
+from tests.support.waiting import DEADLINE
 
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
@@ -75,5 +75,6 @@ def test_a_sink_that_counts_incidents(tmp_path: Path, monkeypatch: pytest.Monkey
     sink = code_of("event-sink.md", monkeypatch).IncidentCounter(path, files)
     for event in (Incident(), Other(), Incident()):
         sink.take(event, None)
-    wait_for(lambda: path.exists() and path.read_text() == "2\n", "the number of incidents")
+    assert files.flush(DEADLINE)
+    assert path.read_text() == "2\n"
     files.close()

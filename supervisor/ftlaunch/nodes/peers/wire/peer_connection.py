@@ -28,7 +28,7 @@ from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role
 from ftlaunch.nodes.channel.stream import named, resolved, watch_peer
 from ftlaunch_contract.files import untrusted_json
 
-PROTOCOL = "2"
+PROTOCOL = "3"
 """version of what copiers say to each other"""
 STALL = 10.0
 """seconds in which a connection in use must move a byte"""
