@@ -1,8 +1,8 @@
-"""What snapshots ask of an accelerator: that it has done its work, streams, memory, pinned memory, graph capture.
+"""What snapshots need from an accelerator: synchronization, streams, memory figures, pinned memory, graph capture.
 
 All of it goes through `torch.accelerator`, `torch.Stream` and the device's own module, so that a device that has
-registered with torch needs no line here. Only pinning and graph capture are CUDA's own: torch has no call for either
-that takes memory mapped by somebody else, or a thread beside a capture.
+registered with torch needs no line here. Only pinning and graph capture are CUDA's own: torch has no call that pins
+memory mapped by somebody else, or that lets a thread work beside a capture.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def is_on_device(tensor: Tensor) -> bool:
 
 
 def find_accelerator() -> torch.device | None:
-    """Return the accelerator's type, where this process has begun to use one. Asks no driver, and begins nothing."""
+    """Return the type of the accelerator that this process has begun to use; None for none.
+
+    Asks no driver, and begins nothing.
+    """
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return None
@@ -81,12 +84,12 @@ def own_stream(device: torch.device) -> torch.Stream:
 
 
 def order_after_script(device: torch.device) -> None:
-    """Let what is queued on this process's own stream from here on wait for what this thread has queued by now."""
+    """Make what is queued on this process's own stream from now on wait for what this thread has queued so far."""
     own_stream(device).wait_stream(torch.accelerator.current_stream(device))
 
 
 def prepare_thread(device: torch.device) -> None:
-    """Let this thread work on `device` beside the script's. To be called in the thread, as often as one likes.
+    """Prepare this thread for work on `device` beside the script's. Call this in the thread, once or more often.
 
     A new thread's current device is the first one: the first call would take memory of it, in every rank.
     """
@@ -106,7 +109,7 @@ def can_work_beside_capture(device: torch.device) -> bool:
 
 
 def _relax_capture() -> None:
-    """Let this thread's calls not count against a capture in another one.
+    """Keep this thread's calls from invalidating a graph capture in another thread.
 
     While any thread captures with capture_error_mode="global", torch's default, a wait for a stream or an allocation
     in another thread makes the capture invalid, and itself fails: measured on an H100 (driver 580, torch 2.11).
@@ -120,14 +123,14 @@ def _relax_capture() -> None:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """A device's memory, in bytes, and what torch's allocator of this process has of it."""
+    """A device's memory in bytes, and how much of it torch's allocator of this process holds."""
 
     free: int
-    """in the driver, for all processes"""
+    """bytes that the driver has free, for all processes"""
     total: int
     allocated: int
     reserved: int
-    """allocated, or kept by the allocator for later"""
+    """bytes that are allocated, or kept by the allocator for later"""
     peak_allocated: int
     peak_reserved: int
     retries: int
@@ -135,7 +138,7 @@ class DeviceMemory:
 
 
 def memory_of(device: torch.device) -> DeviceMemory | None:
-    """Return the memory of a device; None where the device does not tell."""
+    """Return the memory of a device; None where the device reports none."""
     module: Any = torch.get_device_module(device)
     stats = torch.accelerator.memory_stats(device)
     if not stats or not hasattr(module, "mem_get_info"):
@@ -156,13 +159,17 @@ def memory_of(device: torch.device) -> DeviceMemory | None:
 
 
 class PinnedMap:
-    """A map that is pinned until `close`: a device copies to it without this process's help.
+    """A map that is pinned until `close`, so that a device copies to it without this process's help.
 
-    Keeps the map: memory that was unmapped while it was pinned counts as pinned for whatever is mapped there next.
+    The map is kept as long: memory that is unmapped while it is pinned counts as pinned for whatever is mapped there
+    next.
     """
 
     def __init__(self, mapped: mmap.mmap, size: int) -> None:
-        """Pin `size` bytes from the beginning of `mapped`. Raises PinError (a limit on locked memory, for one)."""
+        """Pin `size` bytes from the beginning of `mapped`.
+
+        Raises PinError, for example over a limit on locked memory.
+        """
         self._mapped = mapped
         self._address = torch.frombuffer(mapped, dtype=torch.uint8, count=1).data_ptr()
         self._runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -172,7 +179,7 @@ class PinnedMap:
             raise PinError(torch.cuda.CudaError(code).args[0])
 
     def close(self) -> None:
-        """Give the memory back, before it is unmapped."""
+        """Unpin the memory. Call this before the map is unmapped."""
         torch.cuda.check_error(int(self._runtime.cudaHostUnregister(self._address)))
         del self._mapped
 
@@ -185,9 +192,9 @@ def pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap:
 
 
 def _drop_last_error() -> None:
-    """Take back the error that a refused call has left in the runtime, where the next kernel of the script finds it.
+    """Clear the error that a refused call has left in the runtime, which the script's next kernel would report.
 
-    Any kernel's launch does that. What a device has really broken with is raised again by the next call.
+    Any kernel launch clears it. A real fault of the device is raised again by the next call.
     """
     try:
         torch.ones(1, device="cuda")

@@ -1,1 +1,1 @@
-"""Dtypes, keys, DTensor, the JSON codec: properties of single tensors. No files, no state of a job."""
+"""Properties of tensors: dtypes, keys, DTensor, memory layout, the JSON codec. No files, no state of a job."""

@@ -1,4 +1,4 @@
-"""Where a rank's shard of a DTensor lies. Imported only where DTensors are in use."""
+"""Where a rank's shard of a DTensor lies in the whole tensor. Imported only where DTensors are in use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,21 @@ class ShardPlace:
     """The place of a rank's shard in the whole tensor."""
 
     offset: tuple[int, ...]
-    first: bool  # whether this rank is the first on its node of those that hold this shard
-    key: str  # names the ranks of its mesh where they are not all of the job's
+    first: bool  # whether this rank is the first on its node of the ranks that hold this shard
+    key: str  # the tensor's key; names the ranks of the mesh unless these are all ranks of the job
 
 
 def place_of(path: Path, key: str, tensor: Any, node: NodeRanks) -> ShardPlace | None:
-    """Where this rank's shard of a DTensor lies; None when the rank is not in its mesh.
+    """Return the place of this rank's shard of a DTensor; None if the rank is not in its mesh.
 
-    Raises StateError for a placement that is neither a shard nor a replica (a pending sum).
+    Args:
+        path: the tensor's path, for the message.
+        key: the tensor's key without ranks.
+        tensor: the DTensor.
+        node: the ranks of this rank's node.
+
+    Raises:
+        StateError: a placement is neither a shard nor a replica, but a pending sum.
     """
     coordinate = tensor.device_mesh.get_coordinate()
     for placement in tensor.placements:
@@ -38,16 +45,16 @@ def place_of(path: Path, key: str, tensor: Any, node: NodeRanks) -> ShardPlace |
         return None
     if tensor.device_mesh.size() < node.world_size:
         key = shared_key(key, ranks_of(tensor))
-    return ShardPlace(offset_of(tensor), _is_first(tensor, coordinate, node), key)
+    return ShardPlace(offset=offset_of(tensor), first=_is_first(tensor, coordinate, node), key=key)
 
 
 def is_outside(tensor: Any) -> bool:
-    """Whether this rank is not in the mesh of a DTensor: it holds nothing of it."""
+    """Whether this rank is not in the mesh of a DTensor, and so holds nothing of it."""
     return tensor.device_mesh.get_coordinate() is None
 
 
 def ranks_of(tensor: Any) -> list[int]:
-    """The ranks that share a DTensor out among them."""
+    """Return the ranks of a DTensor's mesh, which share the tensor."""
     ranks: list[int] = tensor.device_mesh.mesh.flatten().tolist()
     return ranks
 
@@ -79,7 +86,7 @@ def _replicated_dimensions(tensor: Any) -> tuple[bool, ...]:
 
 
 def offset_of(tensor: Any) -> tuple[int, ...]:
-    """Where this rank's shard of a DTensor begins in the whole."""
+    """Return where this rank's shard of a DTensor begins in the whole tensor."""
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     return tuple(offset)
 
@@ -87,8 +94,12 @@ def offset_of(tensor: Any) -> tuple[int, ...]:
 def _is_first(tensor: Any, coordinate: Sequence[int], node: NodeRanks) -> bool:
     replicated = _replicated_dimensions(tensor)
     if node.whole_job:
-        return all(at == 0 for at, alike in zip(coordinate, replicated, strict=True) if alike)
+        return all(index == 0 for index, is_replicated in zip(coordinate, replicated, strict=True) if is_replicated)
     mesh = tensor.device_mesh.mesh
-    holders = mesh[tuple(slice(None) if alike else at for at, alike in zip(coordinate, replicated, strict=True))]
+    holders = mesh[
+        tuple(
+            slice(None) if is_replicated else index for index, is_replicated in zip(coordinate, replicated, strict=True)
+        )
+    ]
     here = [rank for rank in holders.flatten().tolist() if rank in node.ranks]
     return bool(here[0] == mesh[tuple(coordinate)].item())

@@ -1,4 +1,4 @@
-"""Names of dtypes in files, and this rank's part of a tensor."""
+"""The names of dtypes in files, and access to a DTensor's local part without importing DTensor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def is_sharded(tensor: object) -> bool:
-    """Whether this is a DTensor. Does not import torch's module for it, which takes half a second."""
+    """Whether this is a DTensor. Does not import torch's module for it, which would take half a second."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_of(tensor: Tensor) -> Tensor:
-    """The tensor itself; of a DTensor, this rank's shard."""
+    """Return this rank's shard of a DTensor; any other tensor unchanged."""
     local: Tensor = tensor._local_tensor if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return local

@@ -1,8 +1,8 @@
-"""State that is not a tensor, as JSON: exact, readable by anyone, and no pickle.
+"""State that is not a tensor as JSON: exact, readable by anyone, and without pickle.
 
-What JSON has no word for is written as an object with one tag as its first key (`{"__tuple__": [1, 2]}`);
-tensors stay out of it and are named: `{"__tensor__": "optimizer.state.model.weight.exp_avg"}`. A dictionary
-whose own keys could be mistaken for a tag is written as a list of pairs.
+What JSON has no word for is written as an object whose first key is a tag (`{"__tuple__": [1, 2]}`). Tensors stay
+outside and are named: `{"__tensor__": "optimizer.state.model.weight.exp_avg"}`. A dictionary whose own keys could be
+mistaken for a tag is written as a list of pairs. `encode` and `decode` are pure but for their callbacks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Json = Any  # None, bool, int, float, str, lists of these, dictionaries from str to these
-Path = tuple[Any, ...]  # the name of the attached object, then the keys and indices that lead to a value
-Put = Callable[[Path, Tensor], str]  # stores a tensor, returns its key
-Get = Callable[[str, str], Tensor]  # (key, device: its type, or with its number) -> tensor
+Json = Any
+"""None, bool, int, float, str, lists of these, dictionaries from str to these"""
+Path = tuple[Any, ...]
+"""the name of an attached object, then the keys and indices that lead to a value"""
+Put = Callable[[Path, Tensor], str]
+"""Stores a tensor; returns its key."""
+Get = Callable[[str, str], Tensor]
+"""Returns the tensor of a key for a device: a device type, or a type with a number."""
 
-_TENSOR, _ARRAY, _SCALAR = "__tensor__", "__array__", "__numpy__"
-_TUPLE, _SIZE, _PAIRS, _FLOAT = "__tuple__", "__size__", "__pairs__", "__float__"
-_DTYPE, _DEVICE = "__dtype__", "__device__"
+_TENSOR = "__tensor__"
+_ARRAY = "__array__"
+_SCALAR = "__numpy__"
+_TUPLE = "__tuple__"
+_SIZE = "__size__"
+_PAIRS = "__pairs__"
+_FLOAT = "__float__"
+_DTYPE = "__dtype__"
+_DEVICE = "__device__"
 _TAGS = frozenset((_TENSOR, _ARRAY, _SCALAR, _TUPLE, _SIZE, _PAIRS, _FLOAT, _DTYPE, _DEVICE))
 
 _MAPPINGS: dict[str, type[dict[Any, Any]]] = {
@@ -39,13 +49,13 @@ ALLOWED = (
 
 
 class StateError(TypeError):
-    """State cannot be saved or restored; the message names where it lies."""
+    """State cannot be saved or restored; the message names the path of the state."""
 
 
 def show(path: Path) -> str:
-    """A path as it would be written in Python: `sampler.cache['x']`."""
+    """Return a path as it would be written in Python: `sampler.cache['x']`."""
     head, *rest = path
-    return str(head) + "".join(f".{p}" if _is_name(p) else f"[{p!r}]" for p in rest)
+    return str(head) + "".join(f".{part}" if _is_name(part) else f"[{part!r}]" for part in rest)
 
 
 def _is_name(part: object) -> bool:
@@ -53,7 +63,7 @@ def _is_name(part: object) -> bool:
 
 
 def join(path: Path) -> str:
-    """A path as a tensor's key: `sampler.cache.x`."""
+    """Return a path as a tensor's key: `sampler.cache.x`."""
     return ".".join(map(str, path))
 
 
@@ -61,7 +71,16 @@ def join(path: Path) -> str:
 
 
 def encode(value: object, path: Path, put: Put) -> Json:
-    """`value` as JSON; its tensors go to `put`. Raises StateError for a type that is not allowed."""
+    """Return `value` as JSON.
+
+    Args:
+        value: what to encode.
+        path: the path of the value, for keys and messages.
+        put: stores each tensor in it.
+
+    Raises:
+        StateError: the value, or something in it, is of a type that is not in `ALLOWED`.
+    """
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return value
@@ -79,13 +98,13 @@ def encode(value: object, path: Path, put: Put) -> Json:
 
 
 def tag_tensor(key: str, device: torch.device) -> dict[str, Json]:
-    """Return what stands for a tensor in an encoded value. key: of the tensor. device: on which it lies."""
+    """Return what stands for a tensor in an encoded value. key: the tensor's key. device: where the tensor lies."""
     tag: dict[str, Json] = {_TENSOR: key}
     return tag if device.type == "cpu" else {**tag, "device": _device_name(device)}
 
 
 def _device_name(device: torch.device) -> str:
-    """The type alone of the process's current device: another process may have another one. Else with its number."""
+    """Return the type alone for the process's current device, since another process may have another; else the name."""
     accelerator = torch.accelerator.current_accelerator()
     if device.index is None or accelerator is None or accelerator.type != device.type:
         return device.type
@@ -126,16 +145,16 @@ def _encode_mapping(value: Any, path: Path, put: Put) -> Json:
 
 def _encode_array(value: Any, path: Path, put: Put) -> Json:
     size = max(value.dtype.itemsize, 1)
-    as_it_lies = value.flags.writeable and all(stride >= 0 and not stride % size for stride in value.strides)
+    can_share_memory = value.flags.writeable and all(stride >= 0 and not stride % size for stride in value.strides)
     try:
-        tensor = torch.from_numpy(value if as_it_lies else value.copy())
+        tensor = torch.from_numpy(value if can_share_memory else value.copy())
     except (TypeError, ValueError):
         raise StateError(f"cannot save `{show(path)}`: an array of dtype {value.dtype}") from None
     return {_ARRAY: put(path, tensor)}
 
 
 def _encode_scalar(value: Any, path: Path, put: Put) -> Json:
-    if value.dtype.itemsize > 8:  # longdouble: more than a Python float holds
+    if value.dtype.itemsize > 8:  # a longdouble has more digits than a Python float
         raise _refusal(value, path)
     return {_SCALAR: value.dtype.str, "value": encode(value.item(), path, put)}
 
@@ -155,7 +174,15 @@ _ENCODERS: Sequence[tuple[tuple[type, ...], Callable[[Any, Path, Put], Json]]] =
 
 
 def decode(tree: Json, get: Get) -> Any:
-    """What `encode` was given; tensors are taken from `get`. Raises StateError for an unknown dtype."""
+    """Return the value that `encode` was given.
+
+    Args:
+        tree: the result of `encode`.
+        get: returns each tensor by its key.
+
+    Raises:
+        StateError: this torch does not know a dtype.
+    """
     if isinstance(tree, list):
         return [decode(element, get) for element in tree]
     if not isinstance(tree, dict):
@@ -167,10 +194,10 @@ def decode(tree: Json, get: Get) -> Any:
 
 
 def _decode_array(content: Json, tree: Json, get: Get) -> Any:
-    import numpy  # noqa: PLC0415 - only who saved an array needs it  # isort: skip
+    import numpy  # noqa: PLC0415 - only jobs that have saved an array need it  # isort: skip
 
     tensor = get(content, "cpu")
-    return tensor.numpy() if tensor._is_view() else numpy.array(tensor.numpy())  # an array that can be resized
+    return tensor.numpy() if tensor._is_view() else numpy.array(tensor.numpy())  # a copy can be resized
 
 
 def _decode_scalar(content: Json, tree: Json, get: Get) -> Any:
@@ -207,21 +234,21 @@ _DECODERS: Mapping[str, Callable[[Json, Json, Get], Any]] = {
 
 
 class JsonCache:
-    """Writes trees as JSON text; the text of an object that is the same as last time is not made again."""
+    """Writes trees as JSON text, and reuses the text of objects that are the same as last time."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Json, str]] = {}
 
     def dumps(self, trees: Mapping[str, Mapping[str, Json]]) -> str:
-        """JSON of a two-level dictionary; texts are kept for the values on its second level."""
+        """Return a two-level dictionary as JSON; texts are reused for the values on its second level."""
         return self._object((name, self._object(self._texts(name, tree))) for name, tree in trees.items())
 
     def _texts(self, name: str, tree: Mapping[str, Json]) -> Any:
         for key, element in tree.items():
-            where = f"{name}\0{key}"
-            known = self._known.get(where)
+            place = f"{name}\0{key}"
+            known = self._known.get(place)
             if known is None or known[0] is not element or not isinstance(element, (dict, list)):
-                known = self._known[where] = (element, json.dumps(element, allow_nan=False))
+                known = self._known[place] = (element, json.dumps(element, allow_nan=False))
             yield key, known[1]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A file mapped into memory, and tensors over it without a copy."""
+"""Maps tensor files into memory, and makes tensors over the mapping without a copy."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 
 
 class MappedFile:
-    """A tensor file, mapped; tensors over it stay good after it is closed."""
+    """A mapped tensor file. Tensors over the mapping stay valid for as long as they live."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, or Damaged when it is not a whole safetensors file."""
+        """Map a file. Raises OSError, and Damaged if the file is not a whole safetensors file."""
         self.path = path
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.chunks, self.offsets, size = tensor_file.read_header(fd)
             if os.fstat(fd).st_size < size:
                 raise Damaged(f"{path.name} is cut short")
-            # a private, writable mapping: torch takes no read-only memory; nothing writes to these tensors
+            # A private, writable mapping, as torch takes no read-only memory. Nothing writes to these tensors.
             self._map = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
         finally:
             os.close(fd)
 
     def tensor(self, chunk: Chunk, offset: int) -> Tensor:
-        """The tensor of `chunk`, in the mapped memory."""
+        """Return the tensor of `chunk`, whose bytes begin at `offset` in the file, in the mapped memory."""
         return tensor_over(self._map, chunk, offset)
 
 
 def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
-    """A tensor whose memory is the mapped file's, from `offset` on."""
+    """Return a tensor whose memory is the mapping's, from `offset` (bytes) on."""
     dtype = TORCH_DTYPES[chunk.dtype]
     if not chunk.nbytes:  # torch.frombuffer refuses empty memory
         return torch.empty(chunk.shape, dtype=dtype, device="cpu")

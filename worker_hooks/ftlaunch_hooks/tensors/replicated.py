@@ -1,8 +1,8 @@
-"""Which parameters are the same on several ranks: those under DistributedDataParallel, on all ranks of the job.
+"""Finds parameters that several ranks keep equal: those under DistributedDataParallel, and those the script names.
 
-And whose optimizer state is: that of torch's own optimizers, which change every parameter on the rank they run on.
-Of what other wrappers and optimizers do the script tells: attach(replicated=...). It can tell of groups of ranks, too:
-beside tensor, pipeline or expert parallelism the ranks of one data-parallel group hold the same.
+The optimizer state of such parameters is equal, too, for torch's own optimizers, which change every parameter on the
+rank they run on. For other wrappers and optimizers the script says so: attach(replicated=...). The script can also name
+groups of ranks: beside tensor, pipeline or expert parallelism, the ranks of one data-parallel group hold the same.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 RanksOf = Callable[[torch.Tensor], Collection[int]]
-"""the ranks of the job that keep a parameter equal"""
+"""Returns the ranks of the job that keep a parameter equal."""
 Said = Collection[str] | Mapping[str, RanksOf]
-"""names of objects that are the same on all ranks, or on those that a function gives; see attach()"""
+"""names of objects that are equal on all ranks, or on the ranks that a function returns: the argument of attach()"""
 
 
 class Replicated(NamedTuple):
@@ -31,13 +31,13 @@ class Replicated(NamedTuple):
 
     parameter: torch.Tensor
     group: tuple[int, ...] = ()
-    """these ranks, in order; empty: all ranks of the job"""
+    """the ranks that keep it equal, in order; empty: all ranks of the job"""
 
 
 _AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks"
 # Communication hooks that leave the same gradients on every rank. Others may not (post_localSGD_hook does not).
-_ALIKE = {
+_EXACT_HOOKS = {
     (f"{_HOOKS}.default_hooks", "allreduce_hook"),
     (f"{_HOOKS}.default_hooks", "fp16_compress_hook"),
     (f"{_HOOKS}.default_hooks", "bf16_compress_hook"),
@@ -47,10 +47,11 @@ _ALIKE = {
 
 
 def find_wrappers() -> list[DistributedDataParallel]:
-    """All that is wrapped into DistributedDataParallel, or into a subclass of it.
+    """Return all live objects that are DistributedDataParallel or a subclass of it.
 
-    A wrapper knows its module and not the other way round, and either may be attached: this looks for wrappers among
-    all live objects (about 20 ms).
+    A wrapper knows its module and not the other way round, and either may be attached. So this searches all live
+    objects,
+    which takes about 20 ms.
     """
     kinds = _with_subclasses(DistributedDataParallel)
     return [candidate for candidate in gc.get_objects() if type(candidate) in kinds]
@@ -59,12 +60,20 @@ def find_wrappers() -> list[DistributedDataParallel]:
 def replicated_parameters(
     rank: int, world_size: int, objects: Mapping[str, Any] = MappingProxyType({}), said: Said = ()
 ) -> dict[int, Replicated]:
-    """id -> parameter, of every parameter that this rank and others keep equal.
+    """Return every parameter that this rank and others keep equal, by the parameter's id.
 
-    By DistributedDataParallel, or as the script says of the attached objects. A name alone of an optimizer says that it
-    steps all parameters, and not that they are equal; a function says of each parameter which ranks keep it equal.
-    Raises StateError for a name of anything but a module or an optimizer, and for ranks that cannot be a group of this
-    rank's.
+    DistributedDataParallel keeps parameters equal, or the script says so for attached objects. The name of an optimizer
+    without a function only says that it steps all parameters, not that they are equal; a function says which ranks keep
+    each parameter equal.
+
+    Args:
+        rank: this rank's number in the job.
+        world_size: the number of the job's ranks.
+        objects: name -> attached object.
+        said: the argument `replicated` of attach().
+
+    Raises:
+        StateError: a name is not that of a module or an optimizer, or ranks cannot be a group of this rank's.
     """
     found: dict[int, Replicated] = {}
     for name in sorted(said):
@@ -72,15 +81,15 @@ def replicated_parameters(
             raise StateError(f"cannot attach: replicated names {name!r}, which is no module and no optimizer")
         for parameter in _parameters(objects[name], said) if world_size > 1 else ():
             ranks = said[name](parameter) if isinstance(said, Mapping) else range(world_size)
-            group = _group(name, ranks, rank, world_size)
+            group = _group(name, said=ranks, rank=rank, world_size=world_size)
             if len(group) != 1:  # one rank alone has no replica
                 found[id(parameter)] = Replicated(parameter, group)
     if world_size == 1 or _averages_parameters():
         return found
     for wrapper in find_wrappers():
-        if wrapper.process_group.size() != world_size:  # replicas of a part of the ranks only
+        if wrapper.process_group.size() != world_size:  # replicated over only some of the ranks
             continue
-        if any((hook.__module__, hook.__qualname__) not in _ALIKE for hook, _ in wrapper._comm_hooks):
+        if any((hook.__module__, hook.__qualname__) not in _EXACT_HOOKS for hook, _ in wrapper._comm_hooks):
             continue
         ignored = set(wrapper.parameters_to_ignore)
         for name, parameter in wrapper.module.named_parameters():
@@ -90,9 +99,9 @@ def replicated_parameters(
 
 
 def _averages_parameters() -> bool:
-    """Whether a script averages parameters now and then (local SGD): between averagings each rank has its own.
+    """Whether a script averages parameters now and then (local SGD), so that between averagings each rank has its own.
 
-    An averager does not know whose parameters they are.
+    An averager does not know which parameters it averages.
     """
     if (averagers := sys.modules.get(_AVERAGERS)) is None:
         return False
@@ -101,13 +110,14 @@ def _averages_parameters() -> bool:
 
 
 def _parameters(target: nn.Module | torch.optim.Optimizer, said: Said) -> Iterator[torch.Tensor]:
+    """Return the parameters that an object says are equal: of an optimizer, only if a function names their ranks."""
     if isinstance(target, nn.Module):
         return target.parameters()
     return chain.from_iterable(group["params"] for group in target.param_groups if isinstance(said, Mapping))
 
 
 def _group(name: str, said: Collection[int], rank: int, world_size: int) -> tuple[int, ...]:
-    """The ranks that the script says, in order; empty for all of the job. Raises StateError."""
+    """Return the ranks that the script names, in order; empty for all ranks of the job. Raises StateError."""
     ranks = tuple(sorted(set(said)))
     if rank not in ranks or not (ranks[0] >= 0 and ranks[-1] < world_size):
         raise StateError(
@@ -118,10 +128,11 @@ def _group(name: str, said: Collection[int], rank: int, world_size: int) -> tupl
 
 
 def updates_all_parameters(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of this optimizer changes all of its parameters on the rank that makes it.
+    """Whether a step of this optimizer changes all of its parameters on the rank that makes the step.
 
-    torch's own optimizers do. Of any other nobody knows: it may hold state for all parameters and update those that are
-    this rank's share (Muon). The functions that torch puts around a step (schedulers, profiler) change nothing of that.
+    torch's own optimizers do. Any other may hold state for all parameters but update only this rank's share, as Muon
+    does.
+    The functions that torch wraps around a step (schedulers, profiler) do not matter.
     """
     if not f"{type(optimizer).__module__}.".startswith("torch.optim."):
         return False

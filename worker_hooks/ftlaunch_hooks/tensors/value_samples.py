@@ -1,7 +1,7 @@
-"""A sample of tensors' values, to tell whether several ranks, or a rank and one before it, hold the same.
+"""Samples of tensors' values, which tell whether several ranks, or a rank and the process before it, hold the same.
 
-A sample is a gather of some values of each tensor, at equal distances, and no sweep over its bytes: what has drifted
-apart differs nearly everywhere. A single value that differs, as after a flipped bit, is what replica_digests.py finds.
+A sample gathers some values of each tensor, at equal distances, without reading all bytes: tensors that have drifted
+apart differ nearly everywhere. A single value that differs, as after a flipped bit, is found by replica_digests.py.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class _Sampled(NamedTuple):
-    """The sampled values of one tensor, as integers: a NaN is compared bit for bit."""
+    """The sampled values of one tensor, as integers, so that a NaN is compared bit for bit."""
 
     words: Tensor
-    """a line of the sampled values; of a tensor that is not contiguous all of its values"""
+    """a one-dimensional view of the sampled values; of a tensor that is not contiguous, all of its values"""
     places: Tensor | None
-    """of a tensor that is not contiguous: which values, as if it were a line"""
+    """for a tensor that is not contiguous: the indices of the sampled values in the flattened tensor"""
 
     def read(self) -> Tensor:
         return self.words if self.places is None else self.words.take(self.places)
 
 
 class ValueSample:
-    """The sampled values of some tensors, which are read anew at each `digest`."""
+    """The sampled values of some tensors, which each `digest` reads anew."""
 
     def __init__(self, tensors: Iterable[Tensor], values_each: int = 16) -> None:
         """Choose the values.
 
         Args:
             tensors: local and strided, in an order that is the same wherever the samples are compared.
-            values_each: how many of each tensor are sampled, about; of one that has less than twice as many, all.
+            values_each: approximate number of values sampled from each tensor; a tensor with less than twice as many is
+                sampled whole.
         """
         self._sampled: dict[torch.dtype, list[_Sampled]] = {}
         for tensor in tensors:
             if tensor.numel():
-                one = _sampled(tensor, values_each)
-                self._sampled.setdefault(one.words.dtype, []).append(one)
+                sampled = _sampled(tensor, values_each)
+                self._sampled.setdefault(sampled.words.dtype, []).append(sampled)
 
     def digest(self) -> int:
-        """Hash the sampled values, as they are now, on whatever devices they lie.
+        """Return a hash, 64 unsigned bits, of the sampled values as they are now on any devices.
 
-        Waits for what is queued on a device. Returns 64 bits, unsigned.
+        Waits for what is queued on a device.
         """
         found = xxhash.xxh3_64()
         for sampled in self._sampled.values():
@@ -58,31 +59,33 @@ class ValueSample:
 
 
 def _read_in_order(sampled: list[_Sampled]) -> Iterator[memoryview]:
-    """Read the sampled values of some tensors, with one copy from each device."""
-    read = [one.read() for one in sampled]
-    of_device: dict[torch.device, list[Tensor]] = {}
-    for values in read:
-        of_device.setdefault(values.device, []).append(values)
-    here = {device: _to_memory(torch.cat(values)) for device, values in of_device.items()}
-    if len(here) == 1:
-        yield from here.values()
+    """Yield the bytes of the tensors' sampled values in order, with one copy from each device."""
+    all_values = [tensor_sample.read() for tensor_sample in sampled]
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for values in all_values:
+        by_device.setdefault(values.device, []).append(values)
+    copies = {device: _to_memory(torch.cat(values)) for device, values in by_device.items()}
+    if len(copies) == 1:
+        yield from copies.values()
         return
-    begin = dict.fromkeys(here, 0)
-    for values in read:
-        end = begin[values.device] + values.nbytes
-        yield here[values.device][begin[values.device] : end]
-        begin[values.device] = end
+    position = dict.fromkeys(copies, 0)
+    for values in all_values:
+        end = position[values.device] + values.nbytes
+        yield copies[values.device][position[values.device] : end]
+        position[values.device] = end
 
 
 def _to_memory(values: Tensor) -> memoryview:
-    here = values.cpu()
-    return memoryview(ctypes.string_at(here.data_ptr(), here.nbytes))
+    copy = values.cpu()
+    return memoryview(ctypes.string_at(copy.data_ptr(), copy.nbytes))
 
 
 def _sampled(tensor: Tensor, values_each: int) -> _Sampled:
-    plain = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor) if tensor.is_complex() else tensor
+    plain = tensor
+    if tensor.is_complex():
+        plain = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
     words = plain.view(_WORDS[plain.element_size()])
-    distance = max(words.numel() // values_each, 1) | 1  # odd: a row has a power of two values, often
+    distance = max(words.numel() // values_each, 1) | 1  # odd, as rows often have a power of two values
     if words.is_contiguous():
         return _Sampled(words.view(-1)[::distance], None)
     return _Sampled(words, torch.arange(0, words.numel(), distance, device=words.device))

@@ -1,4 +1,4 @@
-"""Tells whether tensors were written to while they were copied: by a thread of the script's, as no step runs then.
+"""Tells whether tensors were written to while they were copied: by a thread of the script, as no step runs then.
 
 Every tensor counts the operations that have written to it. A write through `.data`, or by NumPy, is not counted.
 """
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class WriteWatch:
-    """Tensors, and how many writes each had seen as it was collected."""
+    """Tensors, with the number of writes that each had seen when it was added."""
 
     def __init__(self) -> None:
         self._keys: list[str] = []
@@ -17,8 +17,8 @@ class WriteWatch:
         self._versions: list[int] = []
 
     def add(self, key: str, tensor: Tensor) -> None:
-        """Watch a tensor from now on."""
-        if not tensor.is_inference():  # these count nothing
+        """Watch a tensor from now on. key: the tensor's name in the result of `written`."""
+        if not tensor.is_inference():  # inference tensors have no count
             self._keys.append(key)
             self._tensors.append(tensor)
             self._versions.append(tensor._version)

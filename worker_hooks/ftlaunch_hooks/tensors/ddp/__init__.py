@@ -1,1 +1,1 @@
-"""What DistributedDataParallel keeps from step to step beside the parameters. No files, no state of a job."""
+"""What DistributedDataParallel keeps from step to step besides the parameters. No files, no state of a job."""

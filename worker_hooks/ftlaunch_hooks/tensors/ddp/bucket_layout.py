@@ -1,10 +1,10 @@
-"""The buckets of DistributedDataParallel, which it lays out anew after the first step of every process.
+"""The bucket layout of DistributedDataParallel, saved and replayed so that the first step after a resume is exact.
 
-Where three ranks or more add gradients up, the last bit of a sum depends on where in a bucket a gradient lies: ranks
-add in another order at each place. DDP begins with buckets in the order of its parameters, and after the first backward
-pass lays them out in the order in which gradients came. So the first step after a resume would differ from the
-undisturbed run's, unless the buckets are laid out before it as they were: gradients of zero are given to DDP in that
-order.
+Where three ranks or more add gradients up, the last bit of a sum depends on where in a bucket a gradient lies, because
+ranks add in another order at each place. DDP begins with buckets in the order of its parameters. After the first
+backward pass of every process it rebuilds them in the order in which gradients came. So the first step after a resume
+would differ from the undisturbed run's, unless the buckets are rebuilt before it: DDP is given gradients of zero in the
+saved order.
 """
 
 from __future__ import annotations
@@ -24,36 +24,41 @@ NOT_EXACT = (
     " after it, and more than two ranks add in another order then; {why}"
 )
 _ORDERS = "orders"
-_LEAST = 3  # ranks: the sum of two numbers is the same in either order
+_MIN_RANKS = 3  # below that the layout does not matter: the sum of two numbers is the same in either order
 
 
 class BucketLayouts:
-    """Of all wrappers of this process whose layout matters."""
+    """The layouts of all DDP wrappers of this process for which the layout matters."""
 
     def __init__(self, world_size: int) -> None:
-        """The script has made its wrappers. world_size: of the job."""
-        self._matter = world_size >= _LEAST
+        """Find the wrappers that the script has made. world_size: the number of the job's ranks."""
+        self._matter = world_size >= _MIN_RANKS
         self._wrappers = sorted(self._find(), key=_signature)
         self._known: dict[str, Any] = {}
 
     def _find(self) -> list[DistributedDataParallel]:
-        return [one for one in find_wrappers() if _lays_out_anew(one)] if self._matter else []
+        return [wrapper for wrapper in find_wrappers() if _rebuilds_buckets(wrapper)] if self._matter else []
 
     def made_later(self) -> bool:
-        """Whether the script has made another wrapper since, of which no snapshot knows the layout."""
-        return any(all(one is not known for known in self._wrappers) for one in self._find())
+        """Whether the script has made another wrapper since, whose layout no snapshot has."""
+        known = set(map(id, self._wrappers))
+        return any(id(wrapper) not in known for wrapper in self._find())
 
     def collect(self) -> dict[str, Any]:
-        """For each wrapper the order of its parameters in the buckets; empty before all have laid them out."""
+        """Return the order of each wrapper's parameters in its buckets; empty until all have rebuilt their buckets."""
         if not self._known and self._wrappers:
             orders = [_order(wrapper) for wrapper in self._wrappers]
             self._known = {_ORDERS: orders} if all(orders) else {}
         return self._known
 
     def replay(self, saved: object) -> str:
-        """Lay the buckets out as they were. All ranks must do it at the same time, before any gradient is there.
+        """Rebuild the buckets in the saved order. All ranks must call this together, before there are gradients.
 
-        saved: what `collect` returned. Returns why the next step is not exact; empty where it is.
+        Args:
+            saved: what `collect` returned.
+
+        Returns:
+            Why the next step is not exact; empty where it is.
         """
         if not self._wrappers:
             return ""
@@ -65,13 +70,14 @@ class BucketLayouts:
                 return why
         for wrapper, order in zip(self._wrappers, orders, strict=True):
             _give_zeros(wrapper, order)
-        self._known = {_ORDERS: orders}  # DDP tells of it only behind its next forward pass
+        self._known = {_ORDERS: orders}  # DDP itself reports the order only after its next forward pass
         return ""
 
 
-def _lays_out_anew(wrapper: DistributedDataParallel) -> bool:
-    again = wrapper.static_graph or not wrapper.find_unused_parameters
-    return bool(again and wrapper.process_group.size() >= _LEAST)
+def _rebuilds_buckets(wrapper: DistributedDataParallel) -> bool:
+    """Whether a wrapper rebuilds its buckets after the first step, and has enough ranks for that to matter."""
+    rebuilds = wrapper.static_graph or not wrapper.find_unused_parameters
+    return bool(rebuilds and wrapper.process_group.size() >= _MIN_RANKS)
 
 
 def _signature(wrapper: DistributedDataParallel) -> list[tuple[int, ...]]:
@@ -79,24 +85,29 @@ def _signature(wrapper: DistributedDataParallel) -> list[tuple[int, ...]]:
 
 
 def _parameters(wrapper: DistributedDataParallel) -> list[nn.Parameter]:
-    """In DDP's order: an order names them by their numbers here."""
+    """Return the parameters in DDP's order; an order names them by their numbers in this list."""
     ignored = set(wrapper.parameters_to_ignore)
-    return [p for name, p in wrapper.module.named_parameters() if p.requires_grad and name not in ignored]
+    return [
+        parameter
+        for name, parameter in wrapper.module.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    ]
 
 
 def _order(wrapper: DistributedDataParallel) -> list[int]:
-    told = _logged(wrapper)
+    """Return the order of a wrapper's parameters in its buckets; empty until the buckets are rebuilt."""
+    logged = _logged(wrapper)
     rebuilt = getattr(wrapper, "_has_rebuilt_buckets", False)
-    if rebuilt and not told.get("has_rebuilt_buckets") and wrapper.logger is not None:
-        wrapper.logger.set_runtime_stats_and_log()  # as the next forward pass would: it tells of them only then
-        told = _logged(wrapper)
-    text = str(told.get("rebuilt_per_bucket_param_indices", "")) if told.get("has_rebuilt_buckets") else ""
+    if rebuilt and not logged.get("has_rebuilt_buckets") and wrapper.logger is not None:
+        wrapper.logger.set_runtime_stats_and_log()  # the next forward pass would call this, too late for a snapshot
+        logged = _logged(wrapper)
+    text = str(logged.get("rebuilt_per_bucket_param_indices", "")) if logged.get("has_rebuilt_buckets") else ""
     return [int(number) for bucket in text.split(",") for number in bucket.split()]
 
 
 def _logged(wrapper: DistributedDataParallel) -> dict[str, Any]:
-    told: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    return told
+    logged: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    return logged
 
 
 def _fits(wrapper: DistributedDataParallel, order: object) -> bool:
@@ -104,7 +115,7 @@ def _fits(wrapper: DistributedDataParallel, order: object) -> bool:
 
 
 def _hindrance(wrapper: DistributedDataParallel) -> str:
-    """Why gradients cannot be given to a wrapper before its first step."""
+    """Return why gradients cannot be given to a wrapper before its first step; empty where they can."""
     if wrapper.static_graph:
         return "with static_graph its first step is like no other"
     if wrapper._comm_hooks:
@@ -118,7 +129,10 @@ def _hindrance(wrapper: DistributedDataParallel) -> str:
 
 
 def _give_zeros(wrapper: DistributedDataParallel, order: Sequence[int]) -> None:
-    """A backward pass of zeros, a parameter at a time; before its next forward pass DDP lays out its buckets by it."""
+    """Make a backward pass of zeros, parameter by parameter.
+
+    DDP rebuilds its buckets in this order before its next forward pass.
+    """
     parameters = _parameters(wrapper)
     with torch.enable_grad():
         wrapper.reducer.prepare_for_backward([])

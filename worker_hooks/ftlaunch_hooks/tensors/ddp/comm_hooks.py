@@ -1,4 +1,4 @@
-"""Communication hooks of DistributedDataParallel, and which of them keep something from step to step."""
+"""Finds communication hooks of DistributedDataParallel that keep state from step to step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def parallel_modules(roots: list[nn.Module]) -> list[DistributedDataParallel]:
-    """What is wrapped into DistributedDataParallel, each once."""
+    """Return the modules under `roots` that are DistributedDataParallel, each once."""
     found = {id(module): module for root in roots for module in root.modules()}
     return [module for module in found.values() if isinstance(module, DistributedDataParallel)]
 
 
 def stateful_hooks(modules: list[DistributedDataParallel], attached: list[object]) -> list[str]:
-    """The names of communication hooks whose state is lost with the process: each once.
+    """Return the names of communication hooks whose state is lost with the process, each once.
 
-    attached: objects that are saved already; a hook's state may be one of them.
+    Args:
+        modules: the DistributedDataParallel wrappers.
+        attached: objects that are saved already; a hook's state may be one of them.
     """
     found: dict[str, None] = {}
     for module in modules:
@@ -27,5 +29,5 @@ def stateful_hooks(modules: list[DistributedDataParallel], attached: list[object
 
 
 def _is_constant(state: object) -> bool:
-    """torch's own hooks without state get a process group, or nothing."""
+    """Whether a hook's state never changes: torch's own hooks without state get a process group, or None."""
     return state is None or isinstance(state, dist.ProcessGroup)
