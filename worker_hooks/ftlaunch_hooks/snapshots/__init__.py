@@ -1,1 +1,1 @@
-"""When and where state is copied in memory. What the state consists of is not decided here."""
+"""When and where state is copied in memory. What belongs to the state is decided in `state/`."""

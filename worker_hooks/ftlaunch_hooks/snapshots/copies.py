@@ -1,10 +1,10 @@
 """Copies a rank's tensors into a snapshot slot. What the script may change is read at the step boundary only.
 
-Between two boundaries anything may change a tensor, and nothing tells of it for certain: weights are swapped for their
-average, averages are updated in a forward, `.data` is written to, a CUDA graph is replayed. A copy beside the training
-would be torn by it, inside single tensors. So the bytes leave the script's tensors while the training loop waits at the
-boundary; docs/decisions/052 has the alternatives. Tensors on a device are copied on that device first, where it has
-room: then only the private copy is brought to the slot beside the training.
+Between two boundaries anything may change a tensor, and nothing reliably shows it: weights are swapped for their
+average, averages are updated in a forward, `.data` is written to, a CUDA graph is replayed. A copy made while training
+runs could be torn, inside single tensors. So the bytes leave the script's tensors while the training loop waits at the
+boundary; docs/decisions/052 has the alternatives. Tensors on a device are first copied on that device, where it has
+room: then only the private copy is brought to the slot while training goes on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ftlaunch_hooks.devices import device_port
 
 
 class Copies:
-    """Tensors, and the tensor that each is copied to."""
+    """Pairs of tensors: each source is to be copied to its target."""
 
     def __init__(self, pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
-        """pairs: (from, to), of one shape and dtype."""
+        """Take pairs of (source, target), each of one shape and dtype."""
         chosen = list(pairs)
         self.sources = [source for source, _ in chosen]
         self.targets = [target for _, target in chosen]
@@ -33,13 +33,13 @@ class Copies:
 
     @property
     def bytes_on_devices(self) -> dict[torch.device, int]:
-        """Bytes of the sources on each device."""
+        """Return the bytes of the sources on each device."""
         return self._bytes
 
     def run(self) -> None:
-        """Copy all; returns when all bytes are there.
+        """Copy all, and return when all bytes are there.
 
-        What is queued on a device must have ended before, see `device_port.wait_for_devices`.
+        What is queued on a device must have ended before, as `device_port.wait_for_devices` ensures.
         """
         if not self.sources:
             return
@@ -52,10 +52,14 @@ class Copies:
             stream.synchronize()
 
     def copy_on_devices(self) -> Copies | None:
-        """Copy each source on its own device; returns copies from there to the same targets.
+        """Copy each source on its own device; return copies from there to the same targets.
 
-        No other code knows those private sources: the script's tensors may change now. None where a device has no
-        memory for them. As for `run`, what is queued must have ended.
+        No other code knows the private sources, so the script's tensors may change afterwards. What is queued must have
+        ended
+        before, as for `run`.
+
+        Returns:
+            None where a device has no memory for the copies.
         """
         try:
             private = Copies((source, torch.empty_like(source)) for source in self.sources)
@@ -69,12 +73,15 @@ class Copies:
         return Copies(zip(private.targets, self.targets, strict=True))
 
     def release(self) -> None:
-        """Forget all tensors, so that the memory of private ones is free."""
-        self.sources, self.targets, self._bytes = [], [], {}
+        """Drop all tensors, so that the memory of private ones is free."""
+        self.sources = []
+        self.targets = []
+        self._bytes = {}
 
 
 def divide(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Copies, Copies]:
-    """The copies from this process's memory, and those from devices."""
+    """Divide pairs of (source, target) into copies from this process's memory, and copies from devices."""
     chosen = list(pairs)
     on_devices = [pair for pair in chosen if device_port.is_on_device(pair[0])]
-    return Copies(pair for pair in chosen if not device_port.is_on_device(pair[0])), Copies(on_devices)
+    on_host = [pair for pair in chosen if not device_port.is_on_device(pair[0])]
+    return Copies(on_host), Copies(on_devices)

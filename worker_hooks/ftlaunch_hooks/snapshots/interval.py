@@ -1,4 +1,7 @@
-"""How many steps lie between snapshots: as many as were asked for, or as few as keep their cost small."""
+"""How many steps lie between snapshots: as many as were asked for, or as few as keep their cost small.
+
+Pure apart from reading a page; the StepSchedule of the node's first rank uses it.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,42 @@ from statistics import median
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.protocol import MEMORY_SHARE
 
-MOST = 1_000_000  # steps between snapshots, however much they cost
-_SAMPLES = 8
-_FEW = 3  # snapshots; the first ones warm up what the later ones use, so the cheapest of so few counts
-_GROWTH = 8  # times the interval before: a single measurement that is wrong by far is soon outweighed by the next
-_SLACK = 0.2  # part by which another interval must differ: none that is settled moves with every snapshot
+MOST = 1_000_000  # steps; the longest interval, however much snapshots cost
+_SAMPLES = 8  # number of the newest snapshots whose cost counts
+_WARM_UP = 3  # number of first snapshots of which the cheapest counts, because the first ones also warm up
+_MAX_GROWTH = 8  # the interval grows at most by this factor at a time, so that a wrong measurement is soon corrected
+_SLACK = 0.2  # part by which a new interval must differ, so that a settled one does not move with every snapshot
 
 
 class AdaptiveInterval:
-    """The interval between snapshots. The node's first rank measures it, all its ranks follow."""
+    """The interval between snapshots. The node's first rank measures it; all its ranks follow."""
 
     def __init__(self, interval: int, auto: bool) -> None:
-        """interval: steps, 0 is never. auto: begin with `interval`, and adapt it."""
-        self.interval, self._auto = interval, auto
-        self._stalls: deque[float] = deque(maxlen=_SAMPLES)
-        self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)
-        self._stall = 0.0
+        """Begin with `interval` steps; 0 is never. auto: adapt the interval to the cost of snapshots."""
+        self.interval = interval
+        self._auto = auto
+        self._stalls: deque[float] = deque(maxlen=_SAMPLES)  # seconds that each snapshot has cost
+        self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)  # seconds that each step has taken without snapshots
+        self._stall = 0.0  # seconds since the last snapshot
 
     def fix(self, interval: int) -> None:
         """Keep to `interval` steps from now on."""
-        self.interval, self._auto = interval, False
+        self.interval = interval
+        self._auto = False
 
     def stepped(self, nanoseconds: int) -> None:
-        """A step is over that took so long: no snapshot, and no time spent on one."""
+        """Record a step of this duration that had no snapshot and spent no time on one."""
         if self._auto:
             self._steps.append(nanoseconds / 1e9)
 
     def note(self, seconds: float, stalled: float, once: float, taken: bool) -> None:
-        """A step is over: it took `seconds`, of which snapshots cost `stalled`; it ended with a snapshot if `taken`.
+        """Record a step, and adapt the interval after a snapshot.
 
-        once: the part of `stalled` that the next snapshots will not cost again.
+        Args:
+            seconds: duration of the step.
+            stalled: the seconds of it that snapshots have cost.
+            once: the seconds of `stalled` that the next snapshots will not cost again.
+            taken: whether the step ended with a snapshot.
         """
         if not self._auto:
             return
@@ -48,37 +57,46 @@ class AdaptiveInterval:
             return
         self._stalls.append(self._stall)
         self._stall = 0.0
-        typical = min(self._stalls) if len(self._stalls) <= _FEW else median(self._stalls)
-        least = min(wanted(typical, median(self._steps)), _GROWTH * self.interval)
+        typical = min(self._stalls) if len(self._stalls) <= _WARM_UP else median(self._stalls)
+        least = min(wanted(typical, median(self._steps)), _MAX_GROWTH * self.interval)
         if abs(least - self.interval) > _SLACK * self.interval:
             self.interval = least
 
 
 class AnnouncedInterval:
-    """The interval of a job on several nodes: the supervisor announces it, so that all nodes have the same steps.
+    """The interval of a job on several nodes, which the supervisor announces so that all nodes snapshot the same steps.
 
-    Of snapshots at other steps on each node no step would be common to all.
+    If each node took its own steps, no step would be common to all.
     """
 
     def __init__(self, first: int, orders: Page) -> None:
-        """first: holds until another is announced. orders: see Coordinator."""
-        self._holds, self._orders = first, orders
+        """Use `first` steps until another interval is announced.
+
+        orders: the page with the supervisor's announcements.
+        """
+        self._current = first
+        self._orders = orders
 
     def at(self, step: int) -> int:
-        """The interval that holds at `step`; to be asked step after step."""
+        """Return the interval in force at `step`. Ask for one step after the other."""
         every, begin = self._orders.announced_interval
-        if every and self._holds and NONE != begin <= step:
-            self._holds = every
-        return self._holds
+        if every and self._current and NONE != begin <= step:
+            self._current = every
+        return self._current
 
     def changes_after(self, step: int) -> int | None:
-        """The step after `step` from which another interval holds, where one is announced."""
+        """Return the step after `step` from which another interval holds; None where no change is announced."""
         every, begin = self._orders.announced_interval
         return begin if every and begin > step else None
 
 
 def wanted(stall: float, step: float) -> int:
-    """The fewest steps of `step` seconds between snapshots of `stall` seconds that take MEMORY_SHARE at most."""
+    """Return the fewest steps between snapshots for which snapshots take at most MEMORY_SHARE of the time.
+
+    Args:
+        stall: seconds that one snapshot costs.
+        step: seconds that one step takes.
+    """
     if stall <= 0.0:
         return 1
     return max(1, min(MOST, math.ceil(stall / (MEMORY_SHARE * step)))) if step > 0.0 else MOST

@@ -1,6 +1,6 @@
-"""How far the ranks of a node are with their snapshots, each as it says in its own page.
+"""How far the ranks of a node are with their snapshots; each rank says so in its own page.
 
-Every rank writes its own words and reads those of all. Steps are written as step + 1: an empty word is no step.
+Every rank writes its own words and reads those of all. Steps are written as step + 1, so that an empty word is no step.
 """
 
 from __future__ import annotations
@@ -11,29 +11,38 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, MOST_STEPS, STEP, TAKEN
 from ftlaunch_contract.protocol import Flag
 
-_GREW, _FAILED = 1, 2  # bits of ASKED
-_ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
-_FLAGS, _STEP, _LOOP_LEFT = int(FLAGS), int(STEP), int(Flag.LOOP_LEFT)
+# bits of ASKED
+_GREW = 1
+_FAILED = 2
+# Ranks poll these words: an exact int is a faster index than a row of the table.
+_ASKED = int(ASKED)
+_MISSED = int(MISSED)
+_TAKEN = int(TAKEN)
+_FLAGS = int(FLAGS)
+_STEP = int(STEP)
+_LOOP_LEFT = int(Flag.LOOP_LEFT)
 
 
 class PeerProgress:
-    """What one rank says of its snapshots, and what all ranks say."""
+    """What this rank says of its snapshots, and what all ranks of the node say of theirs."""
 
     def __init__(self, rank: int, peers: Sequence[Page], first: int = 0) -> None:
-        """peers: the pages of the node's ranks, this one's included, from the rank `first` on."""
-        self._page, self._peers, self._first = peers[rank - first], peers, first
-        self.alike = True  # all ranks are known to make the same number of steps
+        """Take the pages of the node's ranks, this one's included, from the rank `first` on."""
+        self._page = peers[rank - first]
+        self._peers = peers
+        self._first = first
+        self.alike = True  # whether all ranks are known to make the same number of steps
 
     def intend(self, total: int) -> None:
-        """This rank begins a loop of `total` steps, those of earlier attempts included."""
+        """Announce that this rank begins a loop of `total` steps, which includes those of earlier attempts."""
         loop = (self._page.q[INTENT] >> 48) % 0x7FFF + 1
         self._page.q[INTENT] = loop << 48 | min(total, MOST_STEPS)
         self.alike = len(self._peers) == 1
 
     def other_intent(self) -> str | None:
-        """Why the ranks cannot go on together: another rank's loop is to make another number of steps. None: they can.
+        """Return why the ranks cannot go on together: another rank's loop is to make another number of steps.
 
-        A rank that is in another loop of its script is not compared.
+        None: they can go on. A rank that is in another loop of its script is not compared.
         """
         if self.alike:
             return None
@@ -50,7 +59,7 @@ class PeerProgress:
         return None
 
     def took(self, step: int) -> None:
-        """This rank's newest snapshot is of `step`; NONE: this rank has no snapshot."""
+        """Record that this rank's newest snapshot is of `step`; NONE: it has no snapshot."""
         self._page.q[_TAKEN] = step + 1
 
     def all_have(self, step: int) -> bool:
@@ -59,7 +68,7 @@ class PeerProgress:
         return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
 
     def left_before(self, step: int) -> int | None:
-        """A rank that has left its loop before `step`: it will never have a snapshot of it. None: there is none."""
+        """Return a rank that has left its loop before `step` and will never have a snapshot of it; None for none."""
         attempt = self._page.attempt
         for rank, peer in enumerate(self._peers, self._first):
             if peer.q[_FLAGS] & _LOOP_LEFT and peer.q[_STEP] < step and peer.attempt == attempt:
@@ -67,7 +76,7 @@ class PeerProgress:
         return None
 
     def missed(self, step: int) -> None:
-        """This rank has no snapshot of `step`, which was to be held for the saver: the step will not be saved."""
+        """Record that this rank has no snapshot of `step`, which was to be held for the saver and will not be saved."""
         self._page.q[_MISSED] = step + 1
 
     def any_missed(self, step: int) -> bool:
@@ -77,11 +86,11 @@ class PeerProgress:
     # --- asking for a new agreement on the memory -----------------------------------------------------------
 
     def grew(self) -> None:
-        """This rank's snapshots have become larger than what the ranks have agreed on."""
+        """Ask for a new agreement because this rank's snapshots have outgrown the last one."""
         self._page.q[_ASKED] |= _GREW
 
     def failed(self) -> None:
-        """This rank finds no room for a snapshot: no rank takes one before the next agreement."""
+        """Record that this rank finds no room for a snapshot: no rank takes one before the next agreement."""
         self._page.q[_ASKED] |= _FAILED
 
     def any_failed(self) -> bool:
@@ -93,5 +102,5 @@ class PeerProgress:
         return any(peer.q[_ASKED] for peer in self._peers)
 
     def agreed(self) -> None:
-        """The ranks have agreed anew: this rank asks for nothing more."""
+        """Withdraw what this rank asks for: the ranks have agreed."""
         self._page.q[_ASKED] = 0

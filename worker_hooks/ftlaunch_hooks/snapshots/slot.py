@@ -1,4 +1,4 @@
-"""One snapshot slot: its files on tmpfs (or, where there is no room, on storage), mapped, and the tensors over them."""
+"""One snapshot slot: its files on tmpfs (or on storage, where there is no room), mapped, and the tensors over them."""
 
 from __future__ import annotations
 
@@ -22,43 +22,55 @@ from ftlaunch_hooks.state.collector import TensorItem
 _MIB = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_BESIDES = 64 << 10  # bytes of a slot besides its tensors: common.json, and the fixed part of the headers
+_OVERHEAD_BYTES = 64 << 10  # of a slot besides its tensors: common.json, and the fixed part of the headers
 
 
 def bytes_needed(items: Sequence[TensorItem]) -> int:
-    """Bytes that a slot for these items takes: an estimate, and rather too high."""
+    """Return an estimate, rather too high, of the bytes that a slot for these items takes."""
     owned = [item for item in items if item.owned]
-    return _BESIDES + sum(item.tensor.nbytes + 2 * len(item.key) + 512 for item in owned)
+    return _OVERHEAD_BYTES + sum(item.tensor.nbytes + 2 * len(item.key) + 512 for item in owned)
 
 
 class Slot:
-    """One snapshot of one rank: tensor files and common.json."""
+    """The place of one snapshot of one rank: tensor files and common.json."""
 
     def __init__(self, directory: Path, rank: int, number: int, storage: Path | None = None) -> None:
-        """directory: of all slots. storage: where the slot lies behind a link; None: it lies in `directory`."""
+        """Find the slot. Its files are made by `lay_out`.
+
+        Args:
+            directory: the directory of all slots.
+            rank: the rank whose snapshots the slot holds.
+            number: the slot's number.
+            storage: where the slot lies behind a link; None: it lies in `directory` itself.
+        """
         self.directory = layout.slot_dir(directory, rank, number)
         self._storage = storage
-        self.exists = self.directory.exists()  # this attempt or an earlier one has made its files
-        self.host, self.device = Copies(), Copies()  # see copies.divide
-        self._files: dict[str, SlotFile] = {}
+        self.exists = self.directory.exists()  # whether this attempt or an earlier one has made its files
+        self.host = Copies()  # from this process's memory
+        self.device = Copies()  # from devices
+        self._files: dict[str, SlotFile] = {}  # by group
         self._varying: dict[str, set[str]] = {group: set() for group in layout.GROUPS}  # chunks whose sizes change
-        self._borrowed: dict[str, int] = {}
-        self._common = -1
-        self._chunks: dict[str, dict[str, Chunk]] = {}  # of each group by name
+        self._borrowed: dict[str, int] = {}  # group -> descriptor of a file that an earlier attempt has left
+        self._common = -1  # descriptor of common.json
+        self._chunks: dict[str, dict[str, Chunk]] = {}  # group -> name -> chunk
         self._collected: list[TensorItem] | None = None
-        self._trained: list[tuple[str, Tensor]] = []  # key and copy of what an optimizer changes
+        self._trained: list[tuple[str, Tensor]] = []  # key and copy of each parameter that an optimizer changes
 
     @property
     def memory(self) -> int:
-        """Bytes of memory it takes."""
+        """Return the bytes of memory that the slot takes; 0 for a slot on storage."""
         if self._storage is not None or not self.exists:
             return 0
         return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
 
     def lay_out(self, collected: list[TensorItem]) -> None:
-        """Make files for the owned items; files that are laid out alike stay.
+        """Make files for the items that this rank owns; files that have the right layout already stay.
 
-        The slot's step must have been withdrawn. Raises NoRoomError, or SnapshotError for other reasons.
+        The slot's step must have been withdrawn before.
+
+        Raises:
+            NoRoomError: there is no room.
+            SnapshotError: the files cannot be made for another reason.
         """
         if collected is self._collected:
             return
@@ -83,11 +95,12 @@ class Slot:
         self._collected = collected
 
     def _lay_out_file(self, group: str, chunks: dict[str, Chunk], writer: torch.device | None) -> None:
-        """Make the file of a group for these chunks, or change what of it must be another.
+        """Make the file of a group for these chunks, or change only what must change in it.
 
-        writer: a device that will write to the file.
+        writer: a device that will write to the file; None for none.
         """
-        before, file = self._chunks.get(group), self._files.get(group)
+        before = self._chunks.get(group)
+        file = self._files.get(group)
         if file is not None and before is not None:
             if chunks == before or file.lay_out_tail(chunks.values()):
                 return
@@ -99,7 +112,7 @@ class Slot:
             self._open_directory()
         self._varying[group] &= chunks.keys()
         path = layout.slot_file(self.directory, group)
-        self._files[group] = SlotFile(path, chunks.values(), writer, self._varying[group])
+        self._files[group] = SlotFile(path, chunks.values(), writer=writer, varying=self._varying[group])
 
     def _open_directory(self) -> None:
         self.exists = True
@@ -111,7 +124,12 @@ class Slot:
 
     def _shortage(self, chunks: dict[str, dict[str, Chunk]], error: OSError) -> SnapshotError:
         needed = sum(chunk.nbytes for group in chunks.values() for chunk in group.values())
-        where, place = ("in memory", self.directory.parent) if self._storage is None else ("on storage", self._storage)
+        if self._storage is None:
+            where = "in memory"
+            place = self.directory.parent
+        else:
+            where = "on storage"
+            place = self._storage
         if error.errno not in _FULL:
             return SnapshotError(f"cannot keep snapshots {where}: {error}")
         disk = os.statvfs(place)
@@ -121,20 +139,22 @@ class Slot:
         )
 
     def health(self, trouble: str, *, look: bool) -> dict[str, str]:
-        """The health mark of the snapshot, once it is whole. trouble: why it is not to be trusted, or empty.
+        """Return the health mark of the snapshot, once it is whole.
 
-        look: read all parameters, too; done for a snapshot that becomes a checkpoint.
+        Args:
+            trouble: why it is not to be trusted; empty for nothing.
+            look: whether to read all parameters, too; done for a snapshot that becomes a checkpoint.
         """
         if trouble:
             return health_mark.mark(health_mark.ABNORMAL, trouble)
         if not look:
             return health_mark.mark(health_mark.UNKNOWN, "its parameters were not looked at")
-        if key := self._not_finite():
+        if key := self._find_not_finite():
             return health_mark.mark(health_mark.ABNORMAL, f"{key} is not finite")
         return health_mark.mark(health_mark.NORMAL)
 
-    def _not_finite(self) -> str:
-        """The key of a trained parameter whose copy is not finite everywhere; empty when there is none."""
+    def _find_not_finite(self) -> str:
+        """Return the key of a trained parameter whose copy is not finite everywhere; empty when there is none."""
         for key, copy in self._trained:
             least, most = torch.aminmax(copy)
             if not (math.isfinite(least) and math.isfinite(most)):
@@ -142,7 +162,12 @@ class Slot:
         return ""
 
     def write_common(self, common: bytes) -> None:
-        """Write what is not a tensor. Raises NoRoomError, or SnapshotError for other reasons."""
+        """Write common.json.
+
+        Raises:
+            NoRoomError: there is no room.
+            SnapshotError: the file cannot be written for another reason.
+        """
         try:
             os.ftruncate(self._common, 0)
             os.lseek(self._common, 0, os.SEEK_SET)
@@ -151,7 +176,7 @@ class Slot:
             raise self._shortage({}, error) from error
 
     def files(self) -> dict[str, int]:
-        """group -> descriptor of its tensor file; not to be closed by the caller. Raises OSError.
+        """Return the descriptor of each group's tensor file, which the caller must not close. Raises OSError.
 
         The files of a slot that an earlier attempt has left are opened.
         """
@@ -162,18 +187,22 @@ class Slot:
         return {**self._borrowed, **{group: file.fd for group, file in self._files.items()}}
 
     def read_common(self) -> bytes:
-        """What `write_common` wrote last, in this attempt or an earlier one. Raises OSError."""
+        """Return what `write_common` wrote last, in this attempt or an earlier one. Raises OSError."""
         return (self.directory / layout.COMMON).read_bytes()
 
     def close(self) -> None:
-        """Unmap and close; the files stay."""
-        self.host, self.device = Copies(), Copies()
-        self._chunks, self._collected, self._trained = {}, None, []
+        """Unmap and close the files, which stay."""
+        self.host = Copies()
+        self.device = Copies()
+        self._chunks = {}
+        self._collected = None
+        self._trained = []
         for file in self._files.values():
             file.close()
         for fd in self._borrowed.values():
             os.close(fd)
-        self._files, self._borrowed = {}, {}
+        self._files = {}
+        self._borrowed = {}
         if self._common >= 0:
             os.close(self._common)
             self._common = -1

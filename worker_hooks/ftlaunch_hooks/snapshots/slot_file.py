@@ -1,6 +1,6 @@
 """A tensor file of a snapshot slot, mapped for writing.
 
-Its memory is reserved before it is mapped, and pinned where devices write to it by themselves.
+The file's memory is reserved before it is mapped, and pinned where devices write to it by themselves.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ftlaunch_hooks.devices.device_port import PinError, PinnedMap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.mapped import tensor_over
 
-_HEADER_ROOM = 4096  # bytes of a header for more tensors whose sizes change, besides as many as it has
+_HEADER_ROOM = 4096  # bytes left in a header, besides as many as it has, for more tensors whose sizes change
 
 
 class SnapshotError(OSError):
-    """A snapshot cannot be kept."""
+    """A snapshot cannot be kept; the message is a sentence for people."""
 
 
 class NoRoomError(SnapshotError):
@@ -35,20 +35,21 @@ class NoRoomError(SnapshotError):
 class SlotFile:
     """A tensor file of a slot, mapped for writing.
 
-    Tensors whose sizes change lie at its end, behind a header with room for more. Where only they change, the file and
-    the memory of all others stay: a file of 1 GiB that is made anew costs a second of page faults.
+    Tensors whose sizes change lie at its end, behind a header with room for more. If only those change, the file and
+    the
+    memory of all others stay: making a file of 1 GiB anew costs a second of page faults.
     """
 
     def __init__(
         self, path: Path, chunks: Collection[Chunk], writer: torch.device | None = None, varying: Collection[str] = ()
     ) -> None:
-        """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError.
+        """Take over the file at `path` if it is laid out for `chunks`, or make it anew. Raises OSError.
 
         Args:
-            path: of the file.
-            chunks: the tensors that it shall hold.
-            writer: a device that will write to it; None where there is none. The file is pinned for it as it is laid
-                out now: what `lay_out_tail` puts at its end is not.
+            path: the file.
+            chunks: the tensors that the file is to hold.
+            writer: a device that will write to the file; None for none. The file is pinned for it in its present
+                layout; what `lay_out_tail` puts at its end is not pinned.
             varying: the names of chunks whose sizes change.
         """
         self._fixed, tail = tensor_file.split_off_tail(chunks, varying)
@@ -62,17 +63,19 @@ class SlotFile:
         self.fd = _adopt(path, header, size)
         if self.fd < 0:
             self.fd = _create(path, header, size)
-        # populate: page faults now, not at the first copy
+        # MAP_POPULATE takes the page faults now, not at the first copy
         mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._pinned = None if writer is None else _pin(mapped, size, writer)
         self.tensors = {chunk.name: tensor_over(mapped, chunk, at) for chunk, at in zip(ordered, offsets, strict=True)}
 
     def lay_out_tail(self, chunks: Collection[Chunk]) -> bool:
-        """Lay the file out for other chunks, if those that lie at its beginning stay. Raises OSError.
+        """Lay the file out for other chunks, if those at its beginning stay. Raises OSError.
 
-        False: nothing has happened, the file must be made anew.
+        Returns:
+            False if that is not possible. Then nothing has happened, and the file must be made anew.
         """
-        known, fixed = {chunk.name: chunk for chunk in chunks}, {chunk.name for chunk in self._fixed}
+        known = {chunk.name: chunk for chunk in chunks}
+        fixed = {chunk.name for chunk in self._fixed}
         if any(known.get(chunk.name) != chunk for chunk in self._fixed):
             return False
         behind = tensor_file.file_order(chunk for chunk in chunks if chunk.name not in fixed)
@@ -80,7 +83,8 @@ class SlotFile:
         header, offsets = tensor_file.build_header(ordered, self._header_size)
         if not tensor_file.lies_aligned_behind(self._fixed, behind) or len(header) != self._header_size:
             return False
-        size, before = _size(header, offsets, ordered), os.fstat(self.fd).st_size
+        size = _size(header, offsets, ordered)
+        before = os.fstat(self.fd).st_size
         if size > before:
             _reserve(self.fd, size - before, before)
         elif size < before:
@@ -97,7 +101,7 @@ class SlotFile:
         return True
 
     def close(self) -> None:
-        """Unmap: a map lives as long as a tensor over it, and a pinned one until it is closed here."""
+        """Unmap the file. An ordinary map lives as long as a tensor over it; a pinned one ends here."""
         if self._pinned is not None:
             self._pinned.close()
             self._pinned = None
@@ -110,7 +114,7 @@ def _size(header: bytes, offsets: Sequence[int], chunks: Sequence[Chunk]) -> int
 
 
 def _adopt(path: Path, header: bytes, size: int) -> int:
-    """A descriptor of the file that an earlier attempt has left, if its layout is the same; else -1."""
+    """Return a descriptor of the file that an earlier attempt has left, if its layout is the same; else -1."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -122,7 +126,7 @@ def _adopt(path: Path, header: bytes, size: int) -> int:
 
 
 def _create(path: Path, header: bytes, size: int) -> int:
-    """Make the file anew; it gets its name once all its memory is reserved."""
+    """Make the file anew, and return its descriptor. It gets its name once all its memory is reserved."""
     path.unlink(missing_ok=True)  # first: there may be no room for the old file and the new one
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -140,7 +144,7 @@ def _create(path: Path, header: bytes, size: int) -> int:
 def _reserve(fd: int, size: int, begin: int = 0) -> None:
     """Reserve `size` bytes of the file's memory from `begin` on: ENOSPC here instead of SIGBUS later.
 
-    Where statvfs promises too little, nothing is tried: until it failed, the try would take memory that others need.
+    Where statvfs reports too little, nothing is tried: until it failed, the try would take memory that others need.
     """
     disk = os.fstatvfs(fd)
     if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:
@@ -152,9 +156,9 @@ _refused = False
 
 
 def _pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap | None:
-    """Pin a map. None where it is refused; then copies go through memory of the driver's own.
+    """Pin a map. Returns None where that is refused; then copies go through memory of the driver's own.
 
-    A refusal is told once.
+    A refusal is reported once.
     """
     global _refused  # noqa: PLW0603 - one process is one rank
     try:

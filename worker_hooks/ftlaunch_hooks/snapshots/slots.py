@@ -1,7 +1,7 @@
-"""The snapshot slots of one rank: which of them is written next, and what the page says of them.
+"""The snapshot slots of one rank: which slot is written next, and what the page says of the slots.
 
-A slot's step is withdrawn from the page before the slot's bytes change, and written after them: a slot whose step
-the page says holds all of that step.
+A slot's step is withdrawn from the page before the slot's bytes change, and written to the page after them. So a slot
+whose step the page names holds all of that step. Used by the Snapshotter, in the training thread and its own thread.
 """
 
 from __future__ import annotations
@@ -19,51 +19,53 @@ from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
 
 
 class AnySlot(Protocol):
-    """What holds the bytes of one snapshot."""
+    """A place for the bytes of one snapshot."""
 
-    exists: bool  # it has its files
+    exists: bool  # whether the slot has its files
 
     @property
     def memory(self) -> int:
-        """Bytes of memory it takes."""
+        """Bytes of memory that the slot takes."""
 
     def discard(self) -> None:
-        """Delete the files, so that their memory is free."""
+        """Delete the slot's files, so that their memory is free."""
 
     def close(self) -> None:
-        """Let go of the files; they stay."""
+        """Close the slot's files, which stay."""
 
 
 SlotT = TypeVar("SlotT", bound=AnySlot)
 
 
 class Slots(Generic[SlotT]):
-    """The slots in memory, and behind them the one on storage (STAGED)."""
+    """The slots in memory, followed by the slot on storage (STAGED)."""
 
     def __init__(self, page: Page, budget: MemoryBudget, slots: Sequence[SlotT]) -> None:
-        """slots: by their number."""
-        self._page, self._budget, self._slots = page, budget, slots
+        """Take the slots, by their numbers."""
+        self._page = page
+        self._budget = budget
+        self._slots = slots
         self.newest = NONE  # the newest step that this rank has in memory
-        self._newest_slot = NONE  # that holds it
-        self._told_of_leaving = False
+        self._newest_slot = NONE  # the slot that holds `newest`
+        self._has_warned_of_leaving = False
 
     def __getitem__(self, number: int) -> SlotT:
         return self._slots[number]
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that all slots take."""
+        """Return the bytes of memory that all slots take."""
         return sum(slot.memory for slot in self._slots)
 
     def holding(self, step: int) -> SlotT:
-        """The slot that holds `step`. Raises LookupError when there is none."""
+        """Return the slot that holds `step`. Raises LookupError when there is none."""
         steps = self._page.slot_steps()
         if step not in steps:
             raise LookupError(f"cannot read the snapshot of step {step}: no slot holds it")
         return self._slots[steps.index(step)]
 
     def begin_from(self, base: int) -> None:
-        """`base` is the newest step that all ranks have; every other step is withdrawn, unless it is for the saver."""
+        """Make `base` the newest step, which all ranks have; withdraw every other step unless it is for the saver."""
         steps = self._page.slot_steps()
         for number, step in enumerate(steps):
             if step not in self._busy() | {base}:
@@ -73,52 +75,63 @@ class Slots(Generic[SlotT]):
         self._budget.progress.took(base)
 
     def left_behind(self, step: int) -> bool:
-        """Whether a rank has left its loop before `step`: the step can never be resumed from, and is not kept.
+        """Whether a rank has left its loop before `step`, so that `step` can never be resumed from and is not kept.
 
         What all ranks have from before stays: taking this snapshot would overwrite it.
         """
-        gone = self._budget.progress.left_before(step)
-        if gone is None:
+        leaver = self._budget.progress.left_before(step)
+        if leaver is None:
             return False
-        if not self._told_of_leaving:
-            self._told_of_leaving = True
-            say(f"rank {gone} has left its loop before step {step}: from here on no step is kept, a restart goes back")
+        if not self._has_warned_of_leaving:
+            self._has_warned_of_leaving = True
+            say(
+                f"rank {leaver} has left its loop before step {step}: from here on no step is kept, a restart goes back"
+            )
         return True
 
     def wait_for_peers(self, step: int) -> bool:
-        """Wait until the snapshot before the newest is not needed any more; False when none of `step` is to be taken.
+        """Wait until all ranks have the newest snapshot, so that the one before may be overwritten.
 
-        A rank that is told to leave waits for no other rank. What it can take at once, it takes: its step is done.
+        A rank that is told to leave waits for no other rank. If it can take the snapshot at once, it does, as its step
+        is done.
+
+        Returns:
+            Whether a snapshot of `step` is to be taken.
         """
         progress = self._budget.progress
 
         def ready() -> bool:
-            if self._budget.slots < 2:  # the only slot is about to be written over
+            if self._budget.slots < 2:  # the only slot is about to be overwritten
                 return not self._page.leave
             return self.newest == NONE or progress.all_have(self.newest)
 
-        def over() -> bool:
+        def is_hopeless() -> bool:
             return self._page.leave or progress.any_failed() or progress.left_before(step) is not None
 
-        wait_until(lambda: ready() or over(), math.inf)
+        wait_until(lambda: ready() or is_hopeless(), math.inf)
         return ready() and not progress.any_failed()
 
     def vacate(self, keep: int) -> int | None:
-        """Wait for a slot in memory that may be overwritten, and withdraw its step: the slot's number.
+        """Wait for a slot in memory that may be overwritten, and withdraw its step.
 
-        keep: see `Snapshotter.take`. None when this rank is told to leave meanwhile.
+        Args:
+            keep: the step whose slot stays where there are two slots; as in `Snapshotter.take`.
+
+        Returns:
+            The slot's number; None when this rank is told to leave meanwhile.
         """
         self.discard_surplus()
         return self._vacate(keep, self._policy().used(self._budget.slots))
 
     def vacate_staged(self, keep: int) -> int | None:
-        """The same for the slot on storage."""
+        """Wait until the slot on storage may be overwritten, and withdraw its step. Returns as `vacate` does."""
         self.discard_surplus()
         return self._vacate(keep, [STAGED])
 
     def _vacate(self, keep: int, among: list[int]) -> int | None:
         page = self._page
-        policy, free = self._policy(), [NONE]
+        policy = self._policy()
+        free = [NONE]
 
         def ready() -> bool:
             nonlocal policy, free
@@ -130,7 +143,7 @@ class Slots(Generic[SlotT]):
             number = free[0]
             page.set_slot(number, NONE)
             if page.reading == policy.steps[number] != NONE:
-                page.set_slot(number, policy.steps[number])  # the saver has just chosen it
+                page.set_slot(number, policy.steps[number])  # the saver has just chosen this slot
                 continue
             if number == self._newest_slot:
                 self._newest_slot = policy.holding(keep)
@@ -139,24 +152,25 @@ class Slots(Generic[SlotT]):
         return None
 
     def commit(self, number: int, step: int) -> None:
-        """The slot holds `step` whole."""
+        """Publish that the slot holds all of `step`."""
         self._page.set_slot(number, step)
-        self.newest, self._newest_slot = step, number
+        self.newest = step
+        self._newest_slot = number
         self._budget.progress.took(step)
 
     def discard_surplus(self) -> None:
-        """Give back the memory of slots that are no longer used."""
+        """Delete the files of slots that are no longer used."""
         for number in self._policy().surplus(self._budget.slots):
             self._page.set_slot(number, NONE)
             self._slots[number].discard()
 
     def close(self) -> None:
-        """Unmap; the files stay, for the saver or the next attempt."""
+        """Unmap all slots. Their files stay, for the saver or the next attempt."""
         for slot in self._slots:
             slot.close()
 
     def _busy(self) -> set[int]:
-        """The steps that are for the saver."""
+        """Return the steps that are for the saver."""
         page = self._page
         busy = {page.reading}  # perhaps a step of an earlier attempt
         if page.save_step > page.saved and not self._budget.progress.any_missed(page.save_step):
@@ -164,13 +178,19 @@ class Slots(Generic[SlotT]):
         return busy - {NONE}
 
     def _policy(self) -> SlotPolicy:
-        steps, exists = self._page.slot_steps(), [slot.exists for slot in self._slots]
-        return SlotPolicy(steps, exists, self._newest_slot, self._busy(), self._pinned(steps))
+        steps = self._page.slot_steps()
+        return SlotPolicy(
+            steps=steps,
+            exists=[slot.exists for slot in self._slots],
+            newest=self._newest_slot,
+            busy=self._busy(),
+            pinned=self._pinned(steps),
+        )
 
     def _pinned(self, steps: Sequence[int]) -> set[int]:
-        """The steps that another node keeps a copy of, or is being sent one.
+        """Return the steps whose copies other nodes keep or are being sent.
 
-        The newest of them may not be everywhere yet: until a newer one is, all nodes can go back to the one before.
+        The newest of them may not be on all nodes yet: until a newer one is, all nodes can go back to the one before.
         """
         page = self._page
         every = page.peer_every

@@ -1,8 +1,8 @@
-"""A rank's snapshots: what is done about them at a step boundary.
+"""Takes a rank's snapshots at step boundaries.
 
-At a step boundary the state is copied into a slot (slots.py, copies.py). Where devices have room for a private copy of
-what lies on them (private_room.py), that copy is brought to the slot beside the training. The slot's step is written to
-the page after its bytes: what the page says is whole.
+At a boundary the training thread copies the state into a slot (slots.py, copies.py). Where devices have room for a
+private copy of what lies on them (private_room.py), a thread of the Snapshotter brings that copy to the slot while
+training goes on. The slot's step is written to the page after the slot's bytes, so what the page names is whole.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
 
-_TRIES = 3
-_LEAST_PAUSE = 0.001  # seconds
-_WRITTEN = (
+_TRIES = 3  # to copy a state to which a thread of the script writes
+_MIN_PAUSE_SECONDS = 0.001
+_TORN = (
     "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
     " of two of its values, and a run that resumes from it is not exact; let state_dict() return copies that are made"
     " under the thread's lock"
@@ -44,14 +44,14 @@ _WRITTEN = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot to be taken."""
+    """A snapshot that is to be taken."""
 
     step: int
-    consumed: int  # samples
+    consumed: int  # samples consumed over all ranks
     collected: Collected
-    hold: Why | None  # held for the saver, and why
-    trouble: str  # why it is not to be trusted
-    part: int | None  # of the replicas, to be compared with the other ranks'
+    hold: Why | None  # why it is held for the saver; None: it is not held
+    trouble: str  # why it is not to be trusted; empty: nothing is known against it
+    part: int | None  # the part of the replicas to digest for a comparison with other ranks; None: no part
 
 
 class Snapshotter:
@@ -68,23 +68,32 @@ class Snapshotter:
         base: int = NONE,
         storage: Path | None = None,
     ) -> None:
-        """peers: the pages of the node's ranks, this one's included. directory: of pages and slots.
+        """Open the slots, and withdraw the steps that an earlier attempt has left in the page.
 
-        base: the step that all ranks have just restored from memory; it counts as the newest snapshot. Other steps
-        in the page are of an earlier attempt, and are withdrawn here. storage: the directory for a slot on
-        storage, where there is no room in memory; made when it is needed.
+        Args:
+            state: what is saved.
+            page: this rank's page.
+            peers: the pages of the node's ranks, this one's included.
+            directory: the directory of pages and slots.
+            rank: this rank's number in the job.
+            versions: name -> version of the libraries in use, for common.json.
+            base: the step that all ranks have just restored from memory, which counts as the newest snapshot.
+            storage: the directory for a slot on storage, used where there is no room in memory; made when needed.
         """
-        self._state, self._page = state, page
-        self.budget = MemoryBudget(rank, peers, directory, state.node.first)
+        self._state = state
+        self._page = page
+        self.budget = MemoryBudget(rank, peers, directory, first=state.node.first)
         self._progress = self.budget.progress
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.trainings = Trainings()
         self.seeds = Seeds()  # of this rank's process
-        self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
-        self.laying_out = 0.0  # the part of it in which slots got their first files
+        self.spent = (
+            0.0  # seconds that the training loop has waited for snapshots so far, without waits for other ranks
+        )
+        self.laying_out = 0.0  # the part of `spent` in which slots got their first files
         slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
-        slots.append(Slot(directory, rank, STAGED, storage or directory / "storage"))
+        slots.append(Slot(directory, rank, STAGED, storage=storage or directory / "storage"))
         self._slots = Slots(page, self.budget, slots)
         self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
@@ -94,25 +103,36 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
-        self._knows_of_writes = self._told_of_writes = False
+        self._knows_of_writes = False  # whether a thread of the script was seen to write during a copy
+        self._has_warned_of_writes = False
 
     @property
     def newest(self) -> int:
-        """The newest step that this rank has in memory; NONE before the first."""
+        """Return the newest step that this rank has in memory; NONE before the first."""
         return self._slots.newest
 
     def turn_to(self, state: RankState, trainings: Trainings) -> None:
-        """Take snapshots of another state from here on: that of another training."""
+        """Take snapshots of another training's state from now on."""
         self.settle()
-        self._state, self.trainings = state, trainings
+        self._state = state
+        self.trainings = trainings
 
     # --- at a step boundary, in this order --------------------------------------------------------------------
 
     def boundary(self, step: int, order: BoundaryOrder, announce: Callable[[int], None]) -> bool:
-        """Do at the boundary of `step` what `order` says; returns whether a snapshot was taken.
+        """Do at the boundary of `step` what `order` says.
 
-        announce: called with the next step, before the copy, so that no rank waits for this one's copy to learn
-        what happens there. Raises what `fit` and `take` raise.
+        Args:
+            step: the boundary.
+            order: what all ranks do there.
+            announce: called with the next step before the copy, so that no rank waits for this one's copy to learn what
+                happens there.
+
+        Returns:
+            Whether a snapshot was taken.
+
+        Raises:
+            StateError, SnapshotError: as `fit` and `take` raise them.
         """
         if order.agree:
             self.fit(step)
@@ -122,9 +142,12 @@ class Snapshotter:
         return self.take(step, order.hold, order.keep)
 
     def fit(self, step: int) -> None:
-        """All ranks at the boundary of `step`: agree on how many slots there is room for.
+        """Agree with all ranks on how many slots there is room for. All ranks call this at the boundary of `step`.
 
-        Every step that not all ranks have is withdrawn. Raises StateError when the state cannot be saved.
+        Every step that not all ranks have is withdrawn.
+
+        Raises:
+            StateError: the state cannot be saved.
         """
         self.settle()
         self._measure(self._state.collect(step))
@@ -134,13 +157,23 @@ class Snapshotter:
             self._slots.discard_surplus()
 
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
-        """Take the snapshot of `step`, at its boundary; `hold` keeps it for the saver, and says why.
+        """Take the snapshot of `step`, at its boundary.
 
-        keep: the step whose slot stays where there are two slots, whatever the page says by now. Waits until
-        every rank has the snapshot before this one (and for a slot, when the saver reads two). False: there is
-        none, as this rank is told to leave, another has left its loop before, or there is no room for it. Raises
-        SnapshotError when memory cannot be written to, StateError when the state cannot be saved, and what a copy in
-        the background has raised.
+        Waits until every rank has the snapshot before this one, and for a slot where the saver reads two.
+
+        Args:
+            step: the boundary.
+            hold: why the snapshot is held for the saver; None: it is not held.
+            keep: the step whose slot stays where there are two slots, whatever the page says by now.
+
+        Returns:
+            Whether the snapshot was taken. False: this rank is told to leave, another has left its loop before, or
+            there is no room.
+
+        Raises:
+            SnapshotError: memory cannot be written to.
+            StateError: the state cannot be saved.
+            Exception: whatever a copy in the background has raised.
         """
         if not self.budget.slots and hold is None:
             return False
@@ -158,9 +191,16 @@ class Snapshotter:
             return False
         began = time.perf_counter()
         part = self.digests.due(step, collected.items) if self.digests is not None else None
-        new = Snapshot(step, self._page.consumed, collected, hold, self.trouble, part)
+        new = Snapshot(
+            step=step,
+            consumed=self._page.consumed,
+            collected=collected,
+            hold=hold,
+            trouble=self.trouble,
+            part=part,
+        )
         taken = ready and self._copy(self._slots.vacate(keep), new)
-        if hold is not None and not taken:  # the saver shall have it though there is no memory for it
+        if hold is not None and not taken:  # what the saver waits for is taken even without memory, on storage
             taken = self._copy(self._slots.vacate_staged(keep), new)
             if not taken:
                 self._progress.missed(step)
@@ -168,23 +208,26 @@ class Snapshotter:
         return taken
 
     def tell_who_left(self, step: int) -> None:
-        """Say once which rank has left its loop before `step`, if one has: no step is kept from here on."""
+        """Warn once if a rank has left its loop before `step`, because no step is kept from then on."""
         self._slots.left_behind(step)
 
     def _measure(self, collected: Collected) -> None:
         if collected.items is not self._measured:
-            self._measured, self._need = collected.items, bytes_needed(collected.items)
+            self._measured = collected.items
+            self._need = bytes_needed(collected.items)
             self.budget.noticed(self._need)
 
     def _copy(self, number: int | None, new: Snapshot) -> bool:
-        """Copy the state into a slot, or begin to; False where there is no slot, or no room."""
+        """Copy the state into a slot, or begin to. Returns False where there is no slot, or no room."""
         if number is None:
             return False
         slot = self._slots[number]
         try:
-            first, began = not slot.exists, time.perf_counter()
+            is_first = not slot.exists
+            began = time.perf_counter()
             slot.lay_out(new.collected.items)
-            self.laying_out += time.perf_counter() - began if first else 0.0
+            if is_first:
+                self.laying_out += time.perf_counter() - began
             self._compare(new)
             private, new = self._copy_untorn(slot, new)
             if private is None:
@@ -197,23 +240,24 @@ class Snapshotter:
         return True
 
     def _copy_untorn(self, slot: Slot, new: Snapshot) -> tuple[Copies | None, Snapshot]:
-        """Copy the state, and collect and copy it again while a thread writes to it meanwhile.
+        """Copy the state; if a thread writes to it meanwhile, collect and copy it again, a few times.
 
-        Returns the copies that are left to be made from private sources, if there are any, and what was copied.
+        Returns:
+            The copies from private sources that are left to be made (None for none), and the snapshot that was copied.
         """
         for tries_left in reversed(range(_TRIES)):
             began = time.perf_counter()
-            # Also before the host's tensors are copied: state_dict() may have queued copies into them, and offloading
-            # optimizers do, into pinned memory.
+            # This also concerns tensors in this process's memory: state_dict() may have queued copies into them, and
+            # offloading optimizers queue copies into pinned memory.
             device_port.wait_for_devices()
             slot.host.run()
             private = slot.device.copy_on_devices() if self._may_copy_privately(slot, new) else None
             if private is None:
                 slot.device.run()
             if self._knows_of_writes:
-                # An operation counts as a write when it ends. One that had begun before the copy has ended by the time
-                # that another such copy would take.
-                time.sleep(max(time.perf_counter() - began, _LEAST_PAUSE))
+                # An operation counts as a write only when it ends. One that had begun before the copy will have ended
+                # after the time that another copy would take.
+                time.sleep(max(time.perf_counter() - began, _MIN_PAUSE_SECONDS))
             written = new.collected.watch.written()
             if not written:
                 break
@@ -225,29 +269,29 @@ class Snapshotter:
                 new = replace(new, collected=self._state.collect(new.step))
                 self._state.sample(new.collected)
                 slot.lay_out(new.collected.items)
-            elif not self._told_of_writes:
-                self._told_of_writes = True
-                say(_WRITTEN.format(name=written[0], tries=_TRIES))
+            elif not self._has_warned_of_writes:
+                self._has_warned_of_writes = True
+                say(_TORN.format(name=written[0], tries=_TRIES))
         return private, new
 
     def _may_copy_privately(self, slot: Slot, new: Snapshot) -> bool:
-        """Whether what lies on devices may be brought to the slot beside the training."""
+        """Whether what lies on devices may be brought to the slot while training goes on."""
         if not slot.device.sources:
             return False
         has_room = self._private_room.has_room(slot.device.bytes_on_devices)
-        # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
+        # The last copy is made in this thread: when the interpreter ends, no other thread takes work any more.
         return has_room and new.hold is not Why.END
 
     def _release(self, private: Copies) -> None:
-        """Free the memory of private copies, which is not to count as the script's."""
+        """Free the memory of private copies. The peaks are read first, as the copies are not the script's."""
         self._private_room.read_peaks(private.bytes_on_devices)
         private.release()
 
     def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
-        """In the snapshot thread."""
+        """Bring private copies to their slot and commit it. Runs in the snapshot thread."""
         device_port.prepare_thread(next(iter(private.bytes_on_devices)))
         private.run()
-        self._release(private)  # here: the pool keeps the arguments until after the result is known
+        self._release(private)  # not in the caller: the pool holds the arguments until after the result is known
         try:
             self._commit(number, new)
         except NoRoomError as error:
@@ -267,7 +311,7 @@ class Snapshotter:
             self._page.hold_for_saver(new.step, new.hold)
 
     def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
-        """What is not a tensor."""
+        """Return common.json of the snapshot: everything that is not a tensor."""
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
         if new.collected.outside:
             head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
@@ -277,7 +321,7 @@ class Snapshotter:
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
     def _do_without(self, number: int, error: NoRoomError) -> None:
-        """There is no snapshot of this step. Where memory was short, the ranks agree on less at the next step."""
+        """Give up the snapshot of this step. Where memory was short, the ranks agree on less at the next step."""
         say(str(error))
         if number != STAGED:
             self._progress.failed()
@@ -285,16 +329,20 @@ class Snapshotter:
     # --- between step boundaries ------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait until the newest snapshot is whole; raises what its copy has raised."""
+        """Wait until the newest snapshot is whole. Raises what its copy has raised."""
         if (copying := self._copying) is not None:
-            began, self._copying = time.perf_counter(), None
+            began = time.perf_counter()
+            self._copying = None
             copying.result()
             self.spent += time.perf_counter() - began
 
     def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
-        """Descriptors by group (not to be closed) and common.json of a snapshot; waits for its copy.
+        """Return the descriptors by group, which the caller must not close, and common.json of a snapshot.
 
-        From any thread. Raises LookupError when there is none of `step`.
+        Waits for the snapshot's copy. May be called from any thread.
+
+        Raises:
+            LookupError: there is no snapshot of `step`.
         """
         if (copying := self._copying) is not None:
             wait([copying])
@@ -302,6 +350,6 @@ class Snapshotter:
         return slot.files(), slot.read_common()
 
     def close(self) -> None:
-        """Let the copy end, and unmap; the files stay, for the saver or the next attempt."""
+        """Wait for a running copy, and unmap the slots. Their files stay, for the saver or the next attempt."""
         self._thread.shutdown()
         self._slots.close()
