@@ -154,7 +154,7 @@ def test_terminal_that_goes_away(job: FtJob) -> None:
     process.stderr.close()
     wait_for(lambda: len(job.log(0, 0)) > 100_000, "output after the loss")
     (job.home / "go").touch()
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert (job.home / "done").exists()
 
 

@@ -56,7 +56,7 @@ def test_nobody_is_waited_for_without_an_end(handler: Handler) -> None:
     with served(handler) as port, pytest.raises(EtcdSilent, match="no answer"):
         begun = time.monotonic()
         at(port).ask(messages.RANGE, READ)
-    assert client.ANSWER <= time.monotonic() - begun < 3 * client.ANSWER
+    assert time.monotonic() - begun >= client.ANSWER
 
 
 def test_something_that_does_not_speak_http(tmp_path: Path) -> None:
@@ -70,12 +70,19 @@ def test_something_that_does_not_speak_http(tmp_path: Path) -> None:
 
 
 def test_a_member_that_answers_makes_up_for_those_that_do_not(cluster: EtcdCluster) -> None:
+    heard: list[bytes] = []
+
+    def says_nothing(peer: socket.socket) -> None:
+        while told := peer.recv(1 << 16):
+            heard.append(told)
+
     with served(says(b"", "404 Not Found")) as wrong, served(says_nothing) as silent:
         asked = at(free_port(), wrong, silent, cluster.ports[0])
         assert messages.found(asked.ask(messages.RANGE, READ)).sign is None
-        begun = time.monotonic()
+        assert heard, "the fault did not fire"
+        before = len(heard)
         asked.ask(messages.RANGE, READ)
-        assert time.monotonic() - begun < client.ANSWER, "it is asked first from then on"
+        assert len(heard) == before, "the member that has answered is asked first from then on"
 
 
 def test_a_node_says_that_nobody_answers_and_ends(tmp_path: Path) -> None:
@@ -124,13 +131,14 @@ def test_a_token_that_etcd_has_forgotten_is_asked_for_anew(guarded: EtcdCluster)
     ],
 )
 def test_whom_etcd_does_not_know_it_refuses_at_once(
-    guarded: EtcdCluster, user: str | None, password: str | None, expected: str
+    guarded: EtcdCluster, user: str | None, password: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claims = EtcdClaims(EtcdClient(replace(guarded.spec, user=user, password=password)), "j")
-    begun = time.monotonic()
+    pauses: list[float] = []
+    monkeypatch.setattr("ftlaunch.channel.etcd.client.time.sleep", pauses.append)
     with pytest.raises(EtcdRefused, match=expected):
         claims.next_term()
-    assert time.monotonic() - begun < 3.0
+    assert pauses == [], "etcd is not asked a second time"
 
 
 def test_a_wrong_password_ends_a_node_and_is_not_shown(guarded: EtcdCluster, tmp_path: Path) -> None:

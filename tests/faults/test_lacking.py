@@ -56,7 +56,7 @@ def test_a_stop_and_a_killed_supervisor_without_pidfd(job: FtJob) -> None:
     job.wait_step(5)
     pids = job.pids()
     job.supervisor.kill()
-    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "the end of the ranks", 5.0)
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "the end of the ranks")
     job.start("--no-warm", args=("--out", str(job.out), "--steps", "60", "--step-time", "0.03"),
               preexec_fn=refuse(OLD_KERNEL))  # fmt: skip
     job.wait_event("resumed", 2)

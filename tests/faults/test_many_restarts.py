@@ -95,7 +95,7 @@ def look(job: FtJob, before: Held | None = None) -> Held:
         return held if not difference else None
 
     try:
-        return wait_for(same, "", 10.0)
+        return wait_for(same, "")
     except AssertionError:
         raise AssertionError(f"what the job holds has changed:\n{difference}") from None
 

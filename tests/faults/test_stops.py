@@ -90,7 +90,8 @@ def test_sigterm_during_startup_saves_nothing(job: FtJob) -> None:
 
 @pytest.mark.long
 def test_sigterm_during_backoff(job: FtJob) -> None:
-    job.start("--backoff-first", "60s", args=args(job, *SLOW), env={"FAULT": "exception 0 5"}, ranks=1)
+    options = ("--backoff-first", "1h", "--backoff-max", "1h")  # nobody waits for that long
+    job.start(*options, args=args(job, *SLOW), env={"FAULT": "exception 0 5"}, ranks=1)
     job.wait_event("recovered")  # the first restart is at once; the next failure comes without progress
     job.supervisor.terminate()
     step = stopped_once(job)
@@ -100,10 +101,11 @@ def test_sigterm_during_backoff(job: FtJob) -> None:
 def test_sigterm_in_the_wait_before_a_restart(job: FtJob) -> None:
     script = job.home / "broken.py"
     script.write_text("raise SystemExit(3)\n")
-    job.start("--backoff-first", "60s", "--backoff-max", "60s", script=script, args=())
+    options = ("--backoff-first", "1h", "--backoff-max", "1h")  # nobody waits for that long
+    job.start(*options, script=script, args=())
     job.wait_event("incident", 2)
     job.supervisor.terminate()
-    assert job.wait(10.0) == 143, job.stderr
+    assert job.wait() == 143, job.stderr
     job.assert_clean()
 
 
@@ -150,7 +152,7 @@ def test_rank_that_ignores_sigterm_is_killed_after_the_grace(job: FtJob) -> None
     job.start("--grace", "2s", script=script, args=(), ranks=1)
     wait_for((job.home / "fired").exists, "the fault")
     job.supervisor.terminate()
-    assert job.wait(20.0) == 143
+    assert job.wait() == 143
     assert job.events("ranks_killed")[0]["ranks"] == [0]
     job.assert_clean()
 
@@ -161,20 +163,19 @@ def test_other_signals_stop_likewise(job: FtJob, stop: str) -> None:
     job.wait_step(5)
     job.supervisor.send_signal(getattr(signal, stop))
     assert stopped_once(job) >= 5
-    assert [event["by"] for event in job.events("stop_requested")] == [stop]
+    assert [event["by"] for event in job.events("stop_requested")] == [f"{stop} to the supervisor"]
 
 
 def test_second_interrupt_means_now(job: FtJob) -> None:
     """Ctrl-C twice: the ranks are killed, the newest snapshot is saved all the same."""
-    job.start("--hang-timeout", "off", args=args(job, *SLOW), env={"FAULT": "deaf 1 9"})
+    options = ("--hang-timeout", "off", "--grace", "1h")  # nobody waits for that long
+    job.start(*options, args=args(job, *SLOW), env={"FAULT": "deaf 1 9"})
     wait_for(job.fired, "the fault")
     job.supervisor.send_signal(signal.SIGINT)
     job.wait_event("stop_requested")
     time.sleep(0.7)  # sooner it counts as one
     job.supervisor.send_signal(signal.SIGINT)
-    began = time.monotonic()
     assert stopped_once(job) == 9
-    assert time.monotonic() - began < 10, "well before the grace of 30 s"
 
 
 @pytest.mark.long

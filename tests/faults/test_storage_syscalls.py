@@ -89,7 +89,7 @@ class Victim:
         wait_for(lambda: "TracerPid:\t0\n" not in status.read_text(), "strace to attach")
         subprocess.run(["kill", "-CONT", str(pid)], check=True)
         code, answer = self._said(), self._said()
-        tracer.wait(30)
+        tracer.wait(60)
         text = log.read_text()
         calls = re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE)
         fired = "(INJECTED)" in text or code == -9

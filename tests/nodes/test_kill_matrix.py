@@ -82,10 +82,9 @@ def test_a_machine(number: int, how: str, moment: str, machines: Machines, tmp_p
         LINKS[how](machines[number])
         job.go_on()
         if how == "cut off for a second":
-            back = time.monotonic() + 1.0
-            wait_for(lambda: time.monotonic() > back, "a second", 2.0)
+            time.sleep(1.0)  # the fault itself
             machines[number].mend()
         if how in ("not heard", "lossy"):
-            wait_for(machines[number].filtered, "packets at the filter", 10.0)
+            wait_for(machines[number].filtered, "packets at the filter")
         finish(job, moment, {number} if how in ("lost", "stopped") else set())
         job.assert_nothing_left(*machines.all, but=machines[number] if how == "lost" else None)

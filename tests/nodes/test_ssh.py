@@ -64,7 +64,7 @@ def test_sigterm_to_the_command_stops_the_job_with_a_checkpoint(nodes: NodesJob,
     assert nodes.wait() == 75, nodes.told
     assert "SIGTERM: passed on to the agents" in nodes.stderr
     assert nodes.events("checkpoint_committed"), nodes.told
-    wait_for(lambda: not carriers(nodes.tag), "the end of all processes", 15.0)
+    wait_for(lambda: not carriers(nodes.tag), "the end of all processes")
     start(nodes, hosts)
     assert nodes.wait() == 0, nodes.told
     nodes.assert_same_end(alone)

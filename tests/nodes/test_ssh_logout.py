@@ -69,5 +69,5 @@ def test_a_terminal_over_ssh_that_ends_leaves_the_job_alone(end: str, job: FtJob
     wait_for((job.run_dir / "terminal.log").exists, "the name of the terminal's output")
     if end == "cut":
         assert hosts.cut("ada")
-    assert session.wait(30) == (0 if end == "logout" else 255)
+    assert session.wait(60) == (0 if end == "logout" else 255)
     goes_on(job)

@@ -121,28 +121,23 @@ def test_an_end_is_told_once_with_what_was_sent_before_it(place: Place, monkeypa
 
 
 def test_the_end_of_a_peers_process_is_seen_without_waiting(place: Place, head: subprocess.Popen[str]) -> None:
-    near = place.connect(port_of(head))
+    near = place.connect(port_of(head), silence_seconds=3600.0)  # no time limit may be what notices it
     place.until(lambda: near.was_ready, "the head")
-    began = time.monotonic()
     head.kill()
     place.until(lambda: near.ends, "the end of the head")
-    assert time.monotonic() - began < 1.5, "no time limit may be what noticed it"
     assert "has ended: " in near.ends[0]
 
 
 def test_a_stopped_peer_does_not_block_send_and_the_queue_is_bounded(place: Place, head: subprocess.Popen[str]) -> None:
-    near = place.connect(port_of(head))
+    near = place.connect(port_of(head), silence_seconds=3600.0)  # a send that blocked would not return
     place.until(lambda: near.was_ready, "the head")
     assert head.stdout is not None and head.stdout.readline() == "accepted\n"
     os.kill(head.pid, signal.SIGSTOP)
     message = {"state": "x" * (1 << 20)}
-    longest, sent = 0.0, 0
+    sent = 0
     while near.connection.ready and sent < 200:
-        began = time.monotonic()
         near.connection.send(message)
-        longest = max(longest, time.monotonic() - began)
         sent += 1
-    assert longest < 1.0
     assert sent > MOST_QUEUED >> 20
     assert near.ends == [], "nothing is told from within send"
     place.until(lambda: near.ends, "the end")

@@ -75,7 +75,7 @@ def test_who_does_not_know_the_token_is_told_nothing(node: CopierNode, tmp_path:
 )
 def test_garbage_is_refused(node: CopierNode, garbage: bytes, tmp_path: Path) -> None:
     with socket.create_connection(("127.0.0.1", node.port)) as stranger:
-        stranger.settimeout(30)
+        stranger.settimeout(60)
         stranger.sendall(garbage)
         with suppress(OSError):  # it may have been refused, and closed, before all was said
             stranger.shutdown(socket.SHUT_WR)

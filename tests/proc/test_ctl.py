@@ -248,6 +248,6 @@ def test_ctrl_c_while_a_job_stops_says_that_it_still_does(job: FtJob) -> None:
     job.wait_event("stop_requested")
     wait_for(lambda: "is asked to stop" in out.read_text(), "the wait")
     asking.send_signal(signal.SIGINT)
-    assert asking.wait(30) == 130
+    assert asking.wait(60) == 130
     says = f"interrupted; job {job.job_id} was asked to stop and still does: `ftctl status {job.job_id}` shows it"
     assert out.read_text().endswith(f"ftctl: {says}\n")

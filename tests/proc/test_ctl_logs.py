@@ -90,7 +90,7 @@ def test_followed_lines_come_as_they_are_printed_and_over_a_restart(job: FtJob) 
         wait_for(lambda: out.read_text().count("in attempt 1") == 2, "what the next attempt prints")
         go.touch()
         assert job.wait() == 0, job.stderr
-        assert follower.wait(30) == 0
+        assert follower.wait(60) == 0
     finally:
         follower.kill()
         follower.wait()
@@ -235,7 +235,7 @@ def test_followed_lines_are_those_of_the_run_that_follows(job: FtJob) -> None:
         wait_for(lambda: "life 2 attempt 1" in out.read_text(), "what the next attempt prints")
         go.touch()
         assert job.wait() == 0, job.stderr
-        assert follower.wait(30) == 0
+        assert follower.wait(60) == 0
     finally:
         follower.kill()
         follower.wait()
@@ -251,7 +251,7 @@ def test_ctrl_c_says_that_the_job_goes_on(job: FtJob) -> None:
         follower = subprocess.Popen(command, stdout=file, stderr=file, cwd=job.home)
     wait_for(lambda: "life 2" in out.read_text(), "what is printed")
     follower.send_signal(signal.SIGINT)
-    assert follower.wait(30) == 130
+    assert follower.wait(60) == 130
     assert out.read_text().endswith(f"ftctl: job {job.job_id} goes on\n")
     go.touch()
     assert job.wait() == 0, job.stderr

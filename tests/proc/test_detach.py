@@ -148,7 +148,7 @@ def test_ctrl_c_before_the_job_has_begun_leaves_nothing(job: FtJob) -> None:
     wait_for(lambda: list(job.home.glob(".ftlaunch-terminal-*")), "the output without a name")
     wait_for(lambda: len(carriers(job.tag)) > 1, "the process that is detached")
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 143
+    assert process.wait(60) == 143
     assert job.stderr.endswith("ftlaunch: stopped by Ctrl-C\n")
     assert job.stdout == ""
     wait_for(lambda: not carriers(job.tag), "the end of all processes")

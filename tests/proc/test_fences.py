@@ -44,7 +44,7 @@ def test_a_dead_agent_is_known_at_once(agent: socket.socket) -> None:
     fences = fenced(agent)
     assert not fences.all_down(NOW)
     agent.close()
-    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens")
 
 
 def test_without_a_descriptor_nothing_is_known_and_the_next_look_asks(
@@ -60,7 +60,7 @@ def test_without_a_descriptor_nothing_is_known_and_the_next_look_asks(
     with monkeypatch.context() as context:
         context.setattr(socket, "socket", refuse)
         assert not fences.all_down(NOW)
-    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens")
 
 
 def test_an_agent_that_accepts_nothing_is_not_dead() -> None:
@@ -80,7 +80,7 @@ def test_each_lost_node_is_waited_for(agent: socket.socket) -> None:
         fences.add("127.0.0.1", other.getsockname()[1], UNTIL + 10.0)
         agent.close()
         assert not fences.all_down(UNTIL)
-    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens")
 
 
 def test_a_network_that_is_not_there_is_no_death() -> None:
@@ -99,7 +99,7 @@ def test_ipv6(agent: socket.socket) -> None:
         fences = Fences()
         fences.add("::1", listening.getsockname()[1], UNTIL)
         assert not fences.all_down(NOW)
-    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
@@ -112,4 +112,4 @@ def test_a_living_agent_is_alive_at_all_addresses_of_its_machine(address: str) -
         fences.add(address, listening.getsockname()[1], UNTIL)
         for _ in range(20):
             assert not fences.all_down(NOW)
-    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens")

@@ -38,7 +38,7 @@ def test_a_rank_on_another_node_begins_once_the_port_listens(
     later = threading.Timer(0.05, listen)
     later.start()
     await_first_rank(env(store, 2))
-    store.settimeout(10.0)
+    store.settimeout(60.0)
     connection, _ = store.accept()
     assert connection.recv(1) == b"", "it says nothing there"
     connection.close()

@@ -124,7 +124,7 @@ def test_it_outlives_the_signals_of_a_scheduler_and_ends_with_its_agent(agent: s
     assert told(agent, "look") == "[{'sign': {}}] False"
     assert agent.stdin is not None
     agent.stdin.close()
-    assert agent.wait(10) == 0
+    assert agent.wait(60) == 0
     assert_ended([pid])
 
 

@@ -46,10 +46,10 @@ def test_a_saver_whose_supervisor_was_killed_ends_the_ranks_all_the_same(tmp_pat
             assert saver.stdin is not None
             saver.stdin.write(as_line({"do": "find", "checkpoint_dir": str(tmp_path), "step": 0}))
             saver.stdin.flush()  # it stays open: the lost answer alone must tell
-            assert saver.wait(30) == 0
+            assert saver.wait(60) == 0
             assert saver.stderr is not None
             assert saver.stderr.read() == b""
-        assert rank.wait(30) == -9
+        assert rank.wait(60) == -9
     finally:
         rank.kill()
         rank.communicate()
@@ -58,12 +58,12 @@ def test_a_saver_whose_supervisor_was_killed_ends_the_ranks_all_the_same(tmp_pat
 def test_a_copier_whose_agent_was_killed_says_nothing(tmp_path: Path) -> None:
     begin = {"do": "begin", "token": "00", "memory_dir": str(tmp_path), "bandwidth": None, "address": "nowhere"}
     with unread("ftlaunch.nodes.peers.copier") as copier:
-        _, complaint = copier.communicate(as_line(begin), timeout=30)
+        _, complaint = copier.communicate(as_line(begin), timeout=60)
     assert (copier.returncode, complaint) == (0, b"")
 
 
 def test_a_notice_whose_notifier_was_killed_says_nothing() -> None:
     notice = {"url": "http://127.0.0.1:1/", "body": "{}", "timeout": 5.0}
     with unread("ftlaunch.notify.webhook") as webhook:
-        _, complaint = webhook.communicate(as_line(notice), timeout=30)
+        _, complaint = webhook.communicate(as_line(notice), timeout=60)
     assert (webhook.returncode, complaint) == (1, b"")

@@ -97,6 +97,6 @@ def test_a_helper_does_not_get_the_token(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv(TOKEN_VARIABLE, "5ecret-of-the-job")
     for env in (None, dict(os.environ)):
         helper = HelperProcesses().start(["env"], stdout=PIPE, env=env)
-        told, _ = helper.communicate(timeout=30)
+        told, _ = helper.communicate(timeout=60)
         assert b"PATH=" in told
         assert b"5ecret" not in told

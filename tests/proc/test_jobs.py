@@ -75,7 +75,7 @@ def test_attach_shows_the_terminal_and_ends_with_the_jobs_code(job: FtJob) -> No
     try:
         wait_for(lambda: "it begins" in out.read_text(), "what was said before")
         go.touch()
-        assert attached.wait(30) == 1
+        assert attached.wait(60) == 1
     finally:
         attached.kill()
         attached.wait()
@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_the_job_alone(job: FtJob) -> None:
     attached = attach(job, out)
     wait_for(lambda: "it begins" in out.read_text(), "what was said before")
     attached.send_signal(signal.SIGINT)
-    assert attached.wait(30) == 130
+    assert attached.wait(60) == 130
     assert f"ftctl: job {job.job_id} goes on: `ftctl attach {job.job_id}` comes back to it" in out.read_text()
     os.kill(job.events("job_started")[0]["pid"], 0)
     go.touch()

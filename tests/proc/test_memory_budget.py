@@ -38,7 +38,7 @@ class Pair:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
         return [found[0], found[1]]
 
@@ -168,7 +168,7 @@ def test_one_slot_is_overwritten_where_it_lies_but_not_while_it_is_saved(pair: P
     assert pair.common() == [20]
     for rank in pair.ranks:
         rank.page.saved = 20
-    waiting.join(30)
+    waiting.join(60)
     assert pair.common() == [30]
 
 

@@ -67,8 +67,8 @@ def group() -> Iterator[Path]:
         limit.write_text(str(LIMIT))
         yield group
     finally:
-        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of all in the group", 10.0)
-        wait_for(lambda: _removed(group), "the group to be given back", 10.0)
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of all in the group")
+        wait_for(lambda: _removed(group), "the group to be given back")
 
 
 def _removed(group: Path) -> bool:

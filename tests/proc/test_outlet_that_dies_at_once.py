@@ -16,7 +16,7 @@ class Late(HelperProcesses):
 
     def start(self, *args: Any, **kwargs: Any) -> HelperProcess:
         helper = super().start(*args, **kwargs)
-        helper.wait(30)
+        helper.wait(60)
         return helper
 
 

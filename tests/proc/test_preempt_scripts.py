@@ -55,7 +55,7 @@ def ask() -> Iterator[Callable[[str, Callable[[str, dict[str, str]], Answer]], i
 
 def exit_code(script: str, **env: str) -> int:
     path = "/usr/local/bin:/usr/bin:/bin"
-    return subprocess.run(["sh", SCRIPTS / script], env={"PATH": path, **env}, timeout=30, check=False).returncode
+    return subprocess.run(["sh", SCRIPTS / script], env={"PATH": path, **env}, timeout=60, check=False).returncode
 
 
 @pytest.mark.parametrize(("there", "expected"), [(200, YES), (404, NO), (401, UNKNOWN), (500, UNKNOWN)])

@@ -49,7 +49,7 @@ class Saver:
         return answer
 
     def close(self) -> None:
-        self.process.communicate('{"do": "leave"}\n', timeout=30)
+        self.process.communicate('{"do": "leave"}\n', timeout=60)
         assert self.process.returncode == 0
 
 

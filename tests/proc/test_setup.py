@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,11 +133,9 @@ def test_an_index_that_refuses_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_index_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    begin = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as listener:  # it takes connections, and never says a word
         cause = torch_index.why_unreachable(f"http://127.0.0.1:{listener.getsockname()[1]}", patience=0.5)
     assert cause in ("timed out", "no answer within 0.5 s")
-    assert time.monotonic() - begin < 30
 
 
 def put_wheel(folder: Path, version: str) -> None:

@@ -32,7 +32,7 @@ thread.join()
 watcher.catch_up()
 print("told of the child's", told.is_set())
 os.kill(os.getpid(), signal.SIGTERM)
-print("told of its own", told.wait(20))
+print("told of its own", told.wait(60))
 watcher.close()
 """
 

@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -180,13 +179,11 @@ def test_a_blocked_pipe_blocks_neither_say_nor_the_end(tmp_path: Path) -> None:
     err = (tmp_path / "err").open("w")
     terminal = Terminal(out, err)
     terminal.follow({0: log})
-    wait_for(lambda: log.write_bytes(log.read_bytes()[:2000] + b"\n" * 300_000) and True, "more", 10.0)
-    began = time.monotonic()
-    for _ in range(5000):
+    wait_for(lambda: log.write_bytes(log.read_bytes()[:2000] + b"\n" * 300_000) and True, "more")
+    for _ in range(5000):  # one that blocked would not return: nobody reads
         terminal.say("z" * 1000)
     terminal.follow({1: log})
     terminal.close(timeout=0.1)
-    assert time.monotonic() - began < 5.0
     os.close(read)  # the thread gets EPIPE, and ends
     terminal.close()
     assert not terminal._thread.is_alive()

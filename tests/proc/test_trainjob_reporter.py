@@ -78,10 +78,10 @@ def test_a_server_that_refuses_is_said_once_and_a_new_token_is_read(job: FtJob, 
     wait_for(lambda: server.taken, "the first report")
     server.token = "secret-2"
     said = "cannot tell Kubeflow's Trainer of the progress: the server says 401 Unauthorized; the job goes on"
-    wait_for(lambda: said in job.stderr, "the refusal", 30.0)
+    wait_for(lambda: said in job.stderr, "the refusal")
     count = len(server.taken)
     token.write_text("secret-2")
-    wait_for(lambda: len(server.taken) > count, "a report with the new token", 30.0)
+    wait_for(lambda: len(server.taken) > count, "a report with the new token")
     wait_for(lambda: "Kubeflow's Trainer takes the progress again" in job.stderr, "the good news")
     job.supervisor.terminate()
     assert job.wait() == 143, job.stderr

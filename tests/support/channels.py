@@ -15,7 +15,7 @@ from ftlaunch.nodes.channel.handshake import PROTOCOL
 from ftlaunch.nodes.channel.listener import Listener
 
 TOKEN = b"the token of this job"
-DEADLINE = 30.0  # seconds: of any one wait
+DEADLINE = 60.0  # seconds: of any one wait
 HERE = "127.0.0.1"
 
 # A head in a process of its own: prints its port, echoes, and says which event it sees.

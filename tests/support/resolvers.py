@@ -37,9 +37,13 @@ def hosts(machine: Machine, home: Path, names: Mapping[str, str]) -> None:
     _mount(machine, home / f"hosts_{machine.number}", "\n".join(lines) + "\n", "/etc/hosts")
 
 
-def asks(machine: Machine, home: Path, server: str) -> None:
-    """Have a machine ask a name server for names that are not in its /etc/hosts."""
-    _mount(machine, home / f"resolv_{machine.number}", f"nameserver {server}\n", "/etc/resolv.conf")
+def asks(machine: Machine, home: Path, server: str, *, patience: str = "timeout:5") -> None:
+    """Have a machine ask a name server for names that are not in its /etc/hosts.
+
+    patience: the options of resolv.conf(5) that say how long an answer is waited for.
+    """
+    content = f"nameserver {server}\noptions {patience}\n"
+    _mount(machine, home / f"resolv_{machine.number}", content, "/etc/resolv.conf")
 
 
 def _mount(machine: Machine, file: Path, content: str, place: str) -> None:

@@ -48,7 +48,7 @@ def lookups() -> list[threading.Thread]:
 
 
 def turn(loop: EventLoop[None], until: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
 
     class Turns:
         def take(self, event: None) -> None: ...

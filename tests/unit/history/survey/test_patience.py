@@ -18,13 +18,11 @@ def test_each_place_is_seen_in_its_order() -> None:
 def test_a_look_that_does_not_come_back_is_none_and_the_others_are_seen() -> None:
     """With a fixed number of threads the forty would have taken all of them."""
     release = threading.Event()
-    began = time.monotonic()
     try:
-        seen = look_at_all(range(100), lambda number: number if number >= 40 else release.wait(60) and -1, patience=1.0)
+        seen = look_at_all(range(100), lambda number: number if number >= 40 else release.wait() and -1, patience=1.0)
     finally:
         release.set()
     assert seen == [None] * 40 + list(range(40, 100))
-    assert time.monotonic() - began < 30
 
 
 def test_slow_looks_that_come_back_are_waited_for() -> None:

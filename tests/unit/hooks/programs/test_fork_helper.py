@@ -27,7 +27,7 @@ def test_an_order_that_another_helper_has_taken_is_not_waited_for(link: Link) ->
     told: list[object] = []
     thread = Thread(target=lambda: told.append(take_order(helper)))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     waits = thread.is_alive()
     supervisor.close()  # ends a wait
     thread.join()

@@ -69,7 +69,7 @@ def test_with_no_slot_free_it_waits_for_the_saver(memory: Path, rank: Rank) -> N
     waiting.join(0.05)
     assert waiting.is_alive()
     rank.page.reading = NONE
-    waiting.join(10)
+    waiting.join(60)
     assert content(memory, rank.page) == {2: 2, 3: 3, 4: 4}
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_overwritten_before_every_rank_has_the_newer_one(memory: Path
     assert ahead.is_alive()  # for 3, fast would have to give up 1, the newest step both have
     assert content(memory, fast.page) == {1: 1, 2: 2}
     slow.take(2)
-    ahead.join(10)
+    ahead.join(60)
     assert not ahead.is_alive()
     assert content(memory, fast.page) == {2: 2, 3: 3}
     assert content(memory, slow.page, 1) == {1: 1, 2: 2}
@@ -108,7 +108,7 @@ def test_waiting_for_a_rank_ends_when_told_to_leave(pair: list[Rank]) -> None:
     waiting.join(0.05)
     assert waiting.is_alive()
     pair[0].page.leave = True
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert pair[0].snapshots.newest == 1
 
@@ -170,7 +170,7 @@ def test_words_of_a_peer_s_earlier_life_do_not_count(memory: Path, pair: list[Ra
     waiting.join(0.05)
     assert waiting.is_alive()
     peer = Rank(memory, 1, 2, attempt=1, base=2)
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
     for rank in (again, peer):
         rank.close()

@@ -110,7 +110,7 @@ def test_a_rank_waits_for_the_word_of_rank_0(pair: list[Member]) -> None:
     reader.join(0.05)
     assert reader.is_alive()
     leader.agenda.write(1)
-    reader.join(10)
+    reader.join(60)
     assert found == [BoundaryOrder(take=True)]
 
 
@@ -125,7 +125,7 @@ def test_rank_0_does_not_overwrite_what_a_slow_rank_has_not_read(pair: list[Memb
     assert writer.is_alive()
     assert other.agenda.read(1).take
     other.page.beat(1, 0)
-    writer.join(10)
+    writer.join(60)
     assert not writer.is_alive()
 
 
@@ -138,7 +138,7 @@ def test_waiting_ends_when_told_to_leave(pair: list[Member], waiting: str) -> No
     thread.join(0.05)
     assert thread.is_alive()
     pair[rank].page.leave = True
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -161,7 +161,7 @@ def test_the_entries_of_an_earlier_attempt_are_not_read(pair: list[Member], memo
     reader.join(0.05)
     assert reader.is_alive()
     pair[1].page.leave = True
-    reader.join(10)
+    reader.join(60)
 
 
 def holds(members: list[Member], steps: range) -> list[int]:
@@ -232,7 +232,7 @@ def test_the_next_multiple_waits_for_the_saver_and_the_rank_gives_signs_of_life(
     member.page.beat(9, 0)
     waits = threading.Thread(target=member.agenda.await_saver, args=(10,))
     waits.start()
-    wait_for(lambda: member.page.beat_ns > 0, "a sign of life", 10.0)
+    wait_for(lambda: member.page.beat_ns > 0, "a sign of life")
     assert waits.is_alive()
     match ends:
         case "saved":
@@ -241,5 +241,5 @@ def test_the_next_multiple_waits_for_the_saver_and_the_rank_gives_signs_of_life(
             member.page.stop_at = 12
         case "leave":
             member.page.leave = True
-    waits.join(10)
+    waits.join(60)
     assert not waits.is_alive()

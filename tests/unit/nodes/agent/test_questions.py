@@ -31,7 +31,7 @@ class Asked:
         """A question; returns where its answer is read."""
         ours, theirs = socket.socketpair()
         self.ends += [ours, theirs]
-        ours.settimeout(5.0)
+        ours.settimeout(60.0)
         theirs.setblocking(False)
         self.questions.ask(Client(theirs, self.loop, self.node.clock), request)
         return ours

@@ -193,8 +193,8 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert masked_text(text) == text
 
 
-@pytest.mark.timeout(20)  # a search that begins anew at every letter took a minute
 def test_a_long_text_keeps_its_end() -> None:
-    told = payload(JOB, {"event": "incident", "trace": "x" * 100_000 + "the end"}, (), SoFar())
+    """Taken out: a search that begins anew at every letter took a minute for a tenth of it."""
+    told = payload(JOB, {"event": "incident", "trace": "x" * 1_000_000 + "the end"}, (), SoFar())
     assert told["trace"].endswith("the end")
     assert len(told["trace"]) < 10_000

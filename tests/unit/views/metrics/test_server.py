@@ -28,7 +28,7 @@ def server() -> Iterator[MetricsServer]:
 def connect(server: MetricsServer) -> socket.socket:
     place = urlsplit(server.url)
     assert place.hostname
-    return socket.create_connection((place.hostname, int(place.port or 0)), timeout=10.0)
+    return socket.create_connection((place.hostname, int(place.port or 0)), timeout=60.0)
 
 
 def test_slow_clients_keep_no_scrape_out(server: MetricsServer) -> None:
@@ -37,7 +37,7 @@ def test_slow_clients_keep_no_scrape_out(server: MetricsServer) -> None:
     for client in slow:
         client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
     for _ in range(20):
-        with urllib.request.urlopen(server.url, timeout=10.0) as answer:
+        with urllib.request.urlopen(server.url, timeout=60.0) as answer:
             assert answer.status == 200
     assert slow[0].recv(100) == b"", "the oldest were hung up on"
     for client in slow:
@@ -51,7 +51,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(
     monkeypatch.setattr(server_module, "_SLOW", 0.5)
     client = connect(server)
     client.settimeout(0.02)
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60.0
     with pytest.raises(ConnectionError):
         while time.monotonic() < deadline:
             client.sendall(b"G")
