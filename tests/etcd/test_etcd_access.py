@@ -135,7 +135,7 @@ def test_whom_etcd_does_not_know_it_refuses_at_once(
 ) -> None:
     claims = EtcdClaims(EtcdClient(replace(guarded.spec, user=user, password=password)), "j")
     pauses: list[float] = []
-    monkeypatch.setattr("ftlaunch.channel.etcd.client.time.sleep", pauses.append)
+    monkeypatch.setattr("ftlaunch.nodes.channel.etcd.client.time.sleep", pauses.append)
     with pytest.raises(EtcdRefused, match=expected):
         claims.next_term()
     assert pauses == [], "etcd is not asked a second time"
