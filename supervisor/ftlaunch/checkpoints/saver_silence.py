@@ -18,7 +18,7 @@ _LONGEST = 3600.0
 
 
 class SaverSilence:
-    """Of one job."""
+    """Notices when the saver of a job has done nothing for a while, and tells so."""
 
     def __init__(self, saving: SaveScheduler, tell: Callable[[JobEvent], None]) -> None:
         self._saving, self._tell = saving, tell

@@ -27,7 +27,7 @@ class Timers(Protocol):
 
 
 class SaverWatch:
-    """Of one job."""
+    """Hears the saver of a job, limits how long a save may stand still, and replaces a saver that has died."""
 
     def __init__(
         self,

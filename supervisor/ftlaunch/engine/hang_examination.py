@@ -17,7 +17,7 @@ from ftlaunch.reporting.events.incidents import HangSeen
 
 
 class HangExamination:
-    """Of one attempt. Never waits."""
+    """Takes the stacks of all ranks of an attempt that hangs, and says what they show. Never waits."""
 
     def __init__(self, context: Context, group: RankGroup) -> None:
         self._context, self._group = context, group

@@ -70,7 +70,7 @@ def budget_of(spec: JobSpec) -> restart_policy.Budget:
 
 
 class Incidents:
-    """Of one job over all its attempts."""
+    """Judges the failures of a job, over all its attempts: cause, verdict, and what is left of the budget."""
 
     def __init__(self, context: Context, progress: Progress, numbers: NumericsMonitor) -> None:
         self._context, self._progress, self._numbers = context, progress, numbers

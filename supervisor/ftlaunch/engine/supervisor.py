@@ -76,7 +76,7 @@ class Supervisor:
             self._perform[action](self)
 
     def look(self) -> None:
-        """See what became of notices, whether the first attempt may begin, and what the ranks do."""
+        """Tell what became of notices, begin the first attempt where that is due, and observe the ranks."""
         self._edges.tell_outcomes()
         self._silence.look(self._context.clock())
         self.begin_when_ready()

@@ -44,7 +44,7 @@ class LimitLearning:
         return HealthyWaits(self._longest)
 
     def look(self, attempt: HealthyWaits, waited: Sequence[Wait], awake_since: float, now: float) -> None:
-        """See what the ranks of an attempt did, while none has failed."""
+        """Learn from how long the ranks of an attempt have waited, while none has failed."""
         attempt.look(waited, awake_since)
         if now < self._note_at:
             return

@@ -77,7 +77,7 @@ class Progress:
 
 
 class AttemptProgress:
-    """Of one attempt; tells `Progress` what was reached."""
+    """Follows the steps of the ranks in one attempt, and tells `Progress` what was reached."""
 
     def __init__(self, job: Progress, ranks: int, *, first: bool) -> None:
         """ranks: how many there are. first: the attempt is the job's first one."""

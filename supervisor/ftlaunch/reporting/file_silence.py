@@ -13,14 +13,14 @@ _FIRST = 2.0
 
 
 class FileSilence:
-    """Of one job."""
+    """Tells when a file system of the job gives no answer, or refuses to be written, and when that is over."""
 
     def __init__(self, files: FileThreads, tell: Callable[[JobEvent], None]) -> None:
         self._files = files
         self._watched = [_Watched(thread, tell) for thread in files.threads]
 
     def look(self) -> None:
-        """See what has failed, and how long each file system has been silent."""
+        """Tell what has failed, and which file systems have been silent for too long."""
         self._files.tell_failures()
         for watched in self._watched:
             watched.look()

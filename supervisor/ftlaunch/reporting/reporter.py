@@ -63,11 +63,11 @@ class Reporter:
             sink.take(event, line)
 
     def say(self, sentence: str) -> None:
-        """A sentence for the terminal."""
+        """Say a sentence on the terminal."""
         self.tell(Note(sentence))
 
     def complain(self, sentence: str) -> None:
-        """The same, of something that cannot be done."""
+        """Say on the terminal, as a warning, that something cannot be done."""
         self.tell(Complaint(sentence))
 
     def tell_outcomes(self) -> None:

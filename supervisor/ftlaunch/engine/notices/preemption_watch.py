@@ -25,7 +25,7 @@ _YES, _NO = 0, 1  # exit codes; any other one is no answer
 
 
 class PreemptionWatch:
-    """Of one machine. It asks no more once the answer was yes."""
+    """Asks whether this machine is about to be taken away, until the answer is yes."""
 
     def __init__(
         self,

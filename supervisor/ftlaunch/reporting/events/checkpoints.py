@@ -68,7 +68,7 @@ class CheckpointFailed(JobEvent):
         return {"step": self.answer["step"], "why": self.answer.get("why"), "error": self.answer["error"]}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return f"cannot save step {self.answer['step']} to {self.directory}: {self.answer['error']}"
 
 
@@ -151,7 +151,7 @@ class SaverDied(JobEvent):
         return {"status": self.answer["status"], "step": request.get("step") if request else None}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         request = self.answer["request"]
         doing = ""
         if request and request["do"] == "go_back":
@@ -202,7 +202,7 @@ class StorageSilent(JobEvent):
         return {"seconds": round(self.seconds, 1), "newest": self.newest, "age": self.age and round(self.age, 1)}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         has = "there is no checkpoint yet"
         if self.newest >= 0:
             since = "of an earlier run" if self.age is None else f"{duration(self.age)} old"
@@ -222,7 +222,7 @@ class StorageAnswers(JobEvent):
         return {"seconds": round(self.seconds, 1)}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return f"storage answers again, after {duration(self.seconds)}"
 
 
@@ -247,7 +247,7 @@ class CheckpointRejected(JobEvent):
         return {"step": entry["step"], "why": entry["why"], "to": entry["to"], "steps_lost": self._cost}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         entry, cost = self.entry, self._cost
         older = f"; the next usable one is {cost} steps older" if cost is not None else ""
         return f"checkpoint of step {entry['step']} refused: {entry['why']}; it is now {entry['to']}{older}"
@@ -266,7 +266,7 @@ class Loaded(JobEvent):
         return {"step": self.step, "path": str(self.load.path), "weights_only": self.load.weights_only}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return initial.beginning(self.load, self.step)
 
 

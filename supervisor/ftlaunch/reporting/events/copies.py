@@ -60,7 +60,7 @@ class FetchedFromPeers(JobEvent):
         return {"step": self.step, "error": self.why, "nodes": list(self.nodes)}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         if self.why:
             return f"cannot go on from step {self.step} in the memory of other nodes: {self.why}; storage is asked next"
         each = [

@@ -27,7 +27,7 @@ class FilesSilent(JobEvent):
         return {"place": str(self.place), "seconds": round(self.seconds, 1), "waiting": self.waiting}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return (
             f"the file system of {self.place} has not answered for {duration(self.seconds)}: the ranks go on, and what"
             " is to be written there waits in memory"
@@ -49,7 +49,7 @@ class FilesAnswer(JobEvent):
         return {"place": str(self.place), "seconds": round(self.seconds, 1), "lost": self.lost}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         written = "everything that waited is written"
         if self.lost == 1:
             written = "1 event was too much to wait in memory, and is missing in the journal"

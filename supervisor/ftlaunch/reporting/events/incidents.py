@@ -38,7 +38,7 @@ class HangSeen(JobEvent):
         }
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return f"{measured(self.late)}: an autopsy of all ranks goes to {self.autopsy}"
 
 
@@ -115,7 +115,7 @@ class Unsound(JobEvent):
         }
 
     def sentence(self) -> str:
-        """The same for people, where the job goes on."""
+        """Return the event as a sentence for the terminal; empty where the job ends, which another event tells."""
         fault = self.fault
         return f"{fault.sentence}; going on (on_{fault.kind}: warn)" if fault.act == "warn" else ""
 
@@ -141,7 +141,7 @@ class RolledBack(JobEvent):
         return {"step": self.step if self.step >= 0 else None, "aside": self.aside or None, "skipped": samples}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         where = f"to step {self.step}" if self.step >= 0 else "to the beginning: there was no checkpoint yet"
         samples = f"; its samples cannot be skipped ({self.not_skipped})" if self.not_skipped else ""
         if self.skipped is not None:

@@ -107,7 +107,7 @@ class DrainRequested(JobEvent):
         return {"node": self.node, "by": self.reason}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return f"node {self.node} is to leave: {self.reason}"
 
 
@@ -155,7 +155,7 @@ class NotifyFailed(Notified):
         return {**super().fields(), "error": self.outcome.error}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         told = self.outcome
         return f"cannot tell {told.target} of {told.kind}: {told.error} ({told.tries} tries)"
 
@@ -172,7 +172,7 @@ class MetricsServed(JobEvent):
         return {"url": self.url}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return f"metrics are at {self.url}"
 
 
@@ -193,7 +193,7 @@ class OutletEnded(JobEvent):
         return {"what": self.what, "why": self.why, "again": self.again}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         then = "there are none from now on" if self.again is None else f"trying again in {duration(self.again)}"
         return f"cannot tell {self.what}: {self.why}; {then}, and the job goes on"
 
@@ -240,7 +240,7 @@ class JobStopped(JobEnded):
         return {"code": self.code, "step": self.committed}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         step = self.committed
         where = f"the same command goes on from step {step}" if step >= 0 else "there was nothing to save"
         if step < 0 and self.code == EXIT_SAVED:

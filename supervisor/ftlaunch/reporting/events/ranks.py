@@ -53,7 +53,7 @@ class AttemptAdopted(AttemptStarted):
     name = "attempt_adopted"
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return "the head of the job is gone: another one has taken its place, and the ranks that run go on"
 
 
@@ -171,7 +171,7 @@ class Resumed(JobEvent):
         }
 
     def sentence(self) -> str:
-        """The same for people; a fresh start is not spoken of, unless something was lost."""
+        """Return the event as a sentence for the terminal. A fresh start is passed over, unless something was lost."""
         news = self.news
         source = RESTORED_FROM.get(news.kind)
         if source is None:
@@ -249,7 +249,7 @@ class RankSlow(JobEvent):
         return {"rank": news.rank, **took, "sentence": news.sentence}
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the event as a sentence for the terminal."""
         return self.news.sentence
 
 
