@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ftlaunch.common.formatting import counted
+
 _SHOWN = 8  # nodes that a sentence names
 
 
@@ -20,7 +22,7 @@ def why_not(bundles: Sequence[Mapping[str, float]], spare: int, nodes: Sequence[
     each, wanted = bundles[0], len(bundles)
     fitting = sum(all(node.resources.get(name, 0.0) >= amount for name, amount in each.items()) for node in nodes)
     besides = f" ({wanted - spare}, and {spare} spare)" if spare else ""
-    asked = f"{_count(wanted, 'node')}{besides} with {_said(each)} each {'is' if wanted == 1 else 'are'} wanted"
+    asked = f"{counted(wanted, 'node')}{besides} with {_said(each)} each {'is' if wanted == 1 else 'are'} wanted"
     if fitting >= wanted:
         return f"{asked}; the Ray cluster has {fitting} such, but others use them"
     shown = ", ".join(f"{node.address}: {_said({name: node.resources.get(name, 0.0) for name in each})}"
@@ -31,7 +33,3 @@ def why_not(bundles: Sequence[Mapping[str, float]], spare: int, nodes: Sequence[
 
 def _said(resources: Mapping[str, float]) -> str:
     return " and ".join(f"{amount:g} {name}{'' if amount == 1 else 's'}" for name, amount in resources.items())
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

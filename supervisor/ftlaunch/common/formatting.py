@@ -30,6 +30,16 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: "no steps", "1 step", "2 steps". noun: in the singular."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def times(number: int) -> str:
+    """Return how often something happened: "once", "twice", "3 times"."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
 def lost_steps(lost: int, resumed: int) -> str:
     """Say how many steps were lost, and which: `3 steps lost (34 to 36, which all ranks had completed)`.
 

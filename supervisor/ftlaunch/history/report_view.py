@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ftlaunch.common.formatting import duration, lost_steps, size
+from ftlaunch.common.formatting import counted, duration, lost_steps, size
 from ftlaunch.history import story as classes
 from ftlaunch.history.story import HistoryEntry, Incident, Story
 
@@ -55,12 +55,12 @@ def report_data(story: Story) -> dict[str, Any]:
 
 def report_lines(story: Story) -> list[str]:
     """Return the story as `ftctl report` prints it, line by line."""
-    runs = _count(story.runs, "run") + " of the supervisor"
+    runs = counted(story.runs, "run") + " of the supervisor"
     zone = datetime.fromtimestamp(story.begin).astimezone().strftime("%Z")
-    runs += f", {_count(story.heads_replaced + 1, 'head')}" if story.heads_replaced else ""
+    runs += f", {counted(story.heads_replaced + 1, 'head')}" if story.heads_replaced else ""
     lines = [
-        f"job {story.job_id}: {_count(story.ranks, 'rank')}, {runs}, {_count(story.attempts, 'attempt')}, "
-        f"{_count(len(story.incidents), 'incident')}",
+        f"job {story.job_id}: {counted(story.ranks, 'rank')}, {runs}, {counted(story.attempts, 'attempt')}, "
+        f"{counted(len(story.incidents), 'incident')}",
         f"{_when(story.begin)} to {_when(story.end)} ({zone}), {duration(story.end - story.begin)}",
         "",
     ]
@@ -120,7 +120,7 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
         yield f"cannot save step {fields.get('step')}: {fields.get('error')}"
     elif entry.what == "checkpoint_rejected":
         cost = fields.get("steps_lost")
-        older = "" if cost is None else f"; the next usable one is {_count(cost, 'step')} older"
+        older = "" if cost is None else f"; the next usable one is {counted(cost, 'step')} older"
         yield f"checkpoint of step {fields.get('step')} refused: {fields.get('why')}{older}"
     elif entry.what == "loaded":
         what = "weights of step" if fields.get("weights_only") else "step"
@@ -139,7 +139,7 @@ def _started(fields: Mapping[str, Any]) -> str:
         if fields.get("steps_lost") is not None:
             text += f", {lost_steps(fields['steps_lost'], fields.get('resumed') or 0)}"
     if fields.get("jobset_restart"):
-        text += f"; JobSet has started the pods again ({_count(int(fields['jobset_restart']), 'restart')})"
+        text += f"; JobSet has started the pods again ({counted(int(fields['jobset_restart']), 'restart')})"
     return text
 
 
@@ -193,11 +193,6 @@ def _without_down(story: Story, total: float) -> str:
     if story.effective is None or up <= 0 or up == total:
         return ""
     return f" ({story.seconds[classes.USEFUL] / up:.2%} of the time it was up)"
-
-
-def _count(number: int, noun: str) -> str:
-    """Return `no steps`, `1 step`, `2 steps`."""
-    return f"{number} {noun}" if number == 1 else f"{number or 'no'} {noun}s"
 
 
 def _when(seconds: float) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from ftlaunch.common.formatting import duration, printable
+from ftlaunch.common.formatting import counted, duration, printable, times
 
 Line = Mapping[str, Any]
 """an event as the journal has it"""
@@ -138,7 +138,7 @@ def _describe_restart(delay: float) -> str:
 def _recovered(line: Line, so_far: SoFar) -> _Wording:
     step = line.get("step")
     took = duration(line.get("seconds", 0.0))
-    lost = "" if so_far.lost is None else f", {_count(so_far.lost, 'step')} lost"
+    lost = "" if so_far.lost is None else f", {counted(so_far.lost, 'step')} lost"
     source = f"from {so_far.source}" if so_far.source else "from nothing that was saved"
     return (
         f"back at step {step} after {took}{lost}",
@@ -164,13 +164,13 @@ def _describe_lost(lost: int) -> str:
     """Say how many steps were lost."""
     if lost == 0:
         return "No step was lost."
-    return f"{_count(lost, 'step')} {'was' if lost == 1 else 'were'} lost and had to be made again."
+    return f"{counted(lost, 'step')} {'was' if lost == 1 else 'were'} lost and had to be made again."
 
 
 def _done(line: Line, so_far: SoFar) -> _Wording:
     restarts = line.get("restarts", 0)
     return (
-        f"done; {_count(restarts, 'restart')} used",
+        f"done; {counted(restarts, 'restart')} used",
         [f"The job is done{_run_time(line, so_far)}.", _cost(restarts, so_far), _newest_saved(so_far)],
     )
 
@@ -223,9 +223,9 @@ def _cost(restarts: int, so_far: SoFar) -> str:
     """Say how often the job was restarted, and what the failures have cost."""
     if not restarts:
         return "It was not restarted."
-    lost = f", and {_count(so_far.lost_in_all, 'step')} had to be made again" if so_far.lost_in_all else ""
+    lost = f", and {counted(so_far.lost_in_all, 'step')} had to be made again" if so_far.lost_in_all else ""
     took = f"; failures have cost {duration(so_far.down)} without new steps{lost}" if so_far.down else ""
-    return f"It was restarted {_times(restarts)}{took}."
+    return f"It was restarted {times(restarts)}{took}."
 
 
 def _newest_saved(so_far: SoFar) -> str:
@@ -300,13 +300,3 @@ def _with_full_stop(text: str) -> str:
 def _clip(text: str) -> str:
     """Cut the end of a text that is too long for a sentence."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def _count(number: int, noun: str) -> str:
-    """Return `no steps`, `1 step`, `2 steps`."""
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
-
-
-def _times(count: int) -> str:
-    """Return `once`, `twice`, `3 times`."""
-    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ftlaunch.common.durations import format_duration
+from ftlaunch.common.formatting import counted, times
 from ftlaunch.policy.cause_kinds import EXCEPTION_AT_START, OF_THE_MACHINE
 from ftlaunch.policy.failure_diagnosis import Cause
 
@@ -164,11 +165,11 @@ def _would_repeat(cause: Cause, budget: Budget) -> str:
     if cause.final:
         return "giving up: it would come again in every attempt"
     if cause.kind == EXCEPTION_AT_START and budget.same >= _START_TRIES:
-        return f"giving up: {_times(budget.same)} the same error before the first step"
+        return f"giving up: {times(budget.same)} the same error before the first step"
     if 0 < limits.same_error <= budget.same:
-        return f"giving up: {_times(budget.same)} in a row the same error without a new step (--max-same-error)"
+        return f"giving up: {times(budget.same)} in a row the same error without a new step (--max-same-error)"
     if 0 < limits.without_progress < budget.in_a_row:
-        tried = _count(budget.in_a_row - 1, "restart")
+        tried = counted(budget.in_a_row - 1, "restart")
         return f"giving up: {tried} in a row without a new step (--max-without-progress)"
     return ""
 
@@ -199,11 +200,3 @@ def _rest(cause: Cause, budget: Budget) -> str:
     if cause.kind == "hang" and limits.hang_restarts is not None:
         return f"{budget.hangs_left} of {limits.hang_restarts} restarts after hangs{within} left"
     return f"{budget.left} of {limits.restarts} restarts{within} left"
-
-
-def _times(count: int) -> str:
-    return "twice" if count == 2 else f"{count} times"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.common.formatting import stretches
+from ftlaunch.common.formatting import counted, stretches, times
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,8 @@ from ftlaunch.common.formatting import stretches
 )
 def test_numbers_in_a_row_are_a_stretch(numbers: list[int], words: str) -> None:
     assert stretches(numbers) == words
+
+
+def test_numbers_of_things_in_words() -> None:
+    assert [counted(number, "step") for number in (0, 1, 2)] == ["no steps", "1 step", "2 steps"]
+    assert [times(number) for number in (1, 2, 3)] == ["once", "twice", "3 times"]

@@ -6,7 +6,7 @@ leaves takes its memory with it, and snapshots of so many nodes are of no use to
 
 from __future__ import annotations
 
-from ftlaunch.common.formatting import stretches
+from ftlaunch.common.formatting import counted, stretches
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.nodes.cluster.around import Around
 from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
@@ -70,7 +70,7 @@ class Regrouping:
     def _resized(self, size: int) -> str:
         roster, each = self._roster, self._around.ranks_each
         ranks = f"{size * each} ranks" if size * each > 1 else "1 rank"
-        nodes = _nodes(size)
+        nodes = counted(size, "node")
         goes_on = roster.begun or self._around.pages.newest_common() != NONE
         before = f"goes on with {nodes} instead of {roster.wanted}" if goes_on else f"begins with {nodes}"
         older = {nodes_of(node.lineage) for node in self._nodes.values() if node.slots} - {0, size}
@@ -124,7 +124,7 @@ class Regrouping:
         roster = self._roster
         if roster.called_since is not None and not self._called:
             self._around.say(
-                f"{_nodes(len(roster.able))} of {roster.least}:{roster.most} here: the job begins so in"
+                f"{counted(len(roster.able), 'node')} of {roster.least}:{roster.most} here: the job begins so in"
                 f" {roster.last_call:g} s, or with {roster.most} as soon as they are here"
             )
         self._called = roster.called_since is not None
@@ -142,7 +142,7 @@ class Regrouping:
             raise CannotRegroup("cannot take in nodes: none stands by; start ftlaunch on another node first")
         size = min(roster.wanted + len(waiting), roster.most)
         self._around.pause()
-        return f"all ranks stop at one step, which is saved; then the job goes on with {_nodes(size)}"
+        return f"all ranks stop at one step, which is saved; then the job goes on with {counted(size, 'node')}"
 
     def drain(self, name: str, why: str) -> str:
         """Let a node leave; returns what is done. name: a place, or a host. why: who asks. Raises CannotRegroup."""
@@ -186,9 +186,9 @@ class Regrouping:
 
     def _said_of(self, member: Member, left: int) -> str:
         size = min(left, self._roster.most)
-        how = "another node takes its place" if size == self._roster.wanted else f"the job goes on with {_nodes(size)}"
+        how = (
+            "another node takes its place"
+            if size == self._roster.wanted
+            else f"the job goes on with {counted(size, 'node')}"
+        )
         return f"all ranks stop at one step, which is saved; then node {member.place} leaves, and {how}"
-
-
-def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ftlaunch.common.formatting import duration, table
+from ftlaunch.common.formatting import counted, duration, table
 from ftlaunch.history.report_view import LEDGER
 from ftlaunch.history.story import DOWN, LOST, UNKNOWN, USEFUL
 from ftlaunch.views.digest.directory import Digest
@@ -72,8 +72,8 @@ def lines(digest: Digest) -> Iterator[str]:
 def _head(digest: Digest) -> Iterator[str]:
     states = Counter(job.state for job in digest.jobs)
     told = ", ".join(f"{states[state]} {state}" for state in ("done", "stopped", "failed", "open") if states[state])
-    idle = f"; {_count(digest.idle, 'job')} had nothing since then" if digest.idle else ""
-    yield f"{_count(len(digest.jobs), 'job')} in {digest.directory}{': ' if told else ''}{told}{idle}"
+    idle = f"; {counted(digest.idle, 'job')} had nothing since then" if digest.idle else ""
+    yield f"{counted(len(digest.jobs), 'job')} in {digest.directory}{': ' if told else ''}{told}{idle}"
     if digest.jobs:
         begin = digest.since or min(job.begin for job in digest.jobs)
         yield f"{_when(begin)} to {_when(max(job.end for job in digest.jobs))} ({_zone(begin)})"
@@ -103,7 +103,7 @@ def _incidents(digest: Digest) -> Iterator[str]:
         yield "no incidents"
         return
     hit = sum(1 for job in digest.jobs if job.causes)
-    yield f"{_count(causes.total(), 'incident')} in {_count(hit, 'job')}; {_count(lost, 'step')} made again"
+    yield f"{counted(causes.total(), 'incident')} in {counted(hit, 'job')}; {counted(lost, 'step')} made again"
     rows = [("cause", "incidents", "jobs")]
     for cause, number in causes.most_common():
         rows.append((cause, str(number), str(sum(1 for job in digest.jobs if job.causes[cause]))))
@@ -117,7 +117,7 @@ def _nodes(digest: Digest) -> Iterator[str]:
     hit = [(name, host) for name, host in ranked if host.causes]
     if hit:
         yield ""
-        yield f"{len(hit)} of {_count(len(hosts), 'node')} had incidents"
+        yield f"{len(hit)} of {counted(len(hosts), 'node')} had incidents"
         rows = [("node", "incidents", "maybe its own", "time", "share of time", "causes")]
         for name, host in hit[:_MOST_ROWS]:
             causes = ", ".join(f"{cause} {number}" for cause, number in host.causes.most_common())
@@ -126,7 +126,7 @@ def _nodes(digest: Digest) -> Iterator[str]:
             rows.append((name, *told, causes))
         yield from _indented(rows, left=(0, 5))
     if (unknown := digest.hosts.get("")) is not None and unknown.causes:
-        yield f"  of {_count(unknown.causes.total(), 'incident')} the journals do not say the node"
+        yield f"  of {counted(unknown.causes.total(), 'incident')} the journals do not say the node"
     yield from map(_flaky, digest.flaky)
     if hit and len(hosts) > 1 and not digest.flaky:
         yield "no node has significantly more failures than its share"
@@ -155,22 +155,18 @@ def _jobs(digest: Digest) -> Iterator[str]:
     torn = [job for job in digest.jobs if job.torn]
     if torn:
         names = ", ".join(job.name for job in torn[:_MOST_ROWS])
-        yield f"{_count(sum(job.torn for job in torn), 'torn line')} passed over in the journals of {names}"
+        yield f"{counted(sum(job.torn for job in torn), 'torn line')} passed over in the journals of {names}"
 
 
 def _unread(digest: Digest) -> Iterator[str]:
     if digest.unread:
         yield ""
-        yield f"not in these numbers, {_count(len(digest.unread), 'run dir')} that could not be read:"
+        yield f"not in these numbers, {counted(len(digest.unread), 'run dir')} that could not be read:"
         yield from (f"  {name}: {why}" for name, why in digest.unread.items())
 
 
 def _indented(rows: Sequence[tuple[str, ...]], left: tuple[int, ...]) -> Iterator[str]:
     yield from (f"  {row}" for row in table(rows, left=left))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def _when(seconds: float) -> str:

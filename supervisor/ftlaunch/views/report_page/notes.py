@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ftlaunch.common.formatting import times
 from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
 from ftlaunch.history.lines.numbers import ODD
 from ftlaunch.views.report_page.gathering.node_lanes import MOST_NODES, MOST_STAYS
@@ -44,12 +45,8 @@ def _of_drawings(walk: Walk) -> Iterator[str]:
     if walk.spans.told(0.0) is None and walk.columns is not None:
         yield f"The timeline is drawn in columns of {walk.columns.width:g} s."
     if left_out := walk.nodes.arrivals_left_out:
-        yield f"The first {MOST_NODES} nodes are drawn; others came {_times(left_out)}, which is only counted."
+        yield f"The first {MOST_NODES} nodes are drawn; others came {times(left_out)}, which is only counted."
     if left_out := walk.nodes.stays_left_out:
         yield f"Of nodes that changed their places the first {MOST_STAYS} stays are drawn; {left_out} are left out."
     if walk.lines.cut:
         yield f"Loss and step time are drawn of the first {MOST_LINES} ranks that the journal names; of others not."
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
