@@ -1,1 +1,1 @@
-"""Resumable sampling. Nothing here knows of snapshots or checkpoints."""
+"""Resumable sampling. Nothing here knows about snapshots or checkpoints."""

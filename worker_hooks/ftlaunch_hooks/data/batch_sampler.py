@@ -1,10 +1,13 @@
-"""Samplers that know their position, in samples, and resume there without reading what came before."""
+"""Samplers that know their position, in samples, and resume there without reading what came before.
+
+A script makes one for its DataLoader and attaches it; the Job moves its position on as steps complete.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +23,7 @@ _STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: keeps data sets apart from e
 
 Tail = Literal["drop", "carry", "keep"]
 
-_BATCH = "global_batch"
+_BATCH = "global_batch"  # key of a saved position
 _OTHER_BATCH = (
     "a step takes {now} samples now, {before} when it was saved: the data goes on at the exact sample, and steps go on"
     " at their number, so that what counts steps (a schedule, the number of steps to make) sees other amounts of data;"
@@ -29,28 +32,35 @@ _OTHER_BATCH = (
 
 
 class PositionError(StateError, ValueError):
-    """A saved position is not one in this order of samples, or comes too late."""
+    """A saved position belongs to another order of samples, or is restored after batches were read."""
 
 
 class SampleOrder:
-    """The order of a data set's samples, epoch after epoch: it depends on seed and epoch alone."""
+    """The order of a data set's samples, epoch after epoch. The order depends on seed and epoch alone."""
 
     def __init__(self, length: int, seed: int, *, shuffle: bool, stream: int = 0) -> None:
-        """length: samples in the data set. stream: tells data sets of one seed from each other."""
-        self.length, self._seed, self._shuffle = length, seed + stream * _STREAM, shuffle
-        self._epoch, self._order = -1, torch.empty(0, device="cpu")
+        """Define the order of a data set of `length` samples.
+
+        stream: a number that differs for data sets of one seed.
+        """
+        self.length = length
+        self._seed = seed + stream * _STREAM
+        self._shuffle = shuffle
+        self._epoch = -1  # the epoch of `_order`
+        self._order = torch.empty(0, device="cpu")
 
     def read(self, sample: int, count: int) -> list[int]:
-        """`count` indices, beginning with that of the `sample`-th sample of all epochs."""
+        """Return the indices of `count` samples, beginning with number `sample`, counted over all epochs."""
         found: list[int] = []
         while len(found) < count:
-            epoch, at = divmod(sample + len(found), self.length)
+            epoch, offset = divmod(sample + len(found), self.length)
             if epoch != self._epoch:
-                self._epoch, self._order = epoch, self._of(epoch)
-            found += self._order[at : at + count - len(found)].tolist()
+                self._epoch = epoch
+                self._order = self._shuffled(epoch)
+            found += self._order[offset : offset + count - len(found)].tolist()
         return found
 
-    def _of(self, epoch: int) -> Tensor:
+    def _shuffled(self, epoch: int) -> Tensor:
         if not self._shuffle:
             return torch.arange(self.length, device="cpu")
         generator = torch.Generator("cpu").manual_seed((self._seed + epoch * _MIX) % 2**64)
@@ -58,22 +68,33 @@ class SampleOrder:
 
 
 class PositionedSampler(Sampler[list[int]]):
-    """Batches of indices for one rank, from a position that only `advance()` moves; `Job.steps()` calls it.
+    """Yields batches of indices for one rank, from a position that only `advance()` moves; `Job.steps()` calls that.
 
     A DataLoader reads ahead; the position counts what the training loop has consumed. Workers of a DataLoader draw
-    random numbers by seed and sample, and making a DataLoader's iterator draws none (sample_seeds.py).
+    random numbers that depend on seed and sample, and making a DataLoader's iterator draws none (sample_seeds.py).
     """
 
     def __init__(self, batch_size: int, rank: int, world_size: int, fixed: Mapping[str, Any]) -> None:
-        """fixed: what must be the same for a position to be valid. Raises ValueError for impossible sizes."""
+        """Begin at the first sample.
+
+        Args:
+            batch_size: samples in one rank's batch.
+            rank: this rank's number in the job.
+            world_size: the number of the job's ranks.
+            fixed: what must be the same for a saved position to be valid; `seed` is one of the names.
+
+        Raises:
+            ValueError: a size or the rank is impossible.
+        """
         if batch_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"cannot sample: batch_size {batch_size}, rank {rank} of {world_size}")
-        self._rank, self._world_size = rank, world_size
+        self._rank = rank
+        self._world_size = world_size
         self.global_batch = batch_size * world_size
         """samples of a step, over all ranks"""
         self._fixed = dict(fixed)
         self.batches_differ = False
-        """a step takes another number of samples than it took when the position was saved"""
+        """whether a step takes another number of samples than when the position was saved"""
         self._read_ahead = False
         self._skipped: skipped_samples.Spans = ()
         leave_generators_alone(PositionedSampler, _consumed)
@@ -84,39 +105,45 @@ class PositionedSampler(Sampler[list[int]]):
         raise NotImplementedError
 
     def advance(self) -> None:
-        """One global batch has been consumed."""
+        """Move the position past one global batch, which has been consumed."""
         raise NotImplementedError
 
     def count_on(self, consumed: int) -> None:
-        """Begin with the first sample, behind `consumed` samples of other data: each number stays one sample's.
+        """Begin with the first sample, but count on from `consumed` samples of other data; no number is used twice.
 
-        Raises PositionError where batches were read already.
+        Raises:
+            PositionError: batches were read already.
         """
         raise NotImplementedError
 
     def skip(self, spans: skipped_samples.Spans) -> None:
-        """Pass over samples, by whole batches: [begin, end) of what is consumed over all ranks and epochs.
+        """Pass over samples, by whole batches.
 
-        A batch that begins in a span is not made; the samples count as consumed. Raises PositionError where batches
-        were read already.
+        A batch that begins in a span is not made; its samples count as consumed.
+
+        Args:
+            spans: [begin, end) in samples consumed over all ranks and epochs.
+
+        Raises:
+            PositionError: batches were read already.
         """
         self._expect_not_read()
         self._skipped = spans
 
     def _share(self, count: int) -> tuple[int, int]:
-        """Beginning and end of this rank's part of a global batch of `count` samples."""
+        """Return beginning and end of this rank's part of a global batch of `count` samples."""
         return count * self._rank // self._world_size, count * (self._rank + 1) // self._world_size
 
     def _batch(self, indices: list[int], first: int) -> SeededBatch:
-        """This rank's batch; first: the number of its first sample, over all ranks and epochs."""
+        """Return this rank's batch. first: the number of its first sample, over all ranks and epochs."""
         return SeededBatch(indices, self._fixed["seed"], first)
 
     def _saved(self) -> dict[str, Any]:
-        """What belongs to every position."""
+        """Return the entries that belong to every saved position."""
         return {_BATCH: self.global_batch, **self._fixed}
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        """Raises PositionError when `state` is a position in another order, or batches were read already."""
+        """Check a saved position. Raises PositionError for one in another order, or if batches were read already."""
         self._expect_not_read()
         for name, value in self._fixed.items():
             if state[name] != value:
@@ -138,7 +165,7 @@ class PositionedSampler(Sampler[list[int]]):
 
 
 def global_batch_of(state: Mapping[str, Any]) -> int | None:
-    """Samples that a step took when a sampler's position was saved; None of earlier versions, which did not say."""
+    """Return the samples of a step when a sampler's position was saved; None for one of an earlier version."""
     return state.get(_BATCH)
 
 
@@ -148,9 +175,18 @@ def _consumed(sampler: PositionedSampler) -> int:
 
 @dataclass(frozen=True)
 class _Position:
+    """A place in the data."""
+
     epoch: int = 0
     offset: int = 0  # samples of this epoch's order that were consumed, over all ranks
     consumed: int = 0  # samples in all epochs, over all ranks
+
+
+class _GlobalBatch(NamedTuple):
+    """The samples of all ranks' batches of one step."""
+
+    start: _Position
+    size: int
 
 
 class ResumableBatchSampler(PositionedSampler):
@@ -193,14 +229,24 @@ class ResumableBatchSampler(PositionedSampler):
         tail: Tail = "drop",
         endless: bool = False,
     ) -> None:
-        """length: samples in the data set. batch_size: samples of one rank's batch. endless: see the class.
+        """Begin at the first sample.
 
-        Raises ValueError for sizes below 1, a rank out of range, an unknown tail, or a data set that does not
-        fill one global batch where the tail is dropped.
+        Args:
+            length: samples in the data set.
+            batch_size: samples in one rank's batch.
+            rank: this rank's number in the job.
+            world_size: the number of the job's ranks.
+            seed: seed of the shuffle.
+            shuffle: whether each epoch has an order of its own.
+            tail: what becomes of the samples left at an epoch's end.
+            endless: whether a pass goes on through all epochs.
+
+        Raises:
+            ValueError: a size is below 1, the rank is out of range, the tail is unknown, or the data set does not fill
+                one global batch although the tail is dropped.
         """
-        super().__init__(
-            batch_size, rank, world_size, {"length": length, "seed": seed, "shuffle": shuffle, "tail": tail}
-        )
+        fixed = {"length": length, "seed": seed, "shuffle": shuffle, "tail": tail}
+        super().__init__(batch_size, rank=rank, world_size=world_size, fixed=fixed)
         if length < 1:
             raise ValueError(f"cannot sample: length {length}")
         if tail not in get_args(Tail):
@@ -211,7 +257,8 @@ class ResumableBatchSampler(PositionedSampler):
                 "(with tail='carry' it is filled from the next epoch)"
             )
         self._order = SampleOrder(length, seed, shuffle=shuffle)
-        self._tail, self._endless = tail, endless
+        self._tail = tail
+        self._endless = endless
         self._position = _Position()
 
     @property
@@ -222,21 +269,22 @@ class ResumableBatchSampler(PositionedSampler):
     @property
     def epoch(self) -> int:
         """The epoch in which the next batch begins, from 0."""
-        return self._next(self._position)[0].epoch
+        return self._next(self._position).start.epoch
 
     def advance(self) -> None:
-        """One global batch has been consumed."""
-        self._position = self._after(*self._next(self._position))
+        """Move the position past one global batch, which has been consumed."""
+        self._position = self._after(self._next(self._position))
 
     def count_on(self, consumed: int) -> None:
-        """See PositionedSampler."""
+        """Begin with the first sample, but count on from `consumed` samples of other data. Raises PositionError."""
         self._expect_not_read()
         self._position = _Position(consumed=consumed)
 
     def __len__(self) -> int:
-        """Batches that begin in the first epoch. The same at every position: a schedule computed from it stays.
+        """Return the number of batches that begin in the first epoch.
 
-        What is skipped counts; where the tail is carried, another epoch may have one batch less.
+        The position does not change it, so a schedule may be computed from it. Skipped batches count. Where the tail is
+        carried, another epoch may have one batch less.
         """
         batches, left = divmod(self._order.length, self.global_batch)
         return batches + (left > 0 and self._tail != "drop")
@@ -247,46 +295,49 @@ class ResumableBatchSampler(PositionedSampler):
         position = self._position
         epoch = self.epoch
         while True:
-            start, count = self._next(position)
+            batch = self._next(position)
+            start = batch.start
             if start.epoch != epoch and not self._endless:
                 return
-            begin, end = self._share(count)
+            begin, end = self._share(batch.size)
             indices = self._order.read(start.epoch * self._order.length + start.offset + begin, end - begin)
             yield self._batch(indices, start.consumed + begin)
-            position = self._after(start, count)
+            position = self._after(batch)
 
-    def _next(self, position: _Position) -> tuple[_Position, int]:
-        """Where the next batch begins that is not skipped, and how many samples it has over all ranks."""
+    def _next(self, position: _Position) -> _GlobalBatch:
+        """Return the first batch from `position` on that is not skipped."""
         while skipped_samples.after(self._skipped, position.consumed) != position.consumed:
-            position = self._after(*self._following(position))
+            position = self._after(self._following(position))
         return self._following(position)
 
-    def _following(self, position: _Position) -> tuple[_Position, int]:
-        """The same of the batch at `position`, skipped or not."""
+    def _following(self, position: _Position) -> _GlobalBatch:
+        """Return the first batch from `position` on, skipped or not."""
         left = self._order.length - position.offset
         if left >= self.global_batch:
-            return position, self.global_batch
+            return _GlobalBatch(position, self.global_batch)
         if self._tail == "drop":
-            return replace(position, epoch=position.epoch + 1, offset=0), self.global_batch
+            return _GlobalBatch(replace(position, epoch=position.epoch + 1, offset=0), self.global_batch)
         if self._tail == "keep" and left >= self._world_size:
-            return position, left
-        return position, self.global_batch
+            return _GlobalBatch(position, left)
+        return _GlobalBatch(position, self.global_batch)
 
-    def _after(self, start: _Position, count: int) -> _Position:
-        epochs, offset = divmod(start.offset + count, self._order.length)
-        return _Position(start.epoch + epochs, offset, start.consumed + count)
+    def _after(self, batch: _GlobalBatch) -> _Position:
+        """Return the position after a batch."""
+        epochs, offset = divmod(batch.start.offset + batch.size, self._order.length)
+        return _Position(epoch=batch.start.epoch + epochs, offset=offset, consumed=batch.start.consumed + batch.size)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what must be the same for it to be valid."""
+        """Return the position, and what must be the same for the position to be valid."""
         position = self._position
-        at = {"epoch": position.epoch, "offset": position.offset, "consumed": position.consumed}
-        return {**at, **self._saved()}
+        entries = {"epoch": position.epoch, "offset": position.offset, "consumed": position.consumed}
+        return {**entries, **self._saved()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a saved position.
 
-        Raises PositionError when it is one in another order or data set, or when an iterator has read ahead from
-        where we were: its batches would be the wrong ones.
+        Raises:
+            PositionError: the position belongs to another order or data set, or an iterator has read ahead from the
+                present position, so that its batches would be wrong.
         """
         self._check(state)
-        self._position = _Position(state["epoch"], state["offset"], state["consumed"])
+        self._position = _Position(epoch=state["epoch"], offset=state["offset"], consumed=state["consumed"])

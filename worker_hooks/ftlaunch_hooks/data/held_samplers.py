@@ -9,10 +9,11 @@ from ftlaunch_hooks.data.batch_sampler import PositionedSampler
 
 
 def samplers_saved_by(objects: Iterable[Any]) -> list[PositionedSampler]:
-    """Return the samplers among the attributes of `objects` whose state is asked for by the object's `state_dict()`.
+    """Return the samplers among the attributes of `objects` whose state the object's own `state_dict()` asks for.
 
-    `state_dict()` of an object that holds a sampler is called once: whether the sampler's own is called meanwhile is
-    the only sure sign, as equal states may come from another sampler.
+    `state_dict()` of an object that holds a sampler is called once. Whether the sampler's own is called meanwhile is
+    the
+    only sure sign, as equal states may come from another sampler.
     """
     found: dict[int, PositionedSampler] = {}
     for target in objects:
@@ -42,5 +43,5 @@ def _asks_for_state(target: Any, sampler: Any) -> bool:
     try:
         target.state_dict()
     finally:
-        del vars(sampler)["state_dict"]  # the class's is seen again
+        del vars(sampler)["state_dict"]  # uncovers the class's method again
     return asked

@@ -1,4 +1,4 @@
-"""Sampling from several data sets by ratio."""
+"""A sampler that draws from several data sets by ratio, and resumes at its position."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from ftlaunch_hooks.data.batch_sampler import PositionedSampler, SampleOrder
 
 
 class ResumableMixSampler(PositionedSampler):
-    """Batches for one rank from several data sets, mixed by ratio, endlessly; indices are a ConcatDataset's.
+    """Yields batches for one rank from several data sets, mixed by ratio, endlessly; indices are a ConcatDataset's.
 
-    The mix is a cycle of `sum(ratio)` samples in which each data set comes as often as its ratio says, spread
-    evenly; cycle after cycle, so the ratio is exact. A data set is read in an order of its own by epochs of its
-    own: each of its samples comes once before any comes again, over all ranks, however many they are. The
-    position is the samples consumed of each data set::
+    The mix is a cycle of `sum(ratio)` samples in which each data set comes as often as its ratio says, spread evenly.
+    The
+    cycle repeats, so the ratio is exact. Each data set has epochs and an order of its own: all its samples come once
+    before
+    any comes again, over all ranks, however many there are. The position is the samples consumed of each data set::
 
         dataset = ConcatDataset([code, books, chat])
         sampler = ResumableMixSampler([len(d) for d in dataset.datasets], [7, 2, 1], 32, rank=r, world_size=w)
         loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
         job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
 
-    The ratio, the batch size and the number of ranks may be others after a resume; with another ratio each
-    data set goes on where it was. There is no tail: what does not fill a batch is carried. There is no `len()`: each
-    data set has epochs of its own.
+    The ratio, the batch size and the number of ranks may change with a resume; with another ratio each data set goes on
+    where it was. There is no tail: what does not fill a batch is carried. There is no `len()`: each data set has epochs
+    of
+    its own.
     """
 
     def __init__(
@@ -39,12 +41,24 @@ class ResumableMixSampler(PositionedSampler):
         seed: int = 0,
         shuffle: bool = True,
     ) -> None:
-        """lengths: samples in each data set. ratio: whole numbers, one a data set: [7, 2, 1] is 70, 20, 10 %.
+        """Begin at the first sample of each data set.
 
-        Raises ValueError for sizes or shares below 1, or a rank out of range.
+        Args:
+            lengths: samples in each data set.
+            ratio: whole numbers, one for each data set: [7, 2, 1] is 70, 20, 10 %.
+            batch_size: samples in one rank's batch.
+            rank: this rank's number in the job.
+            world_size: the number of the job's ranks.
+            seed: seed of the shuffles.
+            shuffle: whether each epoch has an order of its own.
+
+        Raises:
+            ValueError: a size or share is below 1, or the rank is out of range.
         """
-        super().__init__(batch_size, rank, world_size, {"lengths": list(lengths), "seed": seed, "shuffle": shuffle})
-        if not lengths or len(lengths) != len(ratio) or min(*lengths, *ratio) < 1 or any(r != int(r) for r in ratio):
+        fixed = {"lengths": list(lengths), "seed": seed, "shuffle": shuffle}
+        super().__init__(batch_size, rank=rank, world_size=world_size, fixed=fixed)
+        has_one_share_each = bool(lengths) and len(lengths) == len(ratio)
+        if not has_one_share_each or min(*lengths, *ratio) < 1 or any(share != int(share) for share in ratio):
             raise ValueError(
                 f"cannot mix: lengths {list(lengths)}, ratio {list(ratio)}; each is a whole number of 1 or more, "
                 "and there is one ratio a data set"
@@ -55,10 +69,13 @@ class ResumableMixSampler(PositionedSampler):
         self._first = list(accumulate(lengths[:-1], initial=0))  # index of each data set's first sample
         self._ratio = [int(share) for share in ratio]
         self._cycle = spread(self._ratio)
-        self._before = [[self._cycle[:at].count(number) for number in range(len(ratio))] for at in range(sum(ratio))]
+        # place in the cycle -> how many samples of each data set come before that place
+        self._before = [
+            [self._cycle[:place].count(number) for number in range(len(ratio))] for place in range(sum(ratio))
+        ]
         self._base = [0] * len(ratio)  # samples of each data set that were consumed when the first cycle began
-        self._done = 0  # samples since
-        self._earlier = 0  # samples of other data, see count_on
+        self._done = 0  # samples consumed since then
+        self._earlier = 0  # samples of other data, given to count_on
 
     @property
     def consumed(self) -> int:
@@ -75,32 +92,33 @@ class ResumableMixSampler(PositionedSampler):
         return self._taken(self._done)
 
     def advance(self) -> None:
-        """One global batch has been consumed."""
+        """Move the position past one global batch, which has been consumed."""
         self._done = self._next(self._done) + self.global_batch
 
     def count_on(self, consumed: int) -> None:
-        """See PositionedSampler."""
+        """Begin with the first sample, but count on from `consumed` samples of other data. Raises PositionError."""
         self._expect_not_read()
-        self._base, self._done, self._earlier = [0] * len(self._base), 0, consumed
+        self._base = [0] * len(self._base)
+        self._done = 0
+        self._earlier = consumed
 
     def _next(self, done: int) -> int:
-        """Where the next batch begins that is not skipped."""
+        """Return where the first batch from `done` on begins that is not skipped."""
         before = self._counted
         while skipped_samples.after(self._skipped, before + done) != before + done:
             done += self.global_batch
         return done
 
     def __iter__(self) -> Iterator[list[int]]:
-        """This rank's batches from the position on, without end: lists of `batch_size` indices."""
+        """Yield this rank's batches from the position on, without end: lists of `batch_size` indices."""
         self._read_ahead = True
         done = self._done
         while True:
             done = self._next(done)
             begin, end = (done + part for part in self._share(self.global_batch))
-            taken, then = self._taken(begin), self._taken(end)
             parts = [
                 iter(order.read(first, last - first))
-                for order, first, last in zip(self._orders, taken, then, strict=True)
+                for order, first, last in zip(self._orders, self._taken(begin), self._taken(end), strict=True)
             ]
             numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
             indices = [self._first[number] + next(parts[number]) for number in numbers]
@@ -108,41 +126,47 @@ class ResumableMixSampler(PositionedSampler):
             done += self.global_batch
 
     def _taken(self, done: int) -> list[int]:
-        """Samples of each data set, `done` samples after the first cycle began."""
-        cycles, at = divmod(done, len(self._cycle))
+        """Return the samples consumed of each data set, `done` samples after the first cycle began."""
+        cycles, place = divmod(done, len(self._cycle))
         return [
             base + cycles * share + before
-            for base, share, before in zip(self._base, self._ratio, self._before[at], strict=True)
+            for base, share, before in zip(self._base, self._ratio, self._before[place], strict=True)
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what must be the same for it to be valid."""
-        at = self._done % len(self._cycle)
-        where = {"consumed_of": self.consumed_of, "place_in_cycle": at, "ratio": self._ratio, "earlier": self._earlier}
-        return {**where, **self._saved()}
+        """Return the position, and what must be the same for the position to be valid."""
+        return {
+            "consumed_of": self.consumed_of,
+            "place_in_cycle": self._done % len(self._cycle),
+            "ratio": self._ratio,
+            "earlier": self._earlier,
+            **self._saved(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to a saved position; with another ratio than then a new cycle begins there.
+        """Go to a saved position. If the ratio has changed, a new cycle begins there.
 
-        Raises PositionError when it is one in other data sets or another order, or when an iterator has read
-        ahead from where we were: its batches would be the wrong ones.
+        Raises:
+            PositionError: the position belongs to other data sets or another order, or an iterator has read ahead from
+                the present position, so that its batches would be wrong.
         """
         self._check(state)
-        at = state["place_in_cycle"] if state["ratio"] == self._ratio else 0
-        self._base = [taken - before for taken, before in zip(state["consumed_of"], self._before[at], strict=True)]
-        self._done = at
-        self._earlier = state.get("earlier", 0)  # earlier versions did not save it
+        place = state["place_in_cycle"] if state["ratio"] == self._ratio else 0
+        self._base = [taken - before for taken, before in zip(state["consumed_of"], self._before[place], strict=True)]
+        self._done = place
+        self._earlier = state.get("earlier", 0)  # earlier versions did not save this entry
 
 
 def spread(ratio: Sequence[int]) -> list[int]:
-    """A cycle in which number i stands `ratio[i]` times, as evenly as can be: [2, 1] gives [0, 1, 0].
+    """Return a cycle in which number i comes `ratio[i]` times, as evenly as possible: [2, 1] gives [0, 1, 0].
 
     This is nginx's smooth weighted round-robin: in each turn every number gains its weight; the number with the most
     is chosen, and loses the sum of all weights.
     """
-    cycle, credit = [], [0] * len(ratio)
+    cycle = []
+    credit = [0] * len(ratio)
     for _ in range(sum(ratio)):
-        credit = [have + share for have, share in zip(credit, ratio, strict=True)]
+        credit = [balance + share for balance, share in zip(credit, ratio, strict=True)]
         chosen = credit.index(max(credit))
         credit[chosen] -= sum(ratio)
         cycle.append(chosen)

@@ -1,8 +1,8 @@
-"""Random numbers of DataLoader workers as a function of the position in the data.
+"""Makes random numbers of DataLoader workers a function of the position in the data.
 
-A DataLoader seeds its workers once, when its iterator is made. An iterator that is made after a resume begins in
-mid-epoch, and its workers would draw other numbers for the same samples. So batches seed the generators anew for every
-sample, and making an iterator draws nothing from the generators of the training loop.
+A DataLoader seeds its workers once, when its iterator is made. An iterator that is made after a resume begins in the
+middle of an epoch, and its workers would draw other numbers for the same samples. So batches seed the generators anew
+for every sample, and making an iterator draws nothing from the generators of the training loop.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of splitmix64
+# constants of splitmix64
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
 
 
 def mixed(seed: int, number: int) -> int:
-    """64 bits from a seed and a number: splitmix64 (Steele, Lea and Flood 2014). Every bit depends on both."""
+    """Return 64 bits from a seed and a number, by splitmix64 (Steele, Lea and Flood 2014).
+
+    Every bit depends on both.
+    """
     value = (seed * _SECOND + (number + 1) * _GOLDEN) % 2**64
     value = (value ^ value >> 30) * _FIRST % 2**64
     value = (value ^ value >> 27) * _SECOND % 2**64
@@ -28,19 +34,21 @@ def mixed(seed: int, number: int) -> int:
 
 
 class SeededBatch(list[int]):
-    """Indices of one rank's batch. In a DataLoader's worker each index comes with generators seeded for its sample.
+    """The indices of one rank's batch. Iterating in a DataLoader's worker seeds the generators for each index's sample.
 
-    Python's, NumPy's and torch's generator on the CPU. In the training loop's process nothing is seeded: there the
+    The generators are Python's, NumPy's and torch's on the CPU. In the training loop's process nothing is seeded: there
+    the
     generators are a part of the rank's state.
     """
 
     def __init__(self, indices: Iterable[int], seed: int, first: int) -> None:
-        """first: the number of the batch's first sample, over all ranks and epochs."""
+        """Take the indices. first: the number of the batch's first sample, over all ranks and epochs."""
         super().__init__(indices)
-        self.seed, self.first = seed, first
+        self.seed = seed
+        self.first = first
 
     def __iter__(self) -> Iterator[int]:
-        """The indices."""
+        """Yield the indices; in a worker, seed the generators before each of them."""
         return super().__iter__() if get_worker_info() is None else self._seeding()
 
     def _seeding(self) -> Iterator[int]:
@@ -51,24 +59,26 @@ class SeededBatch(list[int]):
 
 def _seed_generators(seed: int) -> None:
     random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed also asks for a GPU
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed GPUs
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed >> 32)
 
 
 @functools.cache
 def leave_generators_alone(kind: type, position: Callable[[Any], int]) -> None:
-    """From now on, making an iterator of a DataLoader whose sampler is a `kind` moves no generator.
+    """Change DataLoader so that making an iterator moves no generator if the loader's sampler is a `kind`.
 
-    The seed of its workers, which the iterator draws, comes from the generator's own seed and `position(sampler)`
-    instead. So it does not matter when a resumed script makes its iterator: before the loop, or in a step.
+    The seed of the workers, which the iterator draws, then comes from the generator's own seed and `position(sampler)`.
+    So
+    it does not matter when a resumed script makes its iterator: before the loop, or in a step.
     """
     make: Any = DataLoader.__iter__
 
     @functools.wraps(make)
     def make_and_put_back(loader: Any) -> Any:
-        held = [getattr(one, "sampler_of_loader", one) for one in (loader.batch_sampler, loader.sampler)]
-        sampler = next((one for one in held if isinstance(one, kind)), None)
+        held = (loader.batch_sampler, loader.sampler)
+        samplers = [getattr(sampler, "sampler_of_loader", sampler) for sampler in held]
+        sampler = next((sampler for sampler in samplers if isinstance(sampler, kind)), None)
         if sampler is None:
             return make(loader)
         generator = torch.default_generator if loader.generator is None else loader.generator
