@@ -1,1 +1,1 @@
-"""Passes over loaders of data: brought back to a batch, and compared. Nothing here knows of steps or snapshots."""
+"""Passes over data loaders: brought back to a batch, and compared. Nothing here knows about steps or snapshots."""

@@ -1,4 +1,4 @@
-"""What a loader of data draws its random numbers from."""
+"""The generators and seeds from which a data loader draws its random numbers."""
 
 from __future__ import annotations
 
@@ -16,49 +16,54 @@ PERSISTENT = (
 
 
 class Draws:
-    """What one loader draws from, besides the global generators: generators of its own, seeds of its samplers, and
+    """The random numbers of one loader.
+
+    Besides the global generators these are: generators of the loader and its samplers, seeds of its samplers, and
     generators that its data set or its collator holds.
     """
 
     def __init__(self, loader: Any) -> None:
-        self._loader, self._held = loader, HeldGenerators(loader)
+        self._loader = loader
+        self._held = HeldGenerators(loader)
 
     def read(self) -> random_numbers.State:
-        """The global generators, the loader's own, and those that are held."""
+        """Return the states of the global generators, the loader's own, and those that are held."""
         return {**random_numbers.read(self.generators()), "held": self._held.states()}
 
     def put_back(self, state: random_numbers.State) -> None:
-        """The reverse of `read`."""
+        """Put all generators where `read` found them."""
         random_numbers.put_back(state, self.generators())
         self._held.put_back(state["held"])
 
     def own(self) -> dict[str, Any]:
-        """Without the global ones."""
-        seeds = [one.initial_seed for one in self._samplers() if hasattr(one, "initial_seed")]
+        """Return the states and seeds without those of the global generators."""
+        seeds = [sampler.initial_seed for sampler in self._samplers() if hasattr(sampler, "initial_seed")]
         own = [generator.get_state() for generator in self.generators()]
         return {"own": own, "seeds": seeds, "held": self._held.states()}
 
     def put_back_seeds(self, saved: dict[str, Any]) -> None:
-        """Before the pass begins, of what `own` has given."""
-        seeded = [one for one in self._samplers() if hasattr(one, "initial_seed")]
+        """Give the samplers the seeds in a result of `own`. Call this before the pass begins."""
+        seeded = [sampler for sampler in self._samplers() if hasattr(sampler, "initial_seed")]
         for sampler, seed in zip(seeded, saved["seeds"], strict=False):
             sampler.initial_seed = seed
 
     def put_back_own(self, saved: dict[str, Any]) -> None:
-        """The generators of what `own` has given."""
+        """Put the generators in a result of `own` back."""
         for generator, state in zip(self.generators(), saved["own"], strict=False):
             generator.set_state(state)
         self._held.put_back(saved["held"])
 
     def generators(self) -> list[torch.Generator]:
-        """Generators that were given to the loader and its samplers, each once."""
+        """Return the generators that were given to the loader and its samplers, each once."""
         holders = [self._loader, *self._samplers()]
-        held = [getattr(one, name, None) for one in holders for name in ("generator", "synchronized_generator")]
-        return list({id(one): one for one in held if isinstance(one, torch.Generator)}.values())
+        names = ("generator", "synchronized_generator")
+        values = [getattr(holder, name, None) for holder in holders for name in names]
+        return list({id(value): value for value in values if isinstance(value, torch.Generator)}.values())
 
     def _samplers(self) -> list[Any]:
-        """The samplers within each other, as frameworks wrap them; Lightning hides one in a data set."""
-        found, holder = [], self._loader
+        """Return the samplers nested in each other, as frameworks wrap them; Lightning hides one in a data set."""
+        found = []
+        holder = self._loader
         for name in ("batch_sampler", "batch_sampler", "sampler", "sampler"):
             inner = getattr(holder, name, None)
             holder = holder if inner is None else inner

@@ -1,7 +1,8 @@
-"""An enumerate() over batches goes on at its number where its first batches were had in an earlier life of the job.
+"""Lets an enumerate() over batches go on at its number when the first batches were read before a resume.
 
-`enumerate` has no way to be given another count. Its count lies behind the head of its object, which only CPython's
-layout says: it is written there where everything around it is as that layout has it, and read back by `__reduce__`.
+`enumerate` has no way to be given another count. Its count lies behind the head of its object, at a place that only
+CPython's layout defines. The count is written there if everything around it is as that layout has it, and read back by
+`__reduce__`.
 """
 
 from __future__ import annotations
@@ -14,58 +15,60 @@ from itertools import islice
 from types import FrameType, GeneratorType
 from typing import Any
 
-_DEEP = 4  # iterators within each other: enumerate(tqdm(batches))
+_MAX_DEPTH = 4  # of nested iterators: enumerate(tqdm(batches))
 _WORD = ctypes.sizeof(ctypes.c_ssize_t)
 
 
 def find_enumerations(batches: object, frames: Collection[FrameType]) -> list[enumerate[Any]]:
-    """Return each enumerate() that is asking an iterator for an item now, by way of other iterators, too.
+    """Return each enumerate() that is asking an iterator for an item now, directly or through other iterators.
 
-    frames: of generators, under way now, that hand on the items one by one: a progress bar's, or a logger's.
+    Args:
+        batches: the iterator.
+        frames: of generators, now running, that hand on the items one by one: a progress bar's, or a logger's.
     """
-    found = [one for one in gc.get_objects() if type(one) is enumerate]
-    return [one for one in found if any(_leads_to(inner, batches, frames) for inner in _within(one))]
+    found = [counted for counted in gc.get_objects() if type(counted) is enumerate]
+    return [counted for counted in found if any(_leads_to(inner, batches, frames) for inner in _within(counted))]
 
 
 def _within(counted: enumerate[Any]) -> Iterator[object]:
-    """What an enumerate() asks, and the iterators that are asked by it in turn."""
+    """Yield the iterator that an enumerate() asks, and the iterators that are asked in turn."""
     ahead: list[object] = [next(_arguments(counted))]
-    for _ in range(_DEEP):
+    for _ in range(_MAX_DEPTH):
         yield from ahead
-        held = [inner for one in ahead for inner in gc.get_referents(one)]
-        held += [inner for one in held if isinstance(one, tuple) for inner in one]  # as zip() holds its iterators
-        ahead = [one for one in held if hasattr(type(one), "__next__")]
+        held = [inner for iterator in ahead for inner in gc.get_referents(iterator)]
+        held += [inner for value in held if isinstance(value, tuple) for inner in value]  # zip() has a tuple of them
+        ahead = [value for value in held if hasattr(type(value), "__next__")]
 
 
-def _leads_to(one: object, batches: object, frames: Collection[FrameType]) -> bool:
-    return one is batches or (isinstance(one, GeneratorType) and one.gi_frame in frames)
+def _leads_to(iterator: object, batches: object, frames: Collection[FrameType]) -> bool:
+    return iterator is batches or (isinstance(iterator, GeneratorType) and iterator.gi_frame in frames)
 
 
 def can_advance() -> bool:
-    """Whether this Python's enumerate() can be given another count: tried with one of our own."""
+    """Whether this Python's enumerate() can be given another count. Tried with one of our own."""
     trial = enumerate(iter("ab"), 3)
     return advance(trial, 4) and next(trial) == (7, "a") and next(trial) == (8, "b")
 
 
 def advance(counted: enumerate[Any], by: int) -> bool:
-    """Add to the count of an enumerate(). Return False, with nothing changed, for a Python with another layout."""
+    """Add to the count of an enumerate(). Returns False, with nothing changed, for a Python with another layout."""
     if sys.implementation.name != "cpython":
         return False
     before = _count(counted)
-    place = id(counted) + object.__basicsize__
+    address = id(counted) + object.__basicsize__
     (iterator,) = islice(_arguments(counted), 1)
-    inside = type(counted).__basicsize__ >= object.__basicsize__ + 2 * _WORD
-    if not inside or _read(place) != before or _read(place + _WORD) != id(iterator):
+    is_large_enough = type(counted).__basicsize__ >= object.__basicsize__ + 2 * _WORD
+    if not is_large_enough or _read(address) != before or _read(address + _WORD) != id(iterator):
         return False
-    ctypes.c_ssize_t.from_address(place).value = before + by
+    ctypes.c_ssize_t.from_address(address).value = before + by
     if _count(counted) == before + by:
         return True
-    ctypes.c_ssize_t.from_address(place).value = before
+    ctypes.c_ssize_t.from_address(address).value = before
     return False
 
 
 def _arguments(counted: enumerate[Any]) -> Iterator[Any]:
-    """The iterator that an enumerate() asks, and its count."""
+    """Yield the iterator that an enumerate() asks, and its count."""
     yield from counted.__reduce__()[1]
 
 
@@ -74,5 +77,5 @@ def _count(counted: enumerate[Any]) -> int:
     return int(count)
 
 
-def _read(place: int) -> int:
-    return ctypes.c_ssize_t.from_address(place).value
+def _read(address: int) -> int:
+    return ctypes.c_ssize_t.from_address(address).value

@@ -1,4 +1,4 @@
-"""Generators of random numbers that the makers of batches hold: data sets, collators, samplers, what is within them."""
+"""Random number generators that the makers of batches hold: data sets, collators, samplers, and what is in them."""
 
 from __future__ import annotations
 
@@ -12,53 +12,56 @@ from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.state.random_numbers.made_generators import make, unmake
 from ftlaunch_hooks.state.random_numbers.walk import generator_kinds, generators_within
 
-_WITHIN = (
+# attributes in which the makers of batches hold each other
+_NESTED = (
     *("base_dataloader", "batch_sampler", "sampler", "dataset", "collate_fn", "collate", "data_collator", "__self__"),
     "synchronized_generator",
 )
-_DEEP = 5
+_MAX_DEPTH = 5
 _KINDS = generator_kinds()
 
 
 class HeldGenerators:
-    """Reads their states, and puts them back."""
+    """Reads the states of held generators, and puts them back."""
 
     def __init__(self, *makers: Any) -> None:
-        """makers: of the batches: a loader, or a data set and a collator. What lies within them is looked at, too."""
-        found = [one for number, maker in enumerate(makers) for one in _within(str(number), maker)]
+        """Search the makers of batches, and what lies within them: a loader, or a data set and a collator."""
+        found = [entry for number, maker in enumerate(makers) for entry in _within(str(number), maker)]
         self._holders = dict(_once(found))
-        self._deep = dict(self._deeper())  # in lists and closures: as they are now
+        self._deep = dict(self._deeper())  # those in lists and closures, which are searched only once
 
     def _deeper(self) -> Iterator[tuple[str, Any]]:
-        """Generators that lie deeper than in an attribute of a holder."""
-        known = {id(one) for _, one in self._direct()}
+        """Yield generators that lie deeper than in an attribute of a holder."""
+        known = {id(generator) for _, generator in self._direct()}
         for path, holder in list(self._holders.items()):
-            for name, one in generators_within(path, holder):
-                if id(one) not in known:
-                    known.add(id(one))
-                    yield name, one
+            for name, generator in generators_within(path, holder):
+                if id(generator) not in known:
+                    known.add(id(generator))
+                    yield name, generator
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Each that there is now, and the names that lead to it."""
+        """Yield each generator that exists now, with the path that leads to it."""
         yield from self._direct()
         yield from self._deep.items()
 
     def _direct(self) -> Iterator[tuple[str, Any]]:
         for path, holder in self._holders.items():
-            within = getattr(holder, "__dict__", {})
-            if _KINDS.isdisjoint(map(type, list(within.values()))):  # nearly always, and twice in every step
+            attributes = getattr(holder, "__dict__", {})
+            # This runs twice in every step, and most holders have no generator.
+            if _KINDS.isdisjoint(map(type, list(attributes.values()))):
                 continue
-            for name, value in list(within.items()):
+            for name, value in list(attributes.items()):
                 if type(value) in _KINDS:
                     yield f"{path}.{name}", value
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """Of all, by the names that lead to them."""
-        return {path: generators.state_of(one) for path, one in self}
+        """Return the states of all generators, by the paths that lead to them."""
+        return {path: generators.state_of(generator) for path, generator in self}
 
     def put_back(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """The reverse of `states`. A generator that its holder makes when it needs it first is made here, or taken away
-        where it had not made it.
+        """Put the generators where `states` found them.
+
+        A generator that its holder makes only when needed is made here, or removed if the holder had not made it then.
         """
         now = dict(self)
         for path in now.keys() - states.keys() - self._deep.keys():
@@ -73,19 +76,19 @@ class HeldGenerators:
                 generators.put_back(now[path], state)
 
 
-def _within(path: str, maker: Any, deep: int = _DEEP) -> Iterator[tuple[str, Any]]:
-    """What makes batches, and what is within it."""
+def _within(path: str, maker: Any, depth_left: int = _MAX_DEPTH) -> Iterator[tuple[str, Any]]:
+    """Yield a maker of batches and the makers within it, with the paths that lead to them."""
     yield path, maker
-    for name in _WITHIN if deep else ():
-        one = getattr(maker, name, None)
-        if one is not None and not isinstance(one, ModuleType):
-            yield from _within(f"{path}.{name}", one, deep - 1)
+    for name in _NESTED if depth_left else ():
+        inner = getattr(maker, name, None)
+        if inner is not None and not isinstance(inner, ModuleType):
+            yield from _within(f"{path}.{name}", inner, depth_left - 1)
 
 
 def _once(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Each thing under the first of its names."""
-    seen = set[int]()
-    for path, one in found:
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield path, one
+    """Yield each object under the first of its paths."""
+    seen: set[int] = set()
+    for path, maker in found:
+        if id(maker) not in seen:
+            seen.add(id(maker))
+            yield path, maker

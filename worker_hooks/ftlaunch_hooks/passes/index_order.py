@@ -1,7 +1,8 @@
-"""The order of a loader's samples, as its sampler gives it: skipped to a place, looked at one batch ahead, known again.
+"""The order of a loader's samples as its sampler gives it: skipped to a place, read one batch ahead, and compared.
 
-A DataLoader asks its sampler for indices, and loads what they name. In the middle of a pass a resumed run asks for
-those that were had, and loads nothing of them.
+A DataLoader asks its sampler for indices, and loads what they name. In the middle of a pass a resumed run asks the
+sampler once more for the indices that were used before, and loads nothing for them. In this module an index is what the
+sampler yields for one batch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ftlaunch_hooks.data.sample_seeds import mixed
 from ftlaunch_hooks.passes.own_numbers import OwnNumbers
 from ftlaunch_hooks.passes.worker_seeds import SeededIndex
 
-# These draw from the process's generators before their first index and never after: nothing has to be kept apart.
+# These draw from the process's generators only before their first index, so they need no numbers of their own.
 _DRAW_AT_FIRST = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
 
@@ -44,29 +45,33 @@ class Indices:
         before_first: Callable[[], None] | None,
         is_stream: bool = False,
     ) -> None:
-        """Prepare a pass; the sampler is asked for its iterator when the first index is.
+        """Prepare a pass. The sampler is asked for its iterator when the first index is wanted.
 
         Args:
             sampler: the loader's own.
-            skipped: batches that were had before.
-            seed_of_batches: from which each batch's seed is made, for workers; None: batches bring no seeds along.
-            numbers: what the sampler draws from; None: from the process's generators.
+            skipped: the number of batches that were used before.
+            seed_of_batches: the seed from which each batch's seed for workers is made; None: batches carry no seeds.
+            numbers: what the sampler draws from; None: the process's generators.
             before_first: called before the sampler is asked for anything.
-            is_stream: the indices name no samples, and no checksums of them are kept.
+            is_stream: whether the indices name no samples, so that no checksums of them are kept.
         """
-        self._sampler, self._numbers, self._before_first = sampler, numbers, before_first
+        self._sampler = sampler
+        self._numbers = numbers
+        self._before_first = before_first
         self._seed = seed_of_batches
-        self._skipped, self._is_stream = skipped, is_stream
+        self._skipped = skipped
+        self._is_stream = is_stream
         self._given = skipped  # number of the next index that the loader is given
-        self._ahead: deque[Any] = deque()
+        self._ahead: deque[Any] = deque()  # indices that the sampler has given and the loader has not taken
         self._iterator: Iterator[Any] | None = None
-        self._drawn = 0
+        self._drawn = 0  # indices that the sampler has given
         self._ended = False
-        self._checksum = self._first = 0
-        self._checksums: dict[int, int] = {0: 0}  # by number of indices, of those that training may still be at
+        self._checksum = 0  # of all indices drawn so far
+        self._first = 0  # checksum of the first index
+        self._checksums: dict[int, int] = {0: 0}  # number of indices -> checksum; only where training may still be
 
     def start(self) -> int:
-        """Ask for the indices that were had; return how many there were."""
+        """Ask the sampler for the indices that were used before; return how many of them there are."""
         if self._iterator is None:
             if self._before_first is not None:
                 self._before_first()
@@ -78,17 +83,18 @@ class Indices:
         return min(self._drawn, self._skipped)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the indices themselves: a DataLoader asks twice as its workers start."""
+        """Return the object itself: a DataLoader calls this twice while its workers start."""
         return self
 
     def __next__(self) -> Any:
-        """Return the next index, with a seed where it goes to a worker."""
+        """Return the next index, with a seed if it goes to a worker."""
         self.start()
         if not self._ahead:
             self._draw()
         if not self._ahead:
             raise StopIteration
-        index, number = self._ahead.popleft(), self._given
+        index = self._ahead.popleft()
+        number = self._given
         self._given += 1
         return index if self._seed is None else SeededIndex(index, mixed(self._seed, number))
 
@@ -106,19 +112,19 @@ class Indices:
         return self._drawn > number
 
     def checksum(self, number: int) -> int:
-        """Return a checksum of the first `number` indices. Those of smaller numbers are forgotten."""
+        """Return a checksum of the first `number` indices. Checksums of fewer indices are dropped."""
         for older in [known for known in self._checksums if known < number]:
             del self._checksums[older]
         return self._checksums[number]
 
     def begins_as(self, sampler: Any, numbers: OwnNumbers) -> bool:
-        """Whether another sampler gives the same first index. numbers: where this one's were at first."""
+        """Whether another sampler gives the same first index. numbers: where this sampler's numbers were at first."""
         self.start()
         index = numbers.run(lambda: next(iter(sampler), _END))
         return index is _END or _continue_checksum(0, index) == self._first
 
     def _draw(self) -> None:
-        """Ask the sampler for one index more."""
+        """Ask the sampler for one more index."""
         assert self._iterator is not None
         iterator = self._iterator
         index = self._run(lambda: next(iterator, _END))
@@ -142,16 +148,16 @@ _END = object()
 
 
 class IndexOrder:
-    """Stands in a DataLoader for its sampler of batches, while an iterator is made."""
+    """Takes the place of a DataLoader's sampler of batches while an iterator is made."""
 
     def __init__(self, sampler: Any) -> None:
-        """sampler: the loader's own, which it asks for indices."""
+        """Take the loader's own sampler, which the loader asks for indices."""
         self.sampler_of_loader = sampler
         self.indices: Indices | None = None
-        """of a pass whose iterator is being made"""
+        """the indices of the pass whose iterator is being made; None while none is"""
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the indices of the pass that is being made; where the script makes one itself, the sampler's."""
+        """Return the indices of the pass that is being made; the sampler's iterator if the script makes one itself."""
         return iter(self.sampler_of_loader) if self.indices is None else self.indices
 
     def __len__(self) -> int:
@@ -167,16 +173,16 @@ def draws_between_batches(sampler: Any) -> bool:
 
 
 def _continue_checksum(before: int, index: Any) -> int:
-    """Return the checksum of what `before` stands for, followed by `index`."""
+    """Continue the checksum `before` with `index`."""
     if type(index) is list and index and type(index[0]) is int:
-        with contextlib.suppress(TypeError, OverflowError):  # the others may be no whole numbers, or too large
+        with contextlib.suppress(TypeError, OverflowError):  # later elements may not be whole numbers of 64 bits
             return zlib.crc32(array("q", index), before)
     if isinstance(index, (list, tuple)):
-        for one in index:
-            before = _continue_checksum(before, one)
+        for element in index:
+            before = _continue_checksum(before, element)
         return before
     if isinstance(index, Tensor):
         return zlib.crc32(str(index.tolist()).encode(), before)
-    # of other objects the words would tell where in memory they lie
+    # repr() of any other object may contain its address in memory
     words = repr(index) if isinstance(index, (bool, int, float, str, bytes)) else type(index).__name__
     return zlib.crc32(words.encode(), before)

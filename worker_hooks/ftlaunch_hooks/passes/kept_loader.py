@@ -1,6 +1,7 @@
-"""A DataLoader of which it is known where it is: its passes, begun, saved at each batch, and begun again at a batch.
+"""A DataLoader whose passes are saved at each batch, and can begin again at a batch.
 
-What is private in torch's DataLoader and in torchdata's StatefulDataLoader is touched in this file alone.
+Only this module touches private parts of torch's DataLoader and torchdata's StatefulDataLoader. It runs in the training
+thread, for job.epochs() and job.batches().
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 NO_BATCH = object()
 _making: set[int] = set()  # ids of loaders whose iterator is being made here
-_tried: WeakSet[Any] = WeakSet()  # loaders whose sampler was asked twice
-_told: WeakSet[Any] = WeakSet()  # loaders of whose workers was told
+_tried: WeakSet[Any] = WeakSet()  # loaders whose sampler was asked a second time, to compare its orders
+_warned: WeakSet[Any] = WeakSet()  # loaders of whose workers the user was warned
 
-_OF_SAMPLERS = 1 << 62  # beside the numbers of ranks, from which the seeds of workers are mixed
+# Seeds of samplers are mixed from this number, seeds of workers from the numbers of ranks: so the two never meet.
+_SAMPLER_STREAM = 1 << 62
 _OTHER_ORDER = (
     "a sampler ({sampler}) gives another order when it is asked again with the random numbers with which it was asked:"
     " a job that resumes goes on with other batches, and is not exact; have it draw from the process's generators, or"
@@ -53,7 +55,7 @@ _PERSISTENT = (
 
 
 def is_kept(loader: object) -> bool:
-    """Whether an iterator of the loader is being made here, where its place is saved."""
+    """Whether an iterator of the loader is being made by a KeptLoader, so that its place is saved."""
     return id(loader) in _making
 
 
@@ -61,11 +63,13 @@ class KeptLoader:
     """A loader whose passes are saved."""
 
     def __init__(self, loader: DataLoader[Any], rank: int) -> None:
-        """rank: of this process, for the seeds of its workers.
+        """Take a loader of a rank; the rank's number goes into the seeds of its workers.
 
-        Raises StateError for a loader whose passes cannot be brought back.
+        Raises:
+            StateError: passes over the loader cannot be brought back.
         """
-        self.loader, self._rank = loader, rank
+        self.loader = loader
+        self._rank = rank
         self.draws = Draws(loader)
         self.is_stream = isinstance(loader.dataset, IterableDataset)
         if loader.num_workers > 1 and not getattr(loader, "in_order", True):
@@ -74,45 +78,56 @@ class KeptLoader:
                 " are done, which no other run has; leave in_order out"
             )
         self._order = IndexOrder(loader._index_sampler)
-        self._attributes: Attributes = {}  # of the sampler, as the newest pass began
+        self._attributes: Attributes = {}  # the sampler's attributes when the newest pass began
 
     def begin(self, seed: int, saved: dict[str, Any] | None) -> LoaderPass:
-        """Begin a pass, or go to the batch of one of which LoaderPass.state() has told.
+        """Begin a pass, or go to a saved batch of one.
 
-        seed: of this pass, the same on all ranks; where `saved` is given, that one's counts. The process's generators
-        are somewhere in the pass afterwards where `saved` is given. Raises StateError where the batches that were had
-        are not there.
+        In the latter case the process's generators are left anywhere in the pass.
+
+        Args:
+            seed: seed of this pass, the same on all ranks. The one in `saved` takes precedence.
+            saved: a result of LoaderPass.state(); None: begin at the first batch.
+
+        Raises:
+            StateError: the loader does not have the batches that were read before.
         """
         if saved is not None:
             seed = saved["seed"]
-        return (_StreamPass if self.is_stream else _OrderedPass)(self, seed, saved)
+        if self.is_stream:
+            return _StreamPass(self, seed, saved)
+        return _OrderedPass(self, seed, saved)
 
     @property
     def has_workers(self) -> bool:
-        """Whether batches are made in workers that live from pass to pass already."""
+        """Whether the loader has persistent workers that are running already."""
         return self.loader.num_workers > 0 and self.loader.persistent_workers and self.loader._iterator is not None
 
     def make(self, indices: Indices, *, from_place: bool = False) -> Iterator[Any]:
         """Ask the loader for the iterator of a pass, which takes its indices from `indices`.
 
-        from_place: `go_in_data_to` was called for this pass.
+        from_place: whether `go_in_data_to` was called for this pass.
         """
         if _is_stateful(self.loader) and not from_place:
             self._forget_state()
-        loader, order = self.loader, self._order
+        loader = self.loader
+        order = self._order
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         living = loader._iterator if self.has_workers else None
         if living is not None:
             living._index_sampler = order
         order.indices = indices
-        with self._set(name, order), self._set("worker_init_fn", self._worker_start()), _noted(loader):
+        with self._set(name, order), self._set("worker_init_fn", self._worker_start()), _marked_as_kept(loader):
             try:
                 return iter(loader)
             finally:
                 order.indices = None
 
     def _forget_state(self) -> None:
-        """Of a StatefulDataLoader that is attached, too: asked for its state it makes an iterator, and keeps that."""
+        """Make a StatefulDataLoader forget its place.
+
+        If it is attached, it was asked for its state, and then makes an iterator and keeps that.
+        """
         held = vars(self.loader)
         if held.get("_initial_iter_for_state_dict"):
             held.update(_iterator=None, _initial_iter_for_state_dict=False)
@@ -123,7 +138,7 @@ class KeptLoader:
 
     @contextmanager
     def _set(self, name: str, value: Any) -> Iterator[None]:
-        """Have an attribute another value for a while: a DataLoader refuses that for some of them."""
+        """Give an attribute of the loader another value for a while, past DataLoader's own check."""
         held = vars(self.loader)
         before = held[name]
         held[name] = value
@@ -133,42 +148,46 @@ class KeptLoader:
             held[name] = before
 
     def indices(self, seed: int, began_at: State, *, skipped: int) -> Indices:
-        """Return what the pass with this seed, which began at these random numbers, takes its indices from.
+        """Return the indices for a pass.
 
-        skipped: batches that were had before.
+        Args:
+            seed: the pass's seed.
+            began_at: the random numbers with which the pass began.
+            skipped: the number of batches that were read before.
         """
-        # Starting workers draws a number. Workers that live from pass to pass are started in a first pass, and in one
-        # that is begun again. So that the sampler draws the same in both, the generators are put back behind that.
-        lives = self.loader.num_workers > 0 and self.loader.persistent_workers
+        # Starting workers draws a number. Persistent workers are started in a first pass, and in a pass that is begun
+        # again after a resume, but not in the others. So that the sampler draws the same in all of them, the generators
+        # are put back before the sampler is asked.
+        has_persistent_workers = self.loader.num_workers > 0 and self.loader.persistent_workers
         sampler = self._order.sampler_of_loader
-        positioned = self.is_positioned  # it skips and seeds by itself
-        apart = not self.is_stream and not positioned and draws_between_batches(sampler)
+        positioned = self.is_positioned  # such a sampler skips and seeds by itself
+        needs_own_numbers = not self.is_stream and not positioned and draws_between_batches(sampler)
         return Indices(
             sampler,
             skipped=0 if positioned else skipped,
             seed_of_batches=mixed(seed, self._rank) if self.loader.num_workers and not positioned else None,
-            numbers=OwnNumbers(mixed(seed, _OF_SAMPLERS)) if apart else None,
-            before_first=(lambda: self.draws.put_back(began_at)) if lives else None,
+            numbers=OwnNumbers(mixed(seed, _SAMPLER_STREAM)) if needs_own_numbers else None,
+            before_first=(lambda: self.draws.put_back(began_at)) if has_persistent_workers else None,
             is_stream=self.is_stream,
         )
 
     @property
     def is_positioned(self) -> bool:
-        """Whether the sampler keeps its position by itself."""
+        """Whether the sampler keeps its position itself."""
         return isinstance(self._order.sampler_of_loader, PositionedSampler)
 
     @property
     def sampler(self) -> Any:
-        """The loader's own sampler of batches, or of samples where it makes no batches."""
+        """Return the loader's own sampler: of batches, or of samples if the loader makes no batches."""
         return self._order.sampler_of_loader
 
     @property
     def has_place(self) -> bool:
-        """Whether the data set is a stream that says where it is."""
+        """Whether the data set is a stream that can save where it is."""
         return self.is_stream and _has_place(self.loader.dataset)
 
     def place_in_data(self) -> Any:
-        """Return what the data set of a stream says of its place between two passes, as it may be saved."""
+        """Return where a stream's data set is between two passes, in a form that can be saved; None if unknown."""
         data: Any = self.loader.dataset
         return copy.deepcopy(data.state_dict()) if self.has_place else None
 
@@ -178,21 +197,23 @@ class KeptLoader:
         return self._attributes
 
     def put_back_attributes(self, saved: Attributes) -> None:
-        """Have a pass begin with the sampler's attributes with which it had begun."""
+        """Give the sampler the attributes with which a saved pass had begun."""
         if not self.is_positioned:
             put_back_attributes(self.sampler, saved)
             self._attributes = saved
 
     def between_passes(self) -> dict[str, Any]:
-        """Return what the loader's next pass begins with, beside the process's generators."""
+        """Return what the loader's next pass begins with, besides the process's generators."""
         moved = changed_attributes(self._attributes, attributes_of(self.loader))
         return {"draws": self.draws.own(), "data": self.place_in_data(), "attributes": moved}
 
     def begin_from(self, saved: dict[str, Any], first: Attributes) -> None:
-        """Have the next pass begin with what `between_passes` has returned.
+        """Let the next pass begin with what `between_passes` has returned.
 
-        first: the sampler's attributes before the script's loops began. One that is another since was given by the
-        script for this pass, as by set_epoch(), and stays.
+        Args:
+            saved: the result of `between_passes`.
+            first: the sampler's attributes before the script's loops began. If the script has changed an attribute
+                since, as set_epoch() does, it did so for this pass, and the change stays.
         """
         given = changed_attributes(first, attributes_of(self.loader))
         moved = {
@@ -206,22 +227,30 @@ class KeptLoader:
             data.load_state_dict(saved["data"])
 
     def place_of_stream(self) -> Any:
-        """Return where the stream is in the middle of a pass, as it may be saved; None where nobody can say.
+        """Return where the stream is in the middle of a pass, in a form that can be saved; None where nobody can say.
 
-        Where workers read a data set its copy in the training's process does not move. A StatefulDataLoader asks them.
+        If workers read a data set, its copy in the training process does not move. A StatefulDataLoader asks its
+        workers.
         """
         if _is_stateful(self.loader):
             return copy.deepcopy(self.loader.state_dict())  # type: ignore[attr-defined]
         return None if self.loader.num_workers else self.place_in_data()
 
     def go_in_data_to(self, place: Any) -> None:
-        """Have the next pass begin where `place_in_data` or `place_of_stream` was asked."""
+        """Let the next pass begin at a result of `place_in_data` or `place_of_stream`."""
         target: Any = self.loader if _is_stateful(self.loader) else self.loader.dataset
         if place is not None:
             target.load_state_dict(place)
 
     def try_sampler(self, indices: Indices, seed: int, began_at: State, attributes: Attributes) -> None:
-        """Say once, as a first pass begins, that the sampler cannot be asked again for the order that it has given."""
+        """Ask a copy of the sampler again as a first pass begins, and warn once if it gives another order.
+
+        Args:
+            indices: the indices of the pass.
+            seed: the pass's seed.
+            began_at: the random numbers with which the pass began.
+            attributes: the sampler's attributes at that time.
+        """
         if self.loader in _tried or self.is_positioned or not draws_between_batches(self.sampler):
             return
         _tried.add(self.loader)
@@ -230,7 +259,7 @@ class KeptLoader:
         put_back_attributes(twin, attributes)
         self.draws.put_back_own({**now, **began_at})
         try:
-            is_same = indices.begins_as(twin, OwnNumbers(mixed(seed, _OF_SAMPLERS)))
+            is_same = indices.begins_as(twin, OwnNumbers(mixed(seed, _SAMPLER_STREAM)))
         finally:
             self.draws.put_back_own(now)
         if not is_same:
@@ -238,14 +267,14 @@ class KeptLoader:
             say(_OTHER_ORDER.format(sampler=type(inner).__name__))
 
     def say_if_persistent(self) -> None:
-        """Say once that workers keep what nobody saves."""
-        if self.has_place and self.loader not in _told:
-            _told.add(self.loader)
+        """Warn once if persistent workers keep a place in the data that nobody saves."""
+        if self.has_place and self.loader not in _warned:
+            _warned.add(self.loader)
             say(_PERSISTENT)
 
 
 def attributes_of(loader: DataLoader[Any]) -> Attributes:
-    """Return what the sampler of a loader keeps in plain attributes; of one with a position of its own nothing."""
+    """Return what the sampler of a loader keeps in plain attributes; nothing for one with a position of its own."""
     sampler = loader._index_sampler
     return {} if isinstance(sampler, PositionedSampler) else plain_attributes(sampler)
 
@@ -255,12 +284,13 @@ def _has_place(data: Any) -> bool:
 
 
 def _is_stateful(loader: object) -> bool:
-    """Whether it is torchdata's StatefulDataLoader."""
+    """Whether this is torchdata's StatefulDataLoader."""
     return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
 
 
 @contextmanager
-def _noted(loader: object) -> Iterator[None]:
+def _marked_as_kept(loader: object) -> Iterator[None]:
+    """Let `is_kept` return True for the loader meanwhile."""
     _making.add(id(loader))
     try:
         yield
@@ -272,50 +302,55 @@ class LoaderPass:
     """A pass over a loader."""
 
     def __init__(self, kept: KeptLoader, seed: int) -> None:
-        self.kept, self._seed = kept, seed
+        self.kept = kept
+        self._seed = seed
         self.had = 0
-        """batches that were handed out in this pass, in earlier lives of the job, too"""
+        """number of batches handed out in this pass, including earlier attempts of the job"""
 
     def fetch(self) -> Any:
-        """Return the next batch, or NO_BATCH."""
+        """Return the next batch, or NO_BATCH at the end of the pass."""
         raise NotImplementedError
 
     def has_more(self) -> bool:
-        """Whether the pass has another batch. It may be loaded for that, and nothing of it is seen by training."""
+        """Whether the pass has another batch. The batch may be loaded to find out, but training is not affected."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """Return where the pass is, between two batches, as it may be saved."""
+        """Return where the pass is, between two batches, in a form that can be saved."""
         raise NotImplementedError
 
 
 class _OrderedPass(LoaderPass):
-    """Of a data set whose samples are named by indices: the sampler skips what was had, and nothing of it is loaded."""
+    """A pass over samples that indices name: the sampler skips what was read before, and none of that is loaded."""
 
     def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:
-        """seed, saved: see KeptLoader.begin()."""
+        """Begin the pass, or go to a saved batch; the arguments are those of KeptLoader.begin()."""
         super().__init__(kept, seed)
         self._attributes = saved["attributes"] if saved is not None else kept.attributes()
-        self._before = 0  # batches that `_indices` does not count, because an attached sampler begins behind them
+        self._before = 0  # number of batches that `_indices` does not count, as an attached sampler begins behind them
         if saved is None:
             self._began_at = kept.draws.read()
             self._indices = kept.indices(seed, self._began_at, skipped=0)
             self._iterator = kept.make(self._indices)
-            self.has_more()  # the sampler draws what it draws at first, as it does where the pass is begun again
-            kept.try_sampler(self._indices, seed, self._began_at, self._attributes)
+            self.has_more()  # makes the sampler draw its first numbers now, as when the pass is begun again
+            kept.try_sampler(self._indices, seed, began_at=self._began_at, attributes=self._attributes)
             return
-        self.had, self._began_at = saved["had"], saved["began_at"]
+        self.had = saved["had"]
+        self._began_at = saved["began_at"]
         self._before = self.had if kept.is_positioned else 0
         kept.draws.put_back(self._began_at)
         kept.put_back_attributes(self._attributes)
         self._indices = kept.indices(seed, self._began_at, skipped=self.had - self._before)
         self._iterator = kept.make(self._indices)
         self._check_skipped(saved)
-        self.has_more()  # one batch was looked at when the place was saved
+        self.has_more()  # when the place was saved, the sampler had been asked for one index more
         kept.draws.put_back_own(saved)
 
     def _check_skipped(self, saved: dict[str, Any]) -> None:
-        """Check that the samples which were skipped are those that were had."""
+        """Check that the samples that were skipped are those that were read before.
+
+        Raises StateError if some are missing.
+        """
         found = self._indices.start()
         if found < self.had - self._before:
             raise StateError(
@@ -326,7 +361,10 @@ class _OrderedPass(LoaderPass):
             say(OTHER_BATCHES)
 
     def fetch(self) -> Any:
-        """See LoaderPass."""
+        """Return the next batch, or NO_BATCH.
+
+        Raises StateError if the loader does not ask its sampler for the order.
+        """
         batch = next(self._iterator, NO_BATCH)
         if batch is not NO_BATCH and not self._indices.are_asked_for:
             raise StateError(
@@ -337,11 +375,11 @@ class _OrderedPass(LoaderPass):
         return batch
 
     def has_more(self) -> bool:
-        """See LoaderPass."""
+        """Whether the sampler has another index."""
         return self._indices.has_more(self.had - self._before)
 
     def state(self) -> dict[str, Any]:
-        """See LoaderPass."""
+        """Return where the pass is, between two batches, in a form that can be saved."""
         return {
             "had": self.had,
             "seed": self._seed,
@@ -353,25 +391,29 @@ class _OrderedPass(LoaderPass):
 
 
 class _StreamPass(LoaderPass):
-    """Of an IterableDataset: what was had is read again, unless the data set, or the loader, can say where it is.
+    """A pass over an IterableDataset.
 
-    Whether there is another batch is known only by loading it. So one batch is loaded ahead, and what is saved is where
-    the stream was before that. In the training's process a stream draws random numbers of its own.
+    What was read is read again, unless the data set or the loader can save its place. Whether there is another batch is
+    known only by loading it. So one batch is loaded ahead, and what is saved is where the stream was before that. In
+    the
+    training process a stream draws random numbers of its own.
     """
 
     def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:
-        """seed, saved: see KeptLoader.begin()."""
+        """Begin the pass, or go to a saved batch; the arguments are those of KeptLoader.begin()."""
         super().__init__(kept, seed)
         if kept.has_workers:
             kept.say_if_persistent()
-        self._numbers = None if kept.loader.num_workers else OwnNumbers(mixed(seed, _OF_SAMPLERS))
-        self._ahead: deque[Any] = deque()
-        self._before_ahead: dict[str, Any] = {}
+        self._numbers = None if kept.loader.num_workers else OwnNumbers(mixed(seed, _SAMPLER_STREAM))
+        self._ahead: deque[Any] = deque()  # the batch that is loaded ahead, if there is one
+        self._before_ahead: dict[str, Any] = {}  # where the stream was before that batch was loaded
         if saved is None:
-            self._began_at, self._data_began_at = kept.draws.read(), kept.place_in_data()
+            self._began_at = kept.draws.read()
+            self._data_began_at = kept.place_in_data()
             self._iterator = kept.make(kept.indices(seed, self._began_at, skipped=0))
             return
-        self._began_at, self._data_began_at = saved["began_at"], saved["data_began_at"]
+        self._began_at = saved["began_at"]
+        self._data_began_at = saved["data_began_at"]
         kept.draws.put_back(self._began_at)
         place = saved["ahead"]["place"]
         kept.go_in_data_to(self._data_began_at if place is None else place)
@@ -388,6 +430,7 @@ class _StreamPass(LoaderPass):
         kept.draws.put_back_own(saved)
 
     def _read_again(self, count: int) -> None:
+        """Read the first `count` batches of the pass once more. Raises StateError if there are fewer."""
         for number in range(count):
             if self._load() is NO_BATCH:
                 raise StateError(
@@ -402,36 +445,36 @@ class _StreamPass(LoaderPass):
         return call() if self._numbers is None else self._numbers.run(call)
 
     def fetch(self) -> Any:
-        """See LoaderPass."""
+        """Return the next batch, or NO_BATCH at the end of the pass."""
         batch = self._ahead.popleft() if self._ahead else self._load()
         self.had += batch is not NO_BATCH
         return batch
 
     def has_more(self) -> bool:
-        """See LoaderPass."""
+        """Whether the pass has another batch, which is loaded ahead to find out."""
         if not self._ahead:
             self._before_ahead = self._here()
             self._ahead.append(self._load())
         return self._ahead[0] is not NO_BATCH
 
     def _here(self) -> dict[str, Any]:
-        """Return where the stream is now."""
+        """Return where the stream is now, in a form that can be saved."""
         numbers = None if self._numbers is None else self._numbers.state()
         return {"place": self.kept.place_of_stream(), "numbers": numbers, "own": self.kept.draws.own()}
 
     def _sample(self) -> Tensor:
-        return sample_of([one for one in self._ahead if one is not NO_BATCH])
+        return sample_of([batch for batch in self._ahead if batch is not NO_BATCH])
 
     def state(self) -> dict[str, Any]:
-        """See LoaderPass."""
-        more = self.has_more()
+        """Return where the pass is, between two batches, in a form that can be saved."""
+        has_more = self.has_more()  # first: loads the batch ahead of which the rest is saved
         return {
             "had": self.had,
             "seed": self._seed,
             "began_at": self._began_at,
             "data_began_at": self._data_began_at,
             "ahead": self._before_ahead,
-            "has_more": more,
+            "has_more": has_more,
             "sample": self._sample().cpu(),
             **self.kept.draws.own(),
         }

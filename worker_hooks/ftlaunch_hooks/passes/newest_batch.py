@@ -1,4 +1,4 @@
-"""The newest batch of a loader: by it a run that was brought back to a place in its data sees whether it is the same.
+"""The newest batch of a loader, which shows a resumed run whether its data goes on with the same batches.
 
 A data set that draws random numbers which nobody saves (from a generator in a list, say) makes other batches.
 """
@@ -22,13 +22,16 @@ OTHER_BATCHES = (
 
 
 class NewestBatch:
-    """Hands on the batches of iterators, and knows the newest one."""
+    """Hands on the batches of iterators, and remembers the newest one."""
 
     def __init__(self) -> None:
         self._batch: list[Any] = []
 
     def of(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches. An iterator is not asked for itself: Lightning's begins anew then."""
+        """Yield the batches of an iterator.
+
+        `iter()` is not called on it, because Lightning's iterators then begin anew.
+        """
         while True:
             try:
                 batch = next(batches)
@@ -38,41 +41,41 @@ class NewestBatch:
             yield batch
 
     def sample(self) -> Tensor:
-        """A few values of it."""
+        """Return a few values of the newest batch."""
         return sample_of(self._batch)
 
     def compare(self, sample: Tensor) -> None:
-        """Say so where it is not the batch of which `sample` told."""
+        """Warn if the newest batch is not the one from which `sample` was taken."""
         if not same(sample, self.sample()):
             say(OTHER_BATCHES)
 
 
 class NewestFetch(NewestBatch):
-    """Of a loader from which training and data draw by turns: knows the global generators before the newest batch, too.
+    """The newest batch of a loader from which training and data draw by turns, with the generators' states before it.
 
-    They are read where the first batch of a pass has drawn from them, for reading costs 10 us.
+    The global generators are read only if the first batch of a pass has drawn from them, because reading costs 10 us.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._at: random_numbers.Raw | None = None
+        self._before: random_numbers.Raw | None = None  # the global generators before the newest batch was made
 
     def of(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches."""
+        """Yield the batches of an iterator, and remember the generators' states before the newest one."""
         before: random_numbers.Raw | None = random_numbers.read_raw()
         for number, batch in enumerate(super().of(batches)):
             if number == 0 and before is not None and random_numbers.are_alike(before, random_numbers.read_raw()):
                 before = None
-            self._at = before
+            self._before = before
             yield batch
-            before = None if self._at is None else random_numbers.read_raw()
+            before = None if self._before is None else random_numbers.read_raw()
 
     def state(self) -> dict[str, Any]:
-        """At a boundary."""
-        return {"sample": self.sample(), "at": None if self._at is None else random_numbers.to_save(self._at)}
+        """Return what `fetch_again` needs, at a step boundary."""
+        return {"sample": self.sample(), "at": None if self._before is None else random_numbers.to_save(self._before)}
 
     def fetch_again(self, fetch: Callable[[], Any], saved: dict[str, Any]) -> Any:
-        """What `fetch` gives, which is to be the batch of which `state` has told."""
+        """Return the result of `fetch`, which should be the batch that was the newest one when `saved` was returned."""
         if saved["at"] is not None:
             random_numbers.put_back({**saved["at"], "own": []})
         before = random_numbers.read_raw()

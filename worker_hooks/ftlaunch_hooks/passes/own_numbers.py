@@ -1,4 +1,4 @@
-"""Random numbers of their own for what draws between the steps of training: a sampler, a stream of data.
+"""Gives a sampler or a stream of data random numbers of its own, apart from those that training draws.
 
 Training and data draw from the process's generators by turns. What a sampler draws there depends on every step before,
 and cannot be drawn again without making those steps again. With numbers of its own a sampler gives the same order in a
@@ -17,15 +17,18 @@ _Result = TypeVar("_Result")
 
 
 class OwnNumbers:
-    """A state of the process's generators that only `run` uses."""
+    """A state of the process's generators that is in force only within `run`."""
 
     def __init__(self, seed: int) -> None:
-        """seed: 64 bits, from which the numbers begin."""
+        """Let the numbers begin from a seed of 64 bits."""
         self._seed = seed
         self._raw: Raw | None = None
 
     def run(self, call: Callable[[], _Result]) -> _Result:
-        """Return what `call` returns; what it draws comes from these numbers, and the process's stay where they are."""
+        """Call `call` and return its result.
+
+        What it draws comes from these numbers; the process's generators do not move.
+        """
         outside = shared.read_raw()
         self._enter()
         try:
@@ -41,11 +44,11 @@ class OwnNumbers:
             shared.put_back_raw(self._raw)
 
     def state(self) -> State | None:
-        """Return where the numbers are, to be saved; None where none was drawn yet."""
+        """Return where the numbers are, in a form that can be saved; None if none was drawn yet."""
         return None if self._raw is None else shared.to_save(self._raw)
 
     def go_to(self, state: State | None) -> None:
-        """Go on from what `state` has returned."""
+        """Go on from a result of `state`."""
         outside = shared.read_raw()
         if state is None:
             self._raw = None

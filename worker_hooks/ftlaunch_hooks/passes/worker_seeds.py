@@ -1,9 +1,9 @@
-"""Random numbers of a DataLoader's workers, from a seed for each batch: a batch that is read again draws the same.
+"""Seeds the random numbers of a DataLoader's workers for each batch, so that a batch that is read again draws the same.
 
-A worker is seeded once, as it begins. A worker of a resumed run begins in the middle of a pass, or has not lived
-through the passes before, and would draw other numbers for the same samples. So the order for a batch brings a seed
-along: as it arrives in the worker, every generator there is seeded anew, those that the data set and the collator hold
-as well.
+DataLoader itself seeds a worker once, when the worker begins. A worker of a resumed run begins in the middle of a pass,
+or has not lived through the passes before, and would draw other numbers for the same samples. So the order for a batch
+carries a seed. When it arrives in the worker, every generator there is seeded anew, including those that the data set
+and the collator hold.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from ftlaunch_hooks.data.sample_seeds import mixed
 from ftlaunch_hooks.passes.held_generators import HeldGenerators
 from ftlaunch_hooks.state.random_numbers import shared
 
-_held: HeldGenerators | None = None  # in a worker: the generators that its data set and its collator hold
+_held: HeldGenerators | None = None  # set only in a worker: the generators that its data set and collator hold
 
 
 class SeededIndex:
-    """What a sampler gives, on its way to a worker; there it is the index as the sampler gave it."""
+    """A sampler's index on its way to a worker. Unpickled there, it seeds the generators and is the plain index."""
 
     def __init__(self, index: Any, seed: int) -> None:
-        """seed: 64 bits, for this batch alone."""
-        self._index, self._seed = index, seed
+        """Take an index, and a seed of 64 bits for this batch alone."""
+        self._index = index
+        self._seed = seed
 
     def __reduce__(self) -> tuple[Callable[[Any, int], Any], tuple[Any, int]]:
-        """Have the worker call `_arrive`."""
+        """Make the worker call `_arrive`."""
         return _arrive, (self._index, self._seed)
 
 
 def _arrive(index: Any, seed: int) -> Any:
-    """In a worker: seed all generators, and return the index."""
+    """Seed all generators of a worker, and return the index. Runs in the worker."""
     shared.seed_all(seed)
     for path, generator in _held or ():
-        _seed_one(generator, mixed(seed, zlib.crc32(path.encode())))
+        _seed_generator(generator, mixed(seed, zlib.crc32(path.encode())))
     return index
 
 
-def _seed_one(generator: Any, seed: int) -> None:
+def _seed_generator(generator: Any, seed: int) -> None:
     if isinstance(generator, random.Random):
         generator.seed(seed)
     elif isinstance(generator, torch.Generator):
@@ -55,14 +56,18 @@ def _seed_one(generator: Any, seed: int) -> None:
 
 
 class WorkerStart:
-    """Stands in a loader for its `worker_init_fn` while its workers are started."""
+    """Takes the place of a loader's `worker_init_fn` while its workers are started."""
 
     def __init__(self, script_function: Callable[[int], Any] | None, collate: Any) -> None:
-        """script_function: the loader's own `worker_init_fn`. collate: its `collate_fn`."""
-        self._script_function, self._collate = script_function, collate
+        """Take the loader's own `worker_init_fn` and its `collate_fn`."""
+        self._script_function = script_function
+        self._collate = collate
 
     def __call__(self, worker: int) -> None:
-        """In a worker: call the script's function, and note which generators are to be seeded for each batch."""
+        """Call the script's function, and find the generators that are to be seeded for each batch.
+
+        Runs in the worker.
+        """
         global _held  # noqa: PLW0603 - one process is one worker
         if self._script_function is not None:
             self._script_function(worker)
