@@ -1,1 +1,1 @@
-"""Flags, YAML, environment and defaults to one frozen JobSpec. Nothing here starts or changes anything."""
+"""Turns flags, YAML, environment and defaults into one frozen JobSpec. Nothing here starts or changes anything."""

@@ -1,8 +1,8 @@
-"""Takes ChatLearn's two settings from where ChatLearn's own configuration has them. Pure.
+"""Reads two settings from the sections of ChatLearn's own configuration files. Pure.
 
-A user of ChatLearn adds `script:` to an `rlhf.yaml` and launches that file. Its sections are ChatLearn's; only
-`data_checkpoint_path` and `enable_resume_training` in them mean something here. ChatLearn writes a value from the
-environment as `${NAME:DEFAULT}`; its later versions refer to another of their values as `${runtime_args.output_dir}`.
+A user of ChatLearn adds `script:` to an `rlhf.yaml` and launches that file. The sections of the file are ChatLearn's;
+only `data_checkpoint_path` and `enable_resume_training` in them have a meaning here. ChatLearn writes a value from the
+environment as `${NAME:DEFAULT}`; later versions refer to another value of the file as `${runtime_args.output_dir}`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from typing import Any
 from ftlaunch.spec.errors import SpecError, shown
 
 SECTIONS = ("runtime", "runtime_args", "rlhf", "runtime_env")
-"""may hold the two settings, by ChatLearn's version"""
+"""names of the sections that may hold the two settings, depending on ChatLearn's version"""
 OTHERS = ("models", "includes")
-"""hold nothing that means something here"""
+"""names of ChatLearn's sections without a meaning here"""
 SETTINGS = ("data_checkpoint_path", "enable_resume_training")
+"""names of the two settings"""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)(?::([^{}]*))?\}")
-_DEPTH = 10  # references that lead to others
+_DEPTH = 10  # references to values that are references themselves
 
 
 def in_one_level(path: str, content: Mapping[Any, Any], environ: Mapping[str, str]) -> dict[Any, Any]:
-    """Return the keys of a job spec with ChatLearn's sections left out, and its two settings beside the others.
+    """Return the contents of a job spec without ChatLearn's sections, and with its two settings at the top level.
 
     Args:
-        path: of the file, for sentences.
-        content: what the file holds; where it has no section of ChatLearn's, it is returned as it is.
-        environ: the variables that `${NAME}` may refer to.
+        path: path of the file, for error messages.
+        content: contents of the file, which are returned unchanged if they have none of ChatLearn's sections.
+        environ: the variables to which `${NAME}` may refer.
 
     Raises:
-        SpecError: a setting stands twice, or refers to something that is not there.
+        SpecError: a setting occurs twice, or refers to something that does not exist.
     """
     sections = {name: content[name] for name in SECTIONS if isinstance(content.get(name), Mapping)}
     found = {name: value for name, value in content.items() if name not in sections}
@@ -46,30 +47,38 @@ def in_one_level(path: str, content: Mapping[Any, Any], environ: Mapping[str, st
             if name in places:
                 raise SpecError(f"cannot read {path}: `{name}` stands twice, at {places[name]} and in `{section}`")
             places[name] = f"`{section}`"
-            found[name] = _filled(path, f"{section}.{name}", values[name], content, environ)
+            found[name] = _fill(values[name], path=path, key=f"{section}.{name}", content=content, environ=environ)
     return found
 
 
-def _filled(path: str, key: str, value: Any, content: Mapping[Any, Any], environ: Mapping[str, str]) -> Any:
-    """Return `value` with its references replaced. Raises SpecError."""
+def _fill(value: Any, *, path: str, key: str, content: Mapping[Any, Any], environ: Mapping[str, str]) -> Any:
+    """Return `value` with its references replaced.
+
+    Raises:
+        SpecError: a reference leads to nothing, or in a circle.
+    """
     given = value
+
+    def replacement(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        found = _look_up(name, default, content=content, environ=environ)
+        if found is None:
+            what = f"the variable {name} is not set" if "." not in name else f"the file has no `{name}`"
+            raise SpecError(f"cannot read {path}: `{key}` is {shown(given)}; {what}; set it, or write the value itself")
+        return found
+
     for _ in range(_DEPTH):
         if not isinstance(value, str) or not _REFERENCE.search(value):
             return value
-        value = _REFERENCE.sub(lambda match: _meant(path, key, given, match, content, environ), value)
+        value = _REFERENCE.sub(replacement, value)
     raise SpecError(f"cannot read {path}: `{key}` is {shown(given)}, which refers to itself; write the value itself")
 
 
-def _meant(
-    path: str, key: str, given: object, match: re.Match[str], content: Mapping[Any, Any], environ: Mapping[str, str]
-) -> str:
-    name, default = match.groups()
+def _look_up(name: str, default: str | None, *, content: Mapping[Any, Any], environ: Mapping[str, str]) -> str | None:
+    """Return the text to which a reference leads: a dotted name in the file, else a variable, else the default."""
     found: Any = content
     for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     if "." not in name or not isinstance(found, str):
-        found = environ.get(name, default)
-    if found is None:
-        what = f"the variable {name} is not set" if "." not in name else f"the file has no `{name}`"
-        raise SpecError(f"cannot read {path}: `{key}` is {shown(given)}; {what}; set it, or write the value itself")
-    return str(found)
+        return environ.get(name, default)
+    return found

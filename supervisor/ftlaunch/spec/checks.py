@@ -1,4 +1,7 @@
-"""Checks a job spec against the disk before anything is started or made: is the target there, can folders be made."""
+"""Checks a job spec against this machine before anything is started: the target exists, folders can be made.
+
+Nothing is changed, and nothing of the job is run.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,21 @@ from pathlib import Path
 
 from ftlaunch.spec.errors import SpecError, did_you_mean, one_line
 
-_MOST_LOOKED_AT = 10_000  # files of a folder among which one may be meant
-_CHANGING = (b"__path__", b"meta_path", b"sys.modules")  # what a package writes that has modules in other places
+_MOST_FILES = 10_000  # files of a folder among which a misspelt one is searched
+_CHANGING = (b"__path__", b"meta_path", b"sys.modules")  # in the source of packages that find modules in other places
 
 
 def check_target(kind: str, target: str, environ: Mapping[str, str]) -> None:
-    """Raises SpecError where there is no such script or program. A module is left to Python to find."""
+    """Check that there is such a script or program. Modules are not checked, because Python finds them.
+
+    Args:
+        kind: script, program or module.
+        target: path of the script, or name or path of the program.
+        environ: environment of this process.
+
+    Raises:
+        SpecError: there is no such script or program, or it cannot be run.
+    """
     if kind == "script":
         _check_script(target)
     elif kind == "program":
@@ -44,6 +56,7 @@ def _check_program(target: str, environ: Mapping[str, str]) -> None:
 
 
 def _mode(target: str) -> int:
+    """Return the mode of a file. Raises SpecError if there is no such file."""
     try:
         return Path(target).stat().st_mode
     except OSError as error:
@@ -53,10 +66,14 @@ def _mode(target: str) -> int:
 
 
 def likely_file(path: str) -> str:
-    """What may have been meant by the path of a file that is not there, or where it was looked for."""
+    """Say which file may have been meant by the path of a missing file, or where the file was looked for.
+
+    Returns:
+        The end of a sentence, which begins with a semicolon.
+    """
     folder, name = os.path.split(path)
     try:
-        beside = [entry.name for entry in itertools.islice(os.scandir(folder or "."), _MOST_LOOKED_AT)]
+        beside = [entry.name for entry in itertools.islice(os.scandir(folder or "."), _MOST_FILES)]
     except OSError:
         return f"; there is no folder {one_line(folder)}"
     meant = did_you_mean(name, beside)
@@ -64,9 +81,16 @@ def likely_file(path: str) -> str:
 
 
 def missing_module(name: str, environ: Mapping[str, str]) -> str:
-    """The part of a module's name that this Python does not find for a rank, or an empty string. Runs nothing of it.
+    """Return the first part of a module's name that a rank's Python would not find, without running the module.
 
-    Of a package that may change where its modules are found, only its own name is looked for.
+    If a package may change where its modules are found, only the name of the package is looked for.
+
+    Args:
+        name: dotted name of the module.
+        environ: environment of the ranks.
+
+    Returns:
+        The missing part, such as `package.module`; empty if nothing is known to be missing.
     """
     places = [str(Path.cwd()), *environ.get("PYTHONPATH", "").split(os.pathsep)]
     parts = name.split(".")
@@ -82,6 +106,7 @@ def missing_module(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _spec_of(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
+    """Find a module in folders; a top-level one also as this Python would. Return None if there is no such module."""
     found = PathFinder.find_spec(name, places)
     if found is not None or not top:
         return found
@@ -90,8 +115,11 @@ def _spec_of(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
 
 
 def _changes_its_places(package: ModuleSpec) -> bool:
-    if package.origin is None or not package.origin.endswith(".py"):
-        return package.origin is not None  # a namespace has no code; what is not source cannot be read
+    """Return whether a package may change where its modules are found."""
+    if package.origin is None:  # a namespace package has no code
+        return False
+    if not package.origin.endswith(".py"):  # compiled code cannot be read
+        return True
     try:
         source = Path(package.origin).read_bytes()
     except OSError:
@@ -100,9 +128,9 @@ def _changes_its_places(package: ModuleSpec) -> bool:
 
 
 def why_not_writable(folder: Path) -> str | None:
-    """Why `folder` cannot be made or written to, or None where it can. Makes nothing.
+    """Say why a folder cannot be made or written to; None if it can. Nothing is made.
 
-    Looks at the nearest part of the path that exists: the rest would be made below it.
+    Only the nearest existing part of the path is checked, because the rest would be made below it.
     """
     for part in (folder, *folder.parents):
         if not os.path.lexists(part):
@@ -116,12 +144,12 @@ def why_not_writable(folder: Path) -> str | None:
 
 
 def names_file(preempt: str) -> bool:
-    """Whether `preempt_when` is a file to look for; else it is a command."""
+    """Return whether a value of `preempt_when` is a file to look for; otherwise it is a command."""
     return preempt.startswith(("/", "./")) and len(preempt.split()) == 1
 
 
 def why_no_notice(preempt: str) -> str | None:
-    """Why `preempt_when` is not what its writer means, or None."""
+    """Say why a value of `preempt_when` is probably not what its writer means; None if it may be."""
     if names_file(preempt) and Path(preempt).is_file() and os.access(preempt, os.X_OK):
         return "it is a program, and one word that begins with / or ./ is a file to look for; write `sh` before it"
     return None

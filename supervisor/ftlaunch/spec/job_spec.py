@@ -1,6 +1,6 @@
-"""What a job is: one frozen JobSpec, and how to print it as a job spec again.
+"""JobSpec, the frozen description of a job, and its conversion back to the keys of a YAML job spec. Pure.
 
-`resolve.resolve` makes one from flags, job spec, environment and defaults.
+`resolve.resolve` makes a JobSpec from flags, job spec, environment and defaults. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -29,160 +29,171 @@ TargetKind = Literal["script", "module", "program"]
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What is run, by how many ranks, and what they are given."""
+    """What to run, by how many ranks, and with which environment."""
 
     kind: TargetKind
     target: str
+    """path of the script, or name of the module or program"""
     args: tuple[str, ...]
     nproc: int
-    """ranks on this node"""
+    """number of ranks on this node"""
     run_id: str
-    """what ranks are told as TORCHELASTIC_RUN_ID"""
+    """TORCHELASTIC_RUN_ID of the ranks"""
     env: Mapping[str, str] = field(default_factory=dict)
-    """for the ranks, besides the supervisor's own environment"""
+    """variables for the ranks, added to the supervisor's own environment"""
     python: str = sys.executable
+    """Python interpreter of the ranks"""
     warm: bool | Literal["auto"] = default("warm")
     preload: tuple[str, ...] = ()
     auto_attach: bool = default("auto_attach")
     omp_threads: int | None = None
-    """OMP_NUM_THREADS to give to ranks; None leaves the environment as it is"""
+    """OMP_NUM_THREADS of the ranks; None leaves the environment as it is"""
     role: str = default("role")
     master_addr: str = default("master_addr")
     master_port: int | None = default("master_port")
-    """None is a fresh one for every attempt"""
+    """None for a fresh port in every attempt"""
     tee_ranks: frozenset[int] | None = None
-    """local ranks to follow on the terminal; None is rank 0 and those that fail"""
+    """local ranks to follow on the terminal; None for rank 0 and those that fail"""
     log_line_prefix_template: str = default("log_line_prefix_template")
-    """what comes before a rank's lines there, with torchrun's macros; empty is `[${rank}] `"""
+    """prefix of a rank's lines on the terminal, with torchrun's macros; empty for `[${rank}] `"""
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
     preempt_when: str | None = None
-    """a file, or a command; None is not asked for"""
+    """a file or a command that says whether this machine is about to be taken away; None for neither"""
     preempt_every: float = default("preempt_every")
+    """seconds between checks of `preempt_when`"""
     node_check: str | None = None
-    """a command of /bin/sh; None is not asked for"""
+    """a command for /bin/sh that checks a node; None for no check"""
     node_check_timeout: float = default("node_check_timeout")
+    """seconds"""
 
 
 @dataclass(frozen=True)
 class RestartSpec:
-    """When a failed job is started again, and when no more."""
+    """When a failed job is restarted, and when it is given up."""
 
     max_restarts: int = default("max_restarts")
     max_hang_restarts: int | None = None
-    """None: hangs count as `max_restarts`"""
+    """restarts after hangs; None if hangs count towards `max_restarts`"""
     max_same_error: int = default("max_same_error")
-    """times in a row; 0 is off"""
+    """times in a row; 0 for off"""
     max_without_progress: int = default("max_without_progress")
-    """restarts in a row; 0 is off"""
+    """restarts in a row; 0 for off"""
     no_requeue_code: int = default("no_requeue_code")
-    """exit code of a job given up for a reason that would come again elsewhere"""
+    """exit code of a job that is given up for a reason that would recur elsewhere"""
     restart_window: float | None = default("restart_window")
-    """None is off"""
+    """seconds whose restarts count; None for off"""
     refill_after: int = default("refill_after")
-    """steps; 0 is off"""
+    """steps without a failure after which no restart counts as used; 0 for off"""
     restart_policy: str = default("restart_policy")
+    """on-failure, by-cause or never"""
     restart_scope: str = default("restart_scope")
+    """job or rank"""
     fault_rules: tuple[FaultRule, ...] = ()
-    """the job's own, which come before the built-in ones"""
+    """the job's own rules, which precede the built-in ones"""
     backoff_first: float = default("backoff_first")
+    """seconds before the first restart"""
     backoff_max: float = default("backoff_max")
+    """most seconds before a restart"""
 
 
 @dataclass(frozen=True)
 class LimitSpec:
-    """How long ranks may take, and what is done about a slow one."""
+    """How long ranks may take, in seconds, and what is done about slow ones. None turns a limit off."""
 
     hang_timeout: float | Literal["auto"] | None = default("hang_timeout")
-    """None is off"""
     startup_timeout: float | Literal["auto"] | None = default("startup_timeout")
-    """None is off"""
     eval_timeout: float | Literal["auto"] | None = default("eval_timeout")
-    """None is off"""
     checkpoint_timeout: float | Literal["auto"] | None = default("checkpoint_timeout")
-    """None is off"""
     teardown_timeout: float | Literal["auto"] | None = default("teardown_timeout")
-    """None is off"""
     exit_timeout: float | Literal["auto"] | None = default("exit_timeout")
-    """None is off"""
     log_timeout: float | None = default("log_timeout")
-    """None is off"""
     idle_timeout: float | None = default("idle_timeout")
-    """None is off"""
     on_slow: str = default("on_slow")
     """warn, restart or off"""
 
 
 @dataclass(frozen=True)
 class NumberSpec:
-    """What counts as wrong in losses and replicas, and what is done about it."""
+    """Which losses and replicas count as wrong, and what is done then."""
 
     on_nan: str = default("on_nan")
+    """off, warn, stop or rollback"""
     on_spike: str = default("on_spike")
+    """off, warn, stop or rollback"""
     spike_deviations: float = default("spike_deviations")
+    """scaled median absolute deviations above the median from which on a loss is a spike"""
     spike_steps: int = default("spike_steps")
+    """number of such losses in a row that make a spike"""
     skip_bad_data: bool = default("skip_bad_data")
+    """whether the samples of bad steps are left out after a rollback"""
     compare_replicas: int | Literal["auto"] = default("compare_replicas")
-    """steps; 0 is off"""
+    """steps between comparisons; 0 for off"""
     on_divergence: str = default("on_divergence")
+    """warn, stop or rollback"""
     on_difference: str = default("on_difference")
     """continue or stop"""
 
 
 @dataclass(frozen=True)
 class SavingSpec:
-    """When state is saved, what is kept of it, and what a job begins with."""
+    """When state is saved, what is kept, and what a job begins with."""
 
     memory_interval: int | Literal["auto"] = default("memory_interval")
-    """steps; 0 is off"""
+    """steps between snapshots in memory; 0 for off"""
     storage_interval: StorageInterval = default("storage_interval")  # noqa: RUF009 - a named tuple does not change
-    """both None is off; never both set"""
+    """steps or seconds between checkpoints"""
     keep: int = default("keep")
+    """number of checkpoints to keep, the newest ones"""
     keep_every: int = default("keep_every")
-    """steps; 0 is off"""
+    """checkpoints whose step is a multiple of this are kept for ever; 0 for off"""
     storage_bandwidth: float | None = default("storage_bandwidth")
-    """bytes a second; None is off"""
+    """bytes a second that saving may write; None for no limit"""
     fresh: bool = default("fresh")
+    """whether the job begins anew, whatever earlier runs have left"""
     load_checkpoint: Path | None = None
-    """a checkpoint, or a folder of some"""
+    """a checkpoint to begin with, or a folder of checkpoints"""
     resume_training: bool = default("resume_training")
+    """whether `load_checkpoint` restores the whole training state, and not the weights only"""
     verify_resume: str = default("verify_resume")
     """auto, on or off"""
     given: Mapping[str, str] = field(default_factory=dict)
-    """the settings that were given, of those that a script may ask for by a call: they hold, in a spec's words"""
+    """settings that somebody decided on and that a script could also set by a call, as a job spec writes them; these
+    settings have precedence over the call"""
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job, resolved: every value is final, every folder absolute, every time in seconds."""
+    """One resolved job: every value is final, every folder absolute, every time in seconds."""
 
     job_id: str
     run_dir: Path
     checkpoint_dir: Path
     log_dir: Path
-    """holds attempt_<n>/rank_<r>.log"""
+    """directory of attempt_<n>/rank_<r>.log"""
     launch: LaunchSpec
-    nodes: NodesSpec = NodesSpec()  # noqa: RUF009 - it is frozen
+    nodes: NodesSpec = NodesSpec()  # noqa: RUF009 - NodesSpec is frozen
     restarts: RestartSpec = RestartSpec()
     limits: LimitSpec = LimitSpec()
     numbers: NumberSpec = NumberSpec()
     saving: SavingSpec = SavingSpec()
     grace: float = default("grace")
+    """seconds that a rank may take to stop before it is killed"""
     notify: tuple[NotifyTarget, ...] = ()
     report_page: bool = default("report_page")
-    """report.html is written at the end"""
+    """whether report.html is written at the end"""
     metrics: MetricsSpec | None = None
-    """None: there are none"""
+    """None for no metrics"""
     traces: TracesSpec | None = None
-    """None: there are none"""
+    """None for no traces"""
     trainjob_status: str = default("trainjob_status")
     """auto or off"""
     log_max_size: int | None = default("log_max_size")
-    """bytes; None is off"""
+    """bytes of each rank's log that are kept; None for all"""
 
     @property
     def command(self) -> Command:
-        """Which training is meant, by its command line: what supervises it may change from start to start."""
+        """The command line that identifies the training; other settings may change from start to start."""
         load = self.saving.load_checkpoint
         launch = self.launch
         return Command(launch.kind, launch.target, launch.args, load="" if load is None else str(load))
@@ -208,42 +219,46 @@ TITLES: Mapping[str, str] = {
     "torchrun": "Taken over from torchrun",
     "accepted": "Accepted for torchrun's sake, without effect on one node",
 }
-"""the titles of the parts of a job spec, as help and docs list its keys"""
+"""titles of the parts of a job spec, under which help and docs list the keys"""
 _PART_OF = {item.name: part for part, kind in PARTS.items() for item in fields(kind)}
 _TOP = {item.name for item in fields(JobSpec)} - PARTS.keys()
 
 
 def part_of(key: Key) -> str:
-    """The part of a job spec in which a key is listed, as `TITLES` names it."""
+    """Return the part of a job spec in which a key is listed, a key of `TITLES`."""
     return key.group if key.group != "ours" else _PART_OF.get(key.field, "")
 
 
 def value_of(spec: JobSpec, name: str) -> Any:
-    """The value of the field `name`, in whichever part it lies."""
+    """Return the value of a field of a JobSpec or of one of its parts."""
     return getattr(spec if name in _TOP else getattr(spec, _PART_OF[name]), name)
 
 
 def resolved(spec: JobSpec) -> dict[str, object]:
-    """The keys and values of a YAML spec that asks for exactly `spec`, but for its masked secrets."""
-    fitting = (key for key in YAML_KEYS.values() if key.field in _TOP or key.field in _PART_OF)
+    """Return the keys and values of a YAML spec that means exactly `spec`, except that secrets are masked."""
+    keys = (key for key in YAML_KEYS.values() if key.field in _TOP or key.field in _PART_OF)
     return {
         spec.launch.kind: spec.launch.target,
-        **{key.name: key.show(value_of(spec, key.field)) for key in fitting},
-        **_meeting(spec.nodes),
-        # given in words that depend on more than one field
+        **{key.name: key.show(value_of(spec, key.field)) for key in keys},
+        # keys whose values depend on more than one field
+        **_meeting_keys(spec.nodes),
         "log_dir": None if spec.log_dir == spec.run_dir / "logs" else str(spec.log_dir.parent),
-        **_followed(spec.launch.tee_ranks),
+        **_terminal_keys(spec.launch.tee_ranks),
     }
 
 
-def _meeting(nodes: NodesSpec) -> dict[str, object]:
+def _meeting_keys(nodes: NodesSpec) -> dict[str, object]:
+    """Return the keys for the number of nodes, and for the place at which they meet."""
     where = None if nodes.address is None else str(Endpoint(nodes.address, nodes.port))
     if nodes.etcd is not None:
         where = str(nodes.etcd)
     return {"nnodes": shown.node_range(nodes.least, nodes.most), "rdzv_endpoint": where}
 
 
-def _followed(ranks: frozenset[int] | None) -> dict[str, object]:
+def _terminal_keys(ranks: frozenset[int] | None) -> dict[str, object]:
+    """Return the keys that make the terminal follow these ranks."""
     if ranks is None:
         return {}
-    return {"local_ranks_filter": ",".join(map(str, sorted(ranks)))} if ranks else {"redirects": 3}
+    if not ranks:
+        return {"redirects": 3}
+    return {"local_ranks_filter": ",".join(map(str, sorted(ranks)))}

@@ -1,4 +1,4 @@
-"""One thing that a job can be asked: how it is called, read and explained."""
+"""The description of one setting: its names, its parser, its default and its help. Pure."""
 
 from __future__ import annotations
 
@@ -10,45 +10,58 @@ from typing import Any
 from ftlaunch.spec import shown
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
-_ANY_WORD = "some-word"  # no choice of any key
+_ANY_WORD = "some-word"  # a word that no key has among its choices
 
 
 @dataclass(frozen=True)
 class Key:
-    """One thing that can be asked. `default` is what a person would write; None is no value of its own."""
+    """One setting of a job, in YAML, on the command line and in the environment."""
 
     name: str
+    """key in YAML; with dashes, the name of the option"""
     parse: Callable[[object], Any]
+    """turns what was written into a value; raises RefusedError"""
     allowed: str
+    """says what the parser allows, for error messages"""
     default: str | None
+    """the default as a person would write it; None if there is no value by default"""
     help: str
+    """one line of help"""
     group: str = "ours"
     """ours | torchrun (same meaning as there) | accepted (no effect on one node) | target (what to run)"""
     option: bool = True
+    """whether there is an option on the command line"""
     yaml: bool = True
+    """whether there is a key in YAML"""
     switch: bool = False
-    """on the command line it stands alone, without a value"""
+    """whether the option takes no value"""
     short: str | None = None
+    """short form of the option"""
     env: tuple[str, ...] = ()
+    """environment variables, of which the first that is set counts"""
     note: str | None = None
-    """said on stderr when it is used: an effect that torchrun has and ftlaunch has not"""
+    """printed on stderr when the setting is used: an effect that torchrun has and ftlaunch has not"""
     show: Callable[[Any], object] = shown.unchanged
-    """how a job spec writes a value"""
+    """writes a value as a job spec has it"""
     called: str = ""
-    """the field of JobSpec that holds the value, where it is not called as the key is"""
+    """field of JobSpec that holds the value, if it has another name than the key"""
 
     @property
     def field(self) -> str:
-        """The field of JobSpec that holds the value, where one does."""
+        """The field of JobSpec that holds the value, if there is one."""
         return self.called or self.name
 
     @property
     def default_value(self) -> Any:
-        """The default as the parser gives it; None where there is none."""
+        """The default as the parser returns it; None if there is none."""
         return None if self.default is None else self.parse(self.default)
 
     def read(self, raw: object) -> Any:
-        """The value of `raw`. Raises RefusedError, always with the text of what is allowed."""
+        """Parse what was written.
+
+        Raises:
+            RefusedError: the value is not allowed; the error always says what is.
+        """
         try:
             return self.parse(raw)
         except RefusedError as refused:
@@ -58,9 +71,9 @@ class Key:
             raise RefusedError(f"{allowed}{hint}", refused.at, given) from None
 
     def choices(self) -> list[str]:
-        """The words in the text of what is allowed that are allowed as they stand: `auto`, `off`, a policy.
+        """Return the words in `allowed` that are values themselves, such as `auto`, `off` or a policy.
 
-        None where any word is allowed.
+        If any word is allowed, there are no choices, and the list is empty.
         """
         if self._takes(_ANY_WORD):
             return []

@@ -1,6 +1,8 @@
-"""From what a person wrote, in YAML, on the command line or in the environment, to a value.
+"""Parsers of single settings, which a person wrote in YAML, on the command line or in the environment.
 
-Each parser takes text (or, for `text_list` and `text_map`, what YAML held) and raises RefusedError.
+Each parser takes text (`text_list`, `modules` and `text_map` also a list or mapping of YAML) and returns a value. All
+parsers raise RefusedError for anything else. They look at nothing but their argument, except that `path` reads the home
+directory's name.
 """
 
 from __future__ import annotations
@@ -23,21 +25,22 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%[\w.-]+)?\])(:(?P<port>[^:]*))?", re.ASCII)
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 
-# What the supervisor tells every rank: a spec that set one of these would be overruled, or break the job.
-_TOLD_TO_RANKS = {
+# Variables that the supervisor sets for every rank. A spec that set one would be overruled, or would break the job.
+_SET_FOR_RANKS = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
 }  # fmt: skip
 
 
 def any_text(raw: object) -> str:
-    """Any text, the empty one too, that the system can hold in a path, an argument or a variable."""
+    """Parse any text, even the empty one, that is possible in a path, an argument or a variable."""
     if not isinstance(raw, str) or not _can_be_passed(raw):
         raise RefusedError
     return raw
 
 
 def _can_be_passed(text: str) -> bool:
+    """Return whether a text can be passed to the kernel."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -45,21 +48,21 @@ def _can_be_passed(text: str) -> bool:
 
 
 def text(raw: object) -> str:
-    """Text that is not empty."""
+    """Parse text that is not empty."""
     if not (value := any_text(raw)).strip():
         raise RefusedError
     return value
 
 
 def word(raw: object) -> str:
-    """Text without white space."""
+    """Parse text without white space inside."""
     if len((value := text(raw)).split()) != 1:
         raise RefusedError
     return value.strip()
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Callable[[object], int]:
-    """A whole number from `least` to `most`."""
+    """Return a parser of whole numbers from `least` to `most`."""
 
     def parse(raw: object) -> int:
         value = word(raw)
@@ -71,7 +74,7 @@ def whole(least: int, most: int = 2**31 - 1) -> Callable[[object], int]:
 
 
 def exit_code(raw: object) -> int:
-    """An exit code of a job that is given up: none that has another meaning, or that a shell takes for a signal."""
+    """Parse the exit code of a job that is given up, which must not have another meaning here or in a shell."""
     code = whole(1, 125)(raw)
     if code in (EXIT_USAGE, EXIT_BUG, EXIT_SAVED):
         raise RefusedError
@@ -79,7 +82,7 @@ def exit_code(raw: object) -> int:
 
 
 def number(raw: object) -> float:
-    """A plain number above 0."""
+    """Parse a plain number above 0."""
     value = word(raw)
     if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,2})?", value, re.ASCII) or float(value) <= 0:
         raise RefusedError
@@ -87,7 +90,7 @@ def number(raw: object) -> float:
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
-    """One of a few words."""
+    """Return a parser of a choice of words."""
 
     def parse(raw: object) -> str:
         if (value := word(raw)) not in choices:
@@ -98,7 +101,7 @@ def one_of(*choices: str) -> Callable[[object], str]:
 
 
 def switch(raw: object) -> bool:
-    """Yes or no."""
+    """Parse yes or no, in the usual words."""
     value = word(raw).lower()
     if value not in _TRUE | _FALSE:
         raise RefusedError
@@ -106,12 +109,17 @@ def switch(raw: object) -> bool:
 
 
 def switch_or_auto(raw: object) -> bool | str:
-    """`auto`, or what switch() takes."""
+    """Parse `auto`, or what `switch` takes."""
     return "auto" if raw == "auto" else switch(raw)
 
 
 def duration(zero: bool = False, least: float = 0.0) -> Callable[[object], float]:
-    """Seconds above 0, `least` or more; from 0 where `zero` makes sense."""
+    """Return a parser of durations, to seconds.
+
+    Args:
+        zero: whether 0 is allowed.
+        least: the shortest duration that is allowed, in seconds.
+    """
 
     def parse(raw: object) -> float:
         try:
@@ -126,36 +134,38 @@ def duration(zero: bool = False, least: float = 0.0) -> Callable[[object], float
 
 
 def limit(raw: object) -> float | str | None:
-    """Seconds above 0, the word `auto`, or None for `off`."""
+    """Parse a duration above 0 to seconds, `auto` to itself, and `off` to None."""
     if raw == "auto":
         return "auto"
     return None if raw == "off" else duration()(raw)
 
 
 def steps(raw: object) -> int | str:
-    """A whole number of steps; 0 for `off`; the word `auto`."""
-    return "auto" if raw == "auto" else 0 if raw == "off" else whole(0)(raw)
+    """Parse a whole number of steps, `auto` to itself, and `off` to 0."""
+    if raw == "auto":
+        return "auto"
+    return 0 if raw == "off" else whole(0)(raw)
 
 
 def whole_or_off(raw: object) -> int:
-    """A whole number above 0; 0 for `off`."""
+    """Parse a whole number above 0, and `off` to 0."""
     return 0 if raw == "off" else whole(1)(raw)
 
 
 def duration_or_off(raw: object) -> float | None:
-    """Seconds above 0; None for `off`."""
+    """Parse a duration above 0 to seconds, and `off` to None."""
     return None if raw == "off" else duration()(raw)
 
 
 class StorageInterval(NamedTuple):
-    """Between checkpoints: so many steps, or so many seconds; both None is off, never both are set."""
+    """The interval between checkpoints, in steps or in seconds. At most one is set; if none is, there are none."""
 
     steps: int | None
     seconds: float | None
 
 
 def steps_or_seconds(raw: object) -> StorageInterval:
-    """A number of steps, a duration, or `off`."""
+    """Parse a number of steps, a duration, or `off`."""
     if raw == "off":
         return StorageInterval(None, None)
     if re.fullmatch("[0-9]+", word(raw), re.ASCII):
@@ -164,7 +174,7 @@ def steps_or_seconds(raw: object) -> StorageInterval:
 
 
 def bandwidth(raw: object) -> float | None:
-    """Bytes a second above 0; None for `off`."""
+    """Parse a rate to bytes a second, and `off` to None."""
     if raw == "off":
         return None
     try:
@@ -174,17 +184,17 @@ def bandwidth(raw: object) -> float | None:
 
 
 def workers(raw: object) -> int | str:
-    """`auto`, `cpu`, `gpu`, or a whole number from 1."""
+    """Parse a number of ranks from 1 on; `auto`, `cpu` and `gpu` to themselves."""
     return str(raw) if raw in ("auto", "cpu", "gpu") else whole(1)(raw)
 
 
 def threads(raw: object) -> int | str:
-    """`auto` or a whole number from 1."""
+    """Parse a whole number from 1 on, and `auto` to itself."""
     return "auto" if raw == "auto" else whole(1)(raw)
 
 
 def node_range(raw: object) -> tuple[int, int]:
-    """(least, most) nodes, from `N` or `MIN:MAX`."""
+    """Parse `N` or `MIN:MAX` to the least and the most number of nodes."""
     first, colon, second = word(raw).partition(":")
     least = whole(1)(first)
     most = whole(1)(second) if colon else least
@@ -194,10 +204,12 @@ def node_range(raw: object) -> tuple[int, int]:
 
 
 class Endpoint(NamedTuple):
-    """Where nodes meet; no port is the default one, port 0 a free one."""
+    """A host and port at which nodes meet."""
 
     host: str
+    """name or address, without brackets"""
     port: int | None
+    """0 for a free port; None for the default port"""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -205,38 +217,43 @@ class Endpoint(NamedTuple):
 
 
 def endpoints(raw: object) -> tuple[Endpoint, ...] | None:
-    """`HOST` or `HOST:PORT`, or several with commas; IPv6 in brackets; None for the empty text, torchrun's default."""
+    """Parse `HOST` or `HOST:PORT`, or several with commas between them; the empty text, torchrun's default, to None.
+
+    An IPv6 address stands in brackets.
+    """
     return None if raw == "" else tuple(map(_endpoint, word(raw).split(",")))
 
 
 def _endpoint(given: str) -> Endpoint:
+    """Parse `HOST` or `HOST:PORT`."""
     found = _ENDPOINT.fullmatch(given)
     if found is None:
         raise RefusedError("it names no host" if given.startswith(":") else None)
-    return Endpoint(found["host"].strip("[]"), None if found["port"] is None else whole(0, 65535)(found["port"]))
+    port = None if found["port"] is None else whole(0, 65535)(found["port"])
+    return Endpoint(found["host"].strip("[]"), port)
 
 
 def backend(raw: object) -> str:
-    """torchrun's name of a way to meet."""
+    """Parse torchrun's name of a rendezvous backend."""
     if raw == "etcd-v2":
         raise RefusedError("v2 of etcd's protocol is not spoken; `etcd` speaks v3, with etcd 3.4 or later")
     return one_of("c10d", "static", "etcd")(raw)
 
 
 def port(raw: object) -> int | None:
-    """A TCP port; None for 0, which stands for a free one."""
+    """Parse a TCP port; 0, which stands for a free port, to None."""
     return whole(0, 65535)(raw) or None
 
 
 def job_id(raw: object) -> str:
-    """A name that is safe as a file name."""
+    """Parse a job id, which is safe as a file name."""
     if not _JOB_ID.fullmatch(value := word(raw)):
         raise RefusedError
     return value
 
 
 def path(raw: object) -> str:
-    """A path, with `~` for the home directory; no component longer than file systems allow."""
+    """Parse a path, and replace `~` by the home directory. No part may be longer than file systems allow."""
     try:
         value = str(Path(text(raw)).expanduser())
     except RuntimeError:
@@ -247,17 +264,20 @@ def path(raw: object) -> str:
 
 
 def step_or_path(raw: object) -> int | str:
-    """A step, or a path: `120`, `/data/run/checkpoints`; `./120` for a folder of that name."""
+    """Parse a step such as `120`, or a path such as `/data/run/checkpoints`; `./120` is the folder of that name."""
     return whole(0)(raw) if re.fullmatch("[0-9]{1,10}", text(raw), re.ASCII) else path(raw)
 
 
 def ranks(raw: object) -> frozenset[int]:
-    """Ranks with commas between them."""
+    """Parse ranks with commas between them."""
     return frozenset(whole(0)(part) for part in word(raw).split(","))
 
 
 def streams(raw: object) -> int | dict[int, int]:
-    """torchrun's stream choice: 0 none, 1 stdout, 2 stderr, 3 both; for all ranks, or `RANK:CHOICE,...`."""
+    """Parse torchrun's choice of streams, for all ranks or as `RANK:CHOICE,...`.
+
+    A choice is 0 for none, 1 for stdout, 2 for stderr, or 3 for both.
+    """
     choice = whole(0, 3)
     if ":" not in word(raw):
         return choice(raw)
@@ -266,7 +286,7 @@ def streams(raw: object) -> int | dict[int, int]:
 
 
 def signals(raw: object) -> tuple[str, ...]:
-    """Names of signals that a process can catch, with commas between them."""
+    """Parse names of signals that a process can catch, with commas between them."""
     names = tuple(name.strip() for name in text(raw).split(","))
     for name in names:
         if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
@@ -275,7 +295,7 @@ def signals(raw: object) -> tuple[str, ...]:
 
 
 def text_list(raw: object) -> tuple[str, ...]:
-    """A YAML list of texts, each as it was written."""
+    """Parse a YAML list of texts."""
     if not isinstance(raw, list):
         raise RefusedError
     for index, item in enumerate(raw):
@@ -285,7 +305,7 @@ def text_list(raw: object) -> tuple[str, ...]:
 
 
 def modules(raw: object) -> tuple[str, ...]:
-    """Names of Python modules: a YAML list, or with commas between them."""
+    """Parse names of Python modules, in a YAML list or with commas between them."""
     names = text_list(raw) if isinstance(raw, list) else word(raw).split(",")
     if not all(part.isidentifier() for name in names for part in name.split(".")):
         raise RefusedError
@@ -293,15 +313,15 @@ def modules(raw: object) -> tuple[str, ...]:
 
 
 def text_map(raw: object) -> dict[str, str]:
-    """A YAML mapping from environment variables to texts, each as it was written."""
+    """Parse a YAML mapping from environment variables to texts."""
     if not isinstance(raw, dict):
         raise RefusedError
     for name, value in raw.items():
         at = f".{name}"
-        # The value is not repeated in a message about its name: it may be a secret.
+        # A message about a variable's name does not repeat the value, which may be a secret.
         if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
             raise RefusedError("a variable is named with letters, digits and _", at, "set")
-        if name in _TOLD_TO_RANKS or name.startswith(("TORCHELASTIC_", "FTLAUNCH_")):
+        if name in _SET_FOR_RANKS or name.startswith(("TORCHELASTIC_", "FTLAUNCH_")):
             raise RefusedError("ftlaunch itself tells that to the ranks, so leave it out", at, "set")
         if not isinstance(value, str) or not _can_be_passed(value):
             raise RefusedError('it must be text; "" stands for an empty one', at, value)

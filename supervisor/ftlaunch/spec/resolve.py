@@ -1,4 +1,8 @@
-"""From flags, job spec, environment and defaults, in that order, to one frozen JobSpec."""
+"""Resolves flags, job spec, environment and defaults, in that order, to one frozen JobSpec.
+
+`ftlaunch` calls `resolve` once, before anything is started. Settings are collected in layers, one for each origin; the
+first layer that has a setting wins.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +28,25 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
 
 _Layer = dict[str, Given]
+"""settings of one origin, or of all merged, by name"""
 
 
 def is_spec_file(target: str) -> bool:
-    """Whether a target on the command line is a job spec rather than a script."""
+    """Return whether a target on the command line is a job spec rather than a script."""
     return target.endswith((".yaml", ".yml"))
 
 
 def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ: Mapping[str, str]) -> JobSpec:
-    """The job that `ftlaunch FLAGS TARGET ARGS` asks for; `flags` maps key names to what was written.
+    """Return the job that `ftlaunch FLAGS TARGET ARGS` means. Files are read and checked, but nothing is made.
 
-    Reads the spec file and looks at the disk, makes nothing. Raises SpecError.
+    Args:
+        target: path of a script or a job spec, or name of a module or program.
+        args: arguments for the target.
+        flags: what was written for each option, by name of the key.
+        environ: environment of this process.
+
+    Raises:
+        SpecError: the job cannot be started as requested.
     """
     layers = [_flag_layer(flags), _environment_layer(environ)]
     if is_spec_file(target) and _wanted_kind(layers) == "script":
@@ -45,10 +57,14 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     else:
         kind = _wanted_kind(layers)
     asked = _merged(layers)
-    hosts = _hosts(asked)
-    asked |= from_hosts(asked, *hosts) if hosts else meeting.from_slurm(asked, environ)
+    named_hosts = _hosts(asked)
+    if named_hosts is not None:
+        hosts, option = named_hosts
+        asked |= from_hosts(asked, hosts, name=option)
+    else:
+        asked |= meeting.from_slurm(asked, environ)
     _check_combinations(asked)
-    spec = _build(kind, target, tuple(args), asked, environ)
+    spec = _build(kind, target, args=tuple(args), asked=asked, environ=environ)
     check_target(kind, target, environ)
     _check_devices(spec, asked, environ)
     if (preempt := spec.launch.preempt_when) is not None and (reason := why_no_notice(preempt)):
@@ -60,9 +76,15 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
 
 
 def asked_of(path: str, raws: Mapping[str, object], environ: Mapping[str, str]) -> _Layer:
-    """What the job spec `raws`, read from `path`, will ask for on another machine with these variables.
+    """Return the settings that a job spec will have on another machine. Nothing of this machine is examined.
 
-    Looks at nothing of this machine. Raises SpecError.
+    Args:
+        path: path of the job spec, for error messages.
+        raws: what was written for each key.
+        environ: environment on the other machine.
+
+    Raises:
+        SpecError: the settings are not allowed.
     """
     in_file = _in_our_words({name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()})
     _target_of_file(path, in_file)
@@ -72,6 +94,7 @@ def asked_of(path: str, raws: Mapping[str, object], environ: Mapping[str, str]) 
 
 
 def _parsed(key: Key, raw: object, origin: Origin) -> Given:
+    """Parse what was written for a key. Raises SpecError."""
     try:
         return Given(key.read(raw), raw, origin)
     except RefusedError as refused:
@@ -79,20 +102,24 @@ def _parsed(key: Key, raw: object, origin: Origin) -> Given:
 
 
 def _flag_layer(flags: Mapping[str, str]) -> _Layer:
+    """Return the settings of the command line. Raises SpecError."""
     layer = {name: _parsed(OPTIONS[name], raw, Origin("flag")) for name, raw in flags.items()}
     if "enable_resume_training" in layer and layer["enable_resume_training"].value:
-        layer.setdefault("fresh", layer["enable_resume_training"]._replace(value=False))  # whatever the job spec says
+        # The option overrules `fresh: true` of the job spec.
+        layer.setdefault("fresh", layer["enable_resume_training"]._replace(value=False))
     return _with_grace(_in_our_words(layer))
 
 
 def _file_layer(path: str, environ: Mapping[str, str]) -> _Layer:
+    """Return the settings of a job spec. Raises SpecError."""
     raws = read_spec_file(path, environ)
     return _in_our_words({name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()})
 
 
 def _in_our_words(layer: _Layer) -> _Layer:
-    """Replace ChatLearn's keys by ours, which have the same meaning."""
-    folder, resuming = layer.pop("data_checkpoint_path", None), layer.pop("enable_resume_training", None)
+    """Replace ChatLearn's keys by our keys with the same meaning. Raises SpecError if both are given and differ."""
+    folder = layer.pop("data_checkpoint_path", None)
+    resuming = layer.pop("enable_resume_training", None)
     if folder is not None and layer.setdefault("checkpoint_dir", folder).value != folder.value:
         ours = one_line(layer["checkpoint_dir"].raw)
         raise folder.error("data_checkpoint_path", f"it is another name of `checkpoint_dir`, which is {ours}; give one")
@@ -102,6 +129,7 @@ def _in_our_words(layer: _Layer) -> _Layer:
 
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:
+    """Return the settings of environment variables. Raises SpecError."""
     layer: _Layer = {}
     for name, key in SETTINGS.items():
         variable = next((variable for variable in key.env if variable in environ), None)
@@ -111,7 +139,7 @@ def _environment_layer(environ: Mapping[str, str]) -> _Layer:
 
 
 def _with_grace(layer: _Layer) -> _Layer:
-    """torchrun's shutdown timeout is our grace, unless the same layer gives the grace itself."""
+    """Take torchrun's shutdown timeout as our grace, unless the same layer has a grace of its own."""
     if "shutdown_timeout" in layer:
         given = layer["shutdown_timeout"]
         layer.setdefault("grace", given._replace(value=float(given.value)))
@@ -119,7 +147,7 @@ def _with_grace(layer: _Layer) -> _Layer:
 
 
 def _merged(layers: Sequence[_Layer]) -> _Layer:
-    """For every setting the value of the first layer that has one, else its default."""
+    """Return every setting with the value of the first layer that has one, or else with its default."""
     asked = {name: Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()}
     for layer in reversed(layers):
         asked.update(layer)
@@ -127,8 +155,13 @@ def _merged(layers: Sequence[_Layer]) -> _Layer:
 
 
 def _hosts(asked: _Layer) -> tuple[Given, str] | None:
-    """The hosts on which agents are to be started, and the option that names them."""
-    listed, file = asked["hosts"], asked["hostfile"]
+    """Return the hosts on which agents are to be started, and the option that names them; None if there is none.
+
+    Raises:
+        SpecError: both options are given, or the file cannot be read.
+    """
+    listed = asked["hosts"]
+    file = asked["hostfile"]
     if file.value is None:
         return None if listed.value is None else (listed, "hosts")
     if listed.value is not None:
@@ -144,7 +177,10 @@ def _hosts(asked: _Layer) -> tuple[Given, str] | None:
 
 
 def _wanted_kind(layers: Sequence[_Layer]) -> TargetKind:
-    """What torchrun's switches make of the target: --run-path over --no-python, which excludes --module."""
+    """Return what torchrun's switches make of the target.
+
+    --run-path has precedence over --no-python, which excludes --module.
+    """
     asked = _merged(layers)
     if asked["run_path"].value:
         return "script"
@@ -156,6 +192,13 @@ def _wanted_kind(layers: Sequence[_Layer]) -> TargetKind:
 
 
 def _target_of_file(path: str, layer: _Layer) -> tuple[TargetKind, str]:
+    """Remove the target from a job spec's layer, and return its kind and name.
+
+    What to run is no setting, so that the merged layers must not contain it.
+
+    Raises:
+        SpecError: the job spec names no target, or several.
+    """
     kinds: tuple[TargetKind, ...] = ("script", "module", "program")
     named = [kind for kind in kinds if kind in layer]
     if not named:
@@ -163,21 +206,23 @@ def _target_of_file(path: str, layer: _Layer) -> tuple[TargetKind, str]:
     if len(named) > 1:
         both = " and ".join(f"`{kind}`" for kind in named)
         raise SpecError(f"cannot read {path}: it names {both}; only one of them can be run")
-    # What to run is no setting: leave it out of the layers that are merged.
     return named[0], layer.pop(named[0]).value
 
 
 def _check_combinations(asked: _Layer) -> None:
+    """Check settings that depend on each other. Raises SpecError."""
     weights_only = not asked["resume_training"].value
     if weights_only and asked["load_checkpoint"].value is None:
         reason = "only the weights of what? give `load_checkpoint` too; `fresh` starts without any"
         raise asked["resume_training"].error("resume_training", reason)
-    first, most = asked["backoff_first"], asked["backoff_max"]
+    first = asked["backoff_first"]
+    most = asked["backoff_max"]
     if first.value > most.value and first.origin.kind != "default":
         raise first.error("backoff_first", f"it is more than `backoff_max`, which is {most.raw}")
 
 
 def _check_devices(spec: JobSpec, asked: _Layer, environ: Mapping[str, str]) -> None:
+    """Check that each rank can have a GPU of its own, if the job wants that. Raises SpecError."""
     visible = {**environ, **spec.launch.env}.get("CUDA_VISIBLE_DEVICES")
     if spec.launch.virtual_local_rank and visible is not None and len(visible.split(",")) < spec.launch.nproc:
         reason = f"{spec.launch.nproc} ranks want a GPU each, and CUDA_VISIBLE_DEVICES is {one_line(visible)}"
@@ -191,16 +236,30 @@ def _build(
     asked: _Layer,
     environ: Mapping[str, str],
 ) -> JobSpec:
+    """Return the job spec with all values that follow from settings. Raises SpecError.
+
+    Args:
+        kind: kind of the target.
+        target: the target.
+        args: arguments for the target.
+        asked: all settings.
+        environ: environment of this process.
+    """
     value = {name: given.value for name, given in asked.items()}
     cwd = _current_directory()
     env = value["env"] or {}
-    job_id = value["job_id"] or default_job_id(cwd, kind, target, args, environ)
+    job_id = value["job_id"] or default_job_id(cwd, kind, target, args=args, environ=environ)
     nodes = meeting.nodes_spec(asked, environ)
-    run_dir = Path(cwd, value["run_dir"] or _default_run_dir(job_id, value, nodes, environ))
+    run_dir = Path(cwd, value["run_dir"] or _default_run_dir(job_id, value, nodes=nodes, environ=environ))
     checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
     nproc = _nproc(asked["nproc_per_node"], {**environ, **env})
     derived = {
-        "kind": kind, "target": target, "args": args, "env": env, "job_id": job_id, "nproc": nproc,
+        "kind": kind,
+        "target": target,
+        "args": args,
+        "env": env,
+        "job_id": job_id,
+        "nproc": nproc,
         "run_dir": run_dir,
         "checkpoint_dir": checkpoint_dir,
         "load_checkpoint": _load_checkpoint(value["load_checkpoint"], checkpoint_dir, cwd),
@@ -219,17 +278,18 @@ def _build(
         "given": {
             name: str(SETTINGS[name].show(value[name])) for name in saving_request.VARIABLES if _is_given(asked, name)
         },
-    }  # fmt: skip
-    every = {**value, **derived, **vars(nodes)}
-    parts = {name: part(**{item.name: every[item.name] for item in fields(part)}) for name, part in PARTS.items()}
-    return JobSpec(**parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
+    }
+    by_field = {**value, **derived, **vars(nodes)}
+    parts = {name: part(**{item.name: by_field[item.name] for item in fields(part)}) for name, part in PARTS.items()}
+    top = {item.name: by_field[item.name] for item in fields(JobSpec) if item.name not in PARTS}
+    return JobSpec(**parts, **top)
 
 
 def _default_run_dir(job_id: str, value: Mapping[str, Any], nodes: NodesSpec, environ: Mapping[str, str]) -> Path:
-    """Return where a job's run dir is, with the checkpoints in it, unless it is told.
+    """Return the run dir of a job that does not set one.
 
-    Several nodes share it: MindSpore Transformers' users name what their nodes share in SHARED_PATHS, the uppermost
-    directory first.
+    Several nodes need a shared run dir, unless the checkpoints have a directory of their own. Users of MindSpore
+    Transformers name what their nodes share in SHARED_PATHS, the uppermost directory first.
     """
     shared = environ.get("SHARED_PATHS", "").split(",")[0].strip()
     is_used = shared and nodes.several and value["checkpoint_dir"] is None
@@ -237,27 +297,32 @@ def _default_run_dir(job_id: str, value: Mapping[str, Any], nodes: NodesSpec, en
 
 
 def _is_given(asked: _Layer, name: str) -> bool:
-    """Whether somebody has decided on a setting: by an option or a variable, or by a key that is no default.
+    """Return whether somebody has decided on a setting, by an option, a variable, or a key in a job spec.
 
-    A spec may list every default (configs/default.yaml, and what --dry-run prints).
+    A key with its default value does not count, because a job spec may list every default (configs/default.yaml, and
+    the output of --dry-run).
     """
-    found = asked[name]
-    return found.asked and (found.origin.kind != "file" or found.value != SETTINGS[name].default_value)
+    setting = asked[name]
+    return setting.asked and (setting.origin.kind != "file" or setting.value != SETTINGS[name].default_value)
 
 
 def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:
-    """MASTER_PORT of the ranks: never the port at which several nodes meet, which is taken."""
-    meets = nodes.several and (nodes.backend == "static" or value["master_port"] == nodes.port)
-    return None if value["standalone"] or meets else value["master_port"]
+    """Return MASTER_PORT of the ranks, or None for a free one. The port at which several nodes meet is not free."""
+    is_taken = nodes.several and (nodes.backend == "static" or value["master_port"] == nodes.port)
+    return None if value["standalone"] or is_taken else value["master_port"]
 
 
-def _load_checkpoint(asked: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:
-    if asked is None:
+def _load_checkpoint(step_or_path: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:
+    """Return the path of the checkpoint to begin with; a step means one of the job's own checkpoints."""
+    if step_or_path is None:
         return None
-    return layout.iteration_dir(checkpoint_dir, asked) if isinstance(asked, int) else Path(cwd, asked)
+    if isinstance(step_or_path, int):
+        return layout.iteration_dir(checkpoint_dir, step_or_path)
+    return Path(cwd, step_or_path)
 
 
 def _current_directory() -> str:
+    """Return the current directory. Raises SpecError if it was deleted."""
     try:
         return str(Path.cwd())
     except OSError as error:
@@ -265,6 +330,7 @@ def _current_directory() -> str:
 
 
 def _nproc(given: Given, environ: Mapping[str, str]) -> int:
+    """Return the number of ranks on this node. Raises SpecError."""
     if isinstance(given.value, int):
         return given.value
     gpus = 0 if given.value == "cpu" else count_gpus(environ)
@@ -273,15 +339,21 @@ def _nproc(given: Given, environ: Mapping[str, str]) -> int:
     return gpus or count_cpus()
 
 
-def _omp_threads(asked: int | str, nproc: int, environ: Mapping[str, str]) -> int | None:
-    """torchrun's rule: 1 where there are several ranks and the environment does not say."""
-    if isinstance(asked, int):
-        return asked
+def _omp_threads(threads: int | str, nproc: int, environ: Mapping[str, str]) -> int | None:
+    """Return OMP_NUM_THREADS for the ranks; None leaves the variable as it is.
+
+    For `auto`, torchrun's rule applies: 1 if there are several ranks and the environment does not set the variable.
+    """
+    if isinstance(threads, int):
+        return threads
     return 1 if nproc > 1 and "OMP_NUM_THREADS" not in environ else None
 
 
 def _tee_ranks(value: Mapping[str, Any], nproc: int) -> frozenset[int] | None:
-    """Local ranks to follow: those that tee names, else those not wholly redirected; then the filter."""
+    """Return the local ranks to follow on the terminal; None if no option says which.
+
+    They are the ranks that `tee` names, or else those that are not wholly redirected. A filter applies to both.
+    """
 
     def choice(streams: int | dict[int, int], rank: int) -> int:
         return streams if isinstance(streams, int) else streams.get(rank, 0)

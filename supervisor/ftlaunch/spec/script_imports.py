@@ -1,4 +1,4 @@
-"""What a script imports at its top, found by reading it: nothing of it is run."""
+"""Finds the modules that a script imports at its top, by parsing its source. Nothing of the script is run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Wanted = tuple[str, ...]
-"""`module`; or `module:name` for a name that is imported from it, and which may be made only then"""
+"""names in the form `module`, or `module:name` for a name imported from a module, which may be a module as well"""
 
 
 def imported_by(kind: str, target: str) -> Wanted:
-    """What a rank's script or module imports at its top, besides torch; nothing where it cannot be read."""
+    """Return what a rank's script or module imports at its top, without torch; nothing if it cannot be read.
+
+    Args:
+        kind: script or module.
+        target: path of the script, or name of the module, which is looked for in the current directory.
+    """
     script = Path(*target.split(".")).with_suffix(".py") if kind == "module" else Path(target)
     beside = Path() if kind == "module" else script.parent
     try:
@@ -24,10 +29,14 @@ def imported_by(kind: str, target: str) -> Wanted:
 
 
 def top_imports(source: bytes, is_local: Callable[[str], bool]) -> Wanted:
-    """The modules in their order, up to the first statement that is no import: it may change what an import does.
+    """Return the modules that a source imports at its top, in their order. Pure.
 
-    Without the standard library, which is fast, and those of which `is_local` says that they lie beside the script:
-    they may change between attempts. A source that cannot be read has none.
+    The top ends at the first statement that is no import, because that may change what imports do. Modules of the
+    standard library are left out, because they load fast, and local ones, because they may change between attempts.
+
+    Args:
+        source: Python source; if it cannot be parsed, there are no imports.
+        is_local: returns whether a top-level module lies beside the script.
     """
     try:
         body = ast.parse(source).body
@@ -38,10 +47,12 @@ def top_imports(source: bytes, is_local: Callable[[str], bool]) -> Wanted:
 
 
 def _root(name: str) -> str:
+    """Return the top-level package of a name."""
     return name.partition(":")[0].partition(".")[0]
 
 
 def _imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports before the first other statement; a docstring may come first."""
     for number, statement in enumerate(body):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             yield statement
@@ -50,8 +61,9 @@ def _imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def _names(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the names that a statement imports; none for a relative import."""
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     if statement.level or statement.module is None:
         return []
-    return [statement.module if one.name == "*" else f"{statement.module}:{one.name}" for one in statement.names]
+    return [statement.module if alias.name == "*" else f"{statement.module}:{alias.name}" for alias in statement.names]

@@ -1,4 +1,4 @@
-"""Values of a JobSpec as a job spec writes them: what is read again gives the same value. Pure."""
+"""Writes values of a JobSpec as a job spec has them, so that reading them again gives the same values. Pure."""
 
 from __future__ import annotations
 
@@ -13,72 +13,72 @@ from ftlaunch.spec.parsers import StorageInterval
 
 
 def unchanged(value: object) -> object:
-    """A value that YAML writes as it is."""
+    """Return a value that YAML can hold as it is."""
     return value
 
 
 def limit(seconds: float | str | None) -> str:
-    """A time limit: a duration, `auto`, or `off` for None."""
+    """Write a time limit in seconds as a duration, `auto` as itself, and None as `off`."""
     if isinstance(seconds, str):
         return seconds
     return "off" if seconds is None else format_duration(seconds)
 
 
 def or_off(number: int) -> object:
-    """A number of which 0 means off."""
+    """Write a number, and 0 as `off`."""
     return number or "off"
 
 
 def or_auto(number: int | None) -> object:
-    """A number of which None means that the default was taken."""
+    """Write a number, and None as `auto`."""
     return number or "auto"
 
 
 def path(value: Path | None) -> str | None:
-    """A path."""
+    """Write a path, and None as null."""
     return None if value is None else str(value)
 
 
 def rate(value: float | None) -> str:
-    """Bytes a second, or `off` for None."""
+    """Write bytes a second as a rate, and None as `off`."""
     return "off" if value is None else format_rate(value)
 
 
 def size(value: int | None) -> str:
-    """Bytes, or `off` for None."""
+    """Write bytes as a size, and None as `off`."""
     return "off" if value is None else format_rate(value).removesuffix("/s")
 
 
 def interval(value: StorageInterval) -> object:
-    """Steps or time between checkpoints."""
+    """Write the interval between checkpoints as steps, as a duration, or as `off`."""
     return value.steps or limit(value.seconds)
 
 
 def number(value: float) -> str:
-    """A number without needless digits."""
+    """Write a number without needless digits."""
     return f"{value:g}"
 
 
 def node_range(least: int, most: int) -> object:
-    """A number of nodes, or MIN:MAX."""
+    """Write a range of nodes as a number or as MIN:MAX."""
     return least if least == most else f"{least}:{most}"
 
 
 def items(value: Iterable[str]) -> list[str] | None:
-    """A list; None where it is empty."""
+    """Write a list, and an empty one as null."""
     return list(value) or None
 
 
 def comma_list(value: Iterable[str]) -> str:
-    """Words with commas between them."""
+    """Write words with commas between them."""
     return ",".join(value)
 
 
 def rules(value: Iterable[FaultRule]) -> list[dict[str, object]] | None:
-    """Fault rules; None where there are none."""
+    """Write fault rules as mappings, and no rules as null."""
     return [rule.row() for rule in value] or None
 
 
 def targets(value: Iterable[NotifyTarget]) -> list[dict[str, object]] | None:
-    """The targets of notices, secrets masked; None where there are none."""
+    """Write the targets of notices with masked secrets, and no targets as null."""
     return [as_spec(target) for target in value] or None

@@ -1,4 +1,4 @@
-"""Reads and writes a job spec: YAML in which every plain word stays as it was written, each key known, none twice."""
+"""Reads and writes job specs in YAML. Every plain word stays text as it was written; keys are known, and none twice."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    # Without the others, `!!timestamp x` too is refused like any tag, where PyYAML's own code would stumble.
+    # Other constructors are left out, so that `!!timestamp x` is refused like any tag. PyYAML's own code would crash.
     yaml_constructors = {  # noqa: RUF012 - as above
         tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag is None or tag in _KNOWN
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Construct a mapping. Raises SpecError if a key occurs twice, which PyYAML would accept."""
         lines: dict[str, int] = {}
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
@@ -45,26 +46,31 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what the loader above reads back: words that other readers would take for numbers need no quotes."""
+    """A dumper for `_Loader`, which needs no quotes around words that other loaders would take for numbers."""
 
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
 def spec_text(raws: Mapping[str, object]) -> str:
-    """The keys of a job spec, as `read_spec_file` gives them, as a file again."""
+    """Return a job spec as the text of a file. `read_spec_file` returns the same keys again.
+
+    Args:
+        raws: what was written for each key.
+    """
     return yaml.dump(dict(raws), Dumper=_Dumper, sort_keys=False, default_flow_style=False)
 
 
 def read_spec_file(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read the keys that the spec at `path` gives, each with what YAML held: text, list or mapping.
+    """Read a job spec, and return what was written for each key: a text, a list or a mapping.
 
-    Keys that are null count as not given where null is their default.
+    A key that is null is left out if null is its default.
 
     Args:
+        path: path of the file.
         environ: the variables to which ChatLearn's settings may refer.
 
     Raises:
-        SpecError: the file cannot be read, or holds what no job spec may hold.
+        SpecError: the file cannot be read, or is no job spec.
     """
     content = _load(path)
     if content is None:
@@ -80,9 +86,10 @@ def read_spec_file(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _load(path: str) -> object:
+    """Return the contents of a YAML file. Raises SpecError."""
     loader = None
     try:
-        # utf-8-sig: editors on other systems put a byte order mark first.
+        # utf-8-sig, because editors on other systems begin a file with a byte order mark
         loader = _Loader(Path(path).read_text(encoding="utf-8-sig"))
         loader.name = path
         return loader.get_single_data()
@@ -91,22 +98,24 @@ def _load(path: str) -> object:
     except OSError as error:
         raise SpecError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     except yaml.constructor.ConstructorError as error:
-        raise SpecError(f"cannot read {path}: {_unconstructed(error)}") from None
+        raise SpecError(f"cannot read {path}: {_describe_unconstructed(error)}") from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise SpecError(f"cannot read {path}: it is not YAML{_place(error)}") from None
+        raise SpecError(f"cannot read {path}: it is not YAML{_describe_place(error)}") from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
-def _unconstructed(error: yaml.constructor.ConstructorError) -> str:
+def _describe_unconstructed(error: yaml.constructor.ConstructorError) -> str:
+    """Say what in a YAML file cannot become a value, and where."""
     line = error.problem_mark.line + 1 if error.problem_mark else 0
     if "constructor for the tag" in (error.problem or ""):
         return f"line {line} has a `!` tag; a spec holds plain text, lists and mappings, never objects"
     return f"line {line}: {error.problem}"
 
 
-def _place(error: Exception) -> str:
+def _describe_place(error: Exception) -> str:
+    """Say where a file is not YAML, as the end of a sentence."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f" at line {mark.line + 1}, column {mark.column + 1}: {' '.join(str(error.problem).split())}"
@@ -116,5 +125,6 @@ def _place(error: Exception) -> str:
 
 
 def _unknown_key(path: str, name: object) -> SpecError:
+    """Return the error for a key that does not exist."""
     hint = did_you_mean(str(name), YAML_KEYS) or f"; the keys are {', '.join(YAML_KEYS)}"
     return SpecError(f"cannot read {path}: `{shown(name)}` is not a key{hint}")

@@ -1,1 +1,1 @@
-"""How many nodes a job has, and where a node meets the others. Pure: nothing here asks the network or a scheduler."""
+"""Resolves how many nodes a job has, and where they meet. Pure: nothing here asks the network or a scheduler."""

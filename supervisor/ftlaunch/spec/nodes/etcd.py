@@ -1,4 +1,4 @@
-"""Which etcd the nodes of a job meet in, from torchrun's settings and two variables. Pure."""
+"""Resolves the etcd in which the nodes of a job meet, from torchrun's settings and two variables. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _FILES = ("cacert", "cert", "key")
 
 @dataclass(frozen=True)
 class EtcdSpec:
-    """The members of one etcd, and how they are spoken to."""
+    """The members of one etcd, and how to talk to them."""
 
     members: tuple[tuple[str, int], ...]
-    """host and port of each that was named; the others are not asked"""
+    """host and port of each member that was named; other members are not used"""
     tls: bool = False
     cacert: str | None = None
-    """file of the authorities that may have signed the members' certificates; None: those of the system"""
+    """file with the authorities that sign the members' certificates; None for the system's"""
     cert: str | None = None
-    """file of the certificate by which etcd knows this node"""
+    """file with the certificate by which etcd recognises this node"""
     key: str | None = None
-    """file of that certificate's key; None: it is in the same file"""
+    """file with that certificate's key; None if the certificate's file has the key"""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
 
@@ -35,24 +35,45 @@ class EtcdSpec:
 
 
 def etcd_spec(endpoint: Given, conf: Given, settings: Mapping[str, str], environ: Mapping[str, str]) -> EtcdSpec:
-    """What `--rdzv-endpoint`, `--rdzv-conf` (whose settings are given apart) and variables say. Raises SpecError."""
-    user, password = _who(environ)
-    tls, (cacert, cert, key) = _is_tls(conf, settings), _files(conf, settings)
-    return EtcdSpec(_members(endpoint), tls, cacert, cert, key, user, password)
+    """Return the etcd that the settings describe.
+
+    Args:
+        endpoint: `rdzv_endpoint`, which is set.
+        conf: `rdzv_conf`, for error messages.
+        settings: the settings in `conf`.
+        environ: has user name and password.
+
+    Raises:
+        SpecError: a setting is not allowed.
+    """
+    user, password = _credentials(environ)
+    tls = _is_tls(conf, settings)
+    cacert, cert, key = _files(conf, settings)
+    return EtcdSpec(
+        members=_members(endpoint),
+        tls=tls,
+        cacert=cacert,
+        cert=cert,
+        key=key,
+        user=user,
+        password=password,
+    )
 
 
 def _members(endpoint: Given) -> tuple[tuple[str, int], ...]:
+    """Return host and port of each named member, each once. Raises SpecError."""
     named: Sequence[Endpoint] = endpoint.value
     if len(named) > _MOST_MEMBERS:
         raise endpoint.error(
             "rdzv_endpoint", f"it names {len(named)} members of etcd, and {_MOST_MEMBERS} are the most"
         )
-    if any(one.port == 0 for one in named):
+    if any(member.port == 0 for member in named):
         raise endpoint.error("rdzv_endpoint", "etcd listens at a port from 1 to 65535")
-    return tuple(dict.fromkeys((one.host, one.port or PORT) for one in named))
+    return tuple(dict.fromkeys((member.host, member.port or PORT) for member in named))
 
 
 def _is_tls(conf: Given, settings: Mapping[str, str]) -> bool:
+    """Return whether the members are reached by https. Raises SpecError."""
     protocol = settings.get("protocol", "http")
     if protocol not in ("http", "https"):
         raise conf.error("rdzv_conf", "`protocol` must be http or https")
@@ -62,6 +83,7 @@ def _is_tls(conf: Given, settings: Mapping[str, str]) -> bool:
 
 
 def _files(conf: Given, settings: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
+    """Return the files of the authorities, the certificate and its key. Raises SpecError."""
     for name in _FILES:
         if name in settings and not settings[name]:
             raise conf.error("rdzv_conf", f"`{name}` must be the path of a file")
@@ -70,8 +92,10 @@ def _files(conf: Given, settings: Mapping[str, str]) -> tuple[str | None, str | 
     return settings.get("cacert"), settings.get("cert"), settings.get("key")
 
 
-def _who(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    user, password = environ.get(ETCD_USER) or None, environ.get(ETCD_PASSWORD) or None
+def _credentials(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return user name and password, or None for both. Raises SpecError if one of them is missing."""
+    user = environ.get(ETCD_USER) or None
+    password = environ.get(ETCD_PASSWORD) or None
     if (user is None) != (password is None):
         given, missing = (ETCD_USER, ETCD_PASSWORD) if password is None else (ETCD_PASSWORD, ETCD_USER)
         raise SpecError(f"cannot use {given}: {missing} is not set; etcd wants both or, where it asks nobody, neither")

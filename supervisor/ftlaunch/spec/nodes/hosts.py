@@ -1,4 +1,4 @@
-"""What a list of hosts says about nodes: how many, where they meet, how many ranks each has. Pure."""
+"""Derives settings from a list of hosts: how many nodes there are, where they meet, how many ranks each has. Pure."""
 
 from __future__ import annotations
 
@@ -10,29 +10,43 @@ from ftlaunch.spec.parsing.hosts import Host
 
 
 def from_hosts(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
-    """Settings that follow from `hosts`, which the option `name` has given. Raises SpecError."""
+    """Return the settings that follow from a list of hosts.
+
+    Args:
+        asked: all settings.
+        hosts: the hosts.
+        name: the option that has given the hosts, "hosts" or "hostfile".
+
+    Raises:
+        SpecError: another setting contradicts the hosts.
+    """
     given: tuple[Host, ...] = hosts.value
     if asked["node_rank"].asked:
         raise asked["node_rank"].error("node_rank", f"`--{name}` gives each host a place of its own; leave it out")
     nnodes = asked["nnodes"]
     if nnodes.asked and nnodes.value[0] > len(given):
         raise nnodes.error("nnodes", f"`--{name}` names fewer hosts, {len(given)}; name more, or ask for fewer nodes")
-    said = {"hosts": hosts, **_ranks(asked, hosts, name)}
+    settings = {"hosts": hosts, **_rank_settings(asked, hosts, name)}
     if not nnodes.asked:
-        said["nnodes"] = hosts._replace(value=(len(given), len(given)), raw=str(len(given)))
-    meeting = asked["rdzv_endpoint"].value is not None or asked["master_addr"].asked
-    if not meeting and asked["rdzv_backend"].value != "etcd":
-        said["rdzv_endpoint"] = hosts._replace(value=(Endpoint(given[0].address, None),), raw=given[0].address)
-    return said
+        settings["nnodes"] = hosts._replace(value=(len(given), len(given)), raw=str(len(given)))
+    has_meeting_place = asked["rdzv_endpoint"].value is not None or asked["master_addr"].asked
+    if not has_meeting_place and asked["rdzv_backend"].value != "etcd":
+        settings["rdzv_endpoint"] = hosts._replace(value=(Endpoint(given[0].address, None),), raw=given[0].address)
+    return settings
 
 
-def _ranks(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
-    """The ranks of a node. This machine need not be one of the hosts: what it has is not asked."""
+def _rank_settings(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
+    """Return the settings for the ranks of a node. Raises SpecError if the hosts have different numbers of ranks.
+
+    The CPUs and GPUs of this machine do not count, because this machine need not be one of the hosts.
+    """
     given: tuple[Host, ...] = hosts.value
     nproc = asked["nproc_per_node"]
-    if nproc.asked:  # it wins over the hosts' own numbers
-        plain = hosts._replace(value=tuple(Host(host.name) for host in given))
-        return {"hosts": plain, **({} if isinstance(nproc.value, int) else {"nproc_per_node": nproc._replace(value=1)})}
+    if nproc.asked:  # the option has precedence over the hosts' own numbers
+        settings = {"hosts": hosts._replace(value=tuple(Host(host.name) for host in given))}
+        if not isinstance(nproc.value, int):
+            settings["nproc_per_node"] = nproc._replace(value=1)
+        return settings
     if {host.slots for host in given} == {None}:
         return {}
     first = given[0]
@@ -40,11 +54,11 @@ def _ranks(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Giv
     if other is not None:
         raise hosts.error(
             name,
-            f"all nodes have the same number of ranks, and {first.name} has {_said(first)}, {other.name}"
-            f" {_said(other)}; make them alike, or give `--nproc-per-node`",
+            f"all nodes have the same number of ranks, and {first.name} has {_slots_text(first)}, {other.name}"
+            f" {_slots_text(other)}; make them alike, or give `--nproc-per-node`",
         )
     return {"nproc_per_node": hosts._replace(value=first.slots, raw=str(first.slots))}
 
 
-def _said(host: Host) -> str:
+def _slots_text(host: Host) -> str:
     return "no number" if host.slots is None else str(host.slots)

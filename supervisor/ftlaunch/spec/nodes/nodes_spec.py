@@ -1,4 +1,4 @@
-"""What a job spec says about nodes."""
+"""NodesSpec, the part of a JobSpec that describes the nodes of a job. Pure."""
 
 from __future__ import annotations
 
@@ -10,45 +10,49 @@ from ftlaunch.spec.nodes import etcd
 from ftlaunch.spec.nodes.etcd import EtcdSpec
 from ftlaunch.spec.parsing.hosts import Host
 
-LAST_CALL = 30.0  # torchrun's last_call_timeout
+LAST_CALL = 30.0  # seconds; torchrun's last_call_timeout
 PORTS = {"c10d": 29400, "static": 29500, "etcd": etcd.PORT}
 """default ports by backend"""
 
 
 @dataclass(frozen=True)
 class NodesSpec:
-    """How many nodes a job has, which of them this is, and where they meet. One node meets nobody."""
+    """How many nodes a job has, which of them this node is, and where they meet. A single node meets no others."""
 
     least: int = 1
+    """fewest nodes"""
     most: int = 1
+    """most nodes"""
     rank: int | None = None
-    """this node's place; None is as they come"""
+    """place of this node; None if places are given in the order of arrival"""
     address: str | None = None
-    """the host at which the nodes meet; None for one node only, and where they meet in etcd"""
+    """host at which the nodes meet; None for a single node, and for a meeting in etcd"""
     port: int = PORTS["c10d"]
+    """port at which the nodes meet"""
     backend: str = "c10d"
-    """c10d or static, which differ in where address and port were given, or etcd"""
+    """c10d, static or etcd; c10d and static differ only in which options give address and port"""
     wait: float = default("node_wait")
-    """seconds for which the job waits for the nodes it needs"""
+    """seconds for which the job waits for the nodes that it needs"""
     timeout: float = default("node_timeout")
     """seconds of silence after which a node counts as lost"""
     isolate_after: int = default("isolate_after")
-    """failures after which a machine gets no ranks where another can take its place; 0 is off"""
+    """failures after which a machine gets no ranks if another can take its place; 0 for off"""
     last_call: float = LAST_CALL
-    """seconds for which a job that has its least nodes waits for more before it begins"""
+    """seconds for which a job with its fewest nodes waits for more before it begins"""
     topology: str | None = None
-    """this node's failure domain; None is the machine"""
+    """failure domain of this node; None for the machine itself"""
     peer_interval: int | Literal["auto"] = default("peer_interval")
-    """steps between copies of snapshots to another node; 0 is off"""
+    """steps between copies of snapshots to another node; 0 for off"""
     peer_bandwidth: float | None = default("peer_bandwidth")
-    """bytes a second that a node sends for copies; None is as fast as the network takes them"""
+    """bytes a second that a node sends for copies; None for no limit"""
     token: str | None = field(default=None, repr=False)
-    """the secret by which nodes know each other; None where none was given"""
+    """secret by which nodes recognise each other; None if none was given"""
     etcd: EtcdSpec | None = None
-    """where several nodes meet that were given etcd"""
+    """etcd in which the nodes meet; None for another backend"""
     hosts: tuple[Host, ...] = ()
-    """where this command starts agents by ssh; empty: it is itself the agent of a node"""
+    """hosts on which this command starts agents by ssh; empty if this command is itself the agent of a node"""
     ssh: tuple[str, ...] = default("ssh")
+    """program that reaches the hosts, with options"""
 
     @property
     def several(self) -> bool:

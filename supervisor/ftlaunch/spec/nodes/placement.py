@@ -1,4 +1,4 @@
-"""Which ranks of a job a node runs, and where all ranks meet. Pure."""
+"""Placement: which ranks of a job a node runs, and where all ranks meet. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,50 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Placement:
-    """A node's part of an attempt."""
+    """A node's share of the ranks of an attempt."""
 
     first: int
-    """the node's first rank"""
+    """first rank of the node"""
     count: int
-    """ranks of the node"""
+    """number of ranks on the node"""
     world: int
-    """ranks of the job"""
+    """number of ranks of the job"""
     node: int
-    """torchrun's group rank: which of the nodes"""
+    """number of the node, which torchrun calls its group rank"""
     nodes: int
+    """number of nodes"""
     address: str
-    """MASTER_ADDR: of the node of rank 0"""
+    """MASTER_ADDR, the address of the node of rank 0"""
     port: int
-    """MASTER_PORT; 0: any port that is free"""
+    """MASTER_PORT; 0 for any free port"""
 
     @property
     def ranks(self) -> range:
-        """The node's ranks."""
+        """The ranks of the node."""
         return range(self.first, self.first + self.count)
 
 
 def on_one_node(ranks: int, address: str, port: int | None) -> Placement:
-    """All ranks of the job are here. port: None is any."""
-    return Placement(0, ranks, ranks, 0, 1, address, port or 0)
+    """Return the placement of a job with a single node.
+
+    Args:
+        ranks: number of ranks.
+        address: MASTER_ADDR.
+        port: MASTER_PORT; None for any free port.
+    """
+    return Placement(first=0, count=ranks, world=ranks, node=0, nodes=1, address=address, port=port or 0)
 
 
 def by_node(values: Mapping[int, Any], ranks_each: int) -> dict[int, dict[int, Any]]:
-    """By the number of the node: what is given by rank."""
+    """Group values by node.
+
+    Args:
+        values: the values by rank.
+        ranks_each: number of ranks on each node.
+
+    Returns:
+        The values by number of the node and rank; nodes without a value are left out.
+    """
     parts: dict[int, dict[int, Any]] = {}
     for rank, value in values.items():
         parts.setdefault(rank // ranks_each, {})[rank] = value

@@ -1,6 +1,6 @@
-"""What Slurm tells of a job step: its nodes, this node's place among them, and where they can meet. Pure.
+"""Reads what Slurm's variables say of a job step: its nodes, this node's place, and where the nodes can meet. Pure.
 
-It counts only in a step of several nodes with one task on each: `srun --ntasks-per-node=1 ftlaunch train.py`.
+The variables count only in a step of several nodes with one task on each: `srun --ntasks-per-node=1 ftlaunch train.py`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ _HOSTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
 class SlurmStep(NamedTuple):
-    """A step of several nodes, one task on each."""
+    """A step of several nodes with one task on each."""
 
     nodes: int
+    """number of nodes"""
     rank: int | None
-    """this node's place in the step"""
+    """place of this node in the step; None if unknown"""
     host: str
-    """the step's first node"""
+    """first node of the step"""
     hosts_in: str
-    """the variable that named it"""
+    """variable that names the nodes"""
     job: str
-    """the same on all nodes, and after a requeue"""
+    """name of the job, the same on all nodes and after a requeue"""
 
 
 def step_of(environ: Mapping[str, str]) -> SlurmStep | None:
-    """The step in which a task with these variables runs; None outside of one, and where it has one node.
+    """Return the step in which a process with these variables runs; None outside of a step with several nodes.
 
-    Raises SpecError where a node runs several tasks, or where the hosts cannot be read.
+    Raises:
+        SpecError: a node runs several tasks, or the list of nodes cannot be read.
     """
     tasks = _number(environ, "SLURM_STEP_NUM_TASKS")
     nodes = next((count for name in _COUNTS if (count := _number(environ, name)) is not None), None)
@@ -48,26 +50,38 @@ def step_of(environ: Mapping[str, str]) -> SlurmStep | None:
     if nodes == 1 or tasks < nodes:
         return None
     name = next((name for name in _HOSTS if environ.get(name)), None)
-    return (
-        None if name is None else SlurmStep(nodes, _number(environ, "SLURM_NODEID"), _first(environ, name), name, job)
+    if name is None:
+        return None
+    return SlurmStep(
+        nodes=nodes,
+        rank=_number(environ, "SLURM_NODEID"),
+        host=_first_host(environ, name),
+        hosts_in=name,
+        job=job,
     )
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
+    """Return the number in a variable; None if there is none."""
     text = environ.get(name, "")
     return int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None
 
 
 def _job(environ: Mapping[str, str]) -> str | None:
-    """A job of an array is named as squeue does. SLURM_RESTART_COUNT is left out: a requeued job goes on."""
-    array, index = _number(environ, "SLURM_ARRAY_JOB_ID"), _number(environ, "SLURM_ARRAY_TASK_ID")
+    """Return the name of the Slurm job, and of a task of an array as squeue names it; None if there is none.
+
+    SLURM_RESTART_COUNT is not a part of the name, because a requeued job goes on as the same job.
+    """
+    array = _number(environ, "SLURM_ARRAY_JOB_ID")
+    index = _number(environ, "SLURM_ARRAY_TASK_ID")
     if array is not None and index is not None:
         return f"slurm-{array}_{index}"
     job = _number(environ, "SLURM_JOB_ID")
     return None if job is None else f"slurm-{job}"
 
 
-def _first(environ: Mapping[str, str], name: str) -> str:
+def _first_host(environ: Mapping[str, str], name: str) -> str:
+    """Return the first host of the list in a variable. Raises SpecError if the list cannot be read."""
     try:
         return host_list.expand(environ[name])[0]
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""Parsers of values that are mappings: rules for failures, and whom to tell."""
+"""Parsers of values with a structure: fault rules, notify targets, metrics and traces, hosts, sizes."""

@@ -1,4 +1,7 @@
-"""Parsers of hosts: a list on the command line, a file as MPI and DeepSpeed write it, the program that reaches them."""
+"""Parses hosts: a list on the command line, a file in the form of MPI or DeepSpeed, the program that reaches them.
+
+Everything is pure, and raises RefusedError.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ from ftlaunch.spec.errors import RefusedError, shown
 from ftlaunch.spec.parsers import text, whole
 
 MOST_HOSTS = 4096
-_NAME = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*"  # no dash first: ssh would read an option
+_NAME = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*"  # without a dash first, an option for ssh
 _HOST = re.compile(rf"(?P<name>{_NAME})(?::(?P<slots>[^:\s]*))?", re.ASCII)
 _SLOTS = re.compile(r"slots\s*=\s*(\S+)", re.ASCII)
 
 
 class Host(NamedTuple):
-    """A host as ssh is told of it, and how many ranks it is to have; None where nobody said."""
+    """A host, and its number of ranks."""
 
     name: str
+    """NAME or USER@NAME, as ssh takes it"""
     slots: int | None = None
+    """number of ranks; None if none was given"""
 
     @property
     def address(self) -> str:
@@ -30,18 +35,18 @@ class Host(NamedTuple):
 
 
 def host_list(raw: object) -> tuple[Host, ...]:
-    """`a,b,user@c`, or `a:8,b:8` with the ranks of each."""
-    return _different(_host(part.strip()) for part in text(raw).split(","))
+    """Parse a list such as `a,b,user@c`, or `a:8,b:8` with the ranks of each host."""
+    return _checked(_host(part.strip()) for part in text(raw).split(","))
 
 
 def host_file(content: str) -> tuple[Host, ...]:
-    """The hosts of a file: a line each, `host`, `host:8` or `host slots=8`, with comments after #."""
+    """Parse the text of a file with one host a line, as `host`, `host:8` or `host slots=8`, and comments after #."""
     lines = [line.partition("#")[0].strip() for line in content.splitlines()]
-    return _different(_line(line) for line in lines if line)
+    return _checked(_line(line) for line in lines if line)
 
 
 def ssh_command(raw: object) -> tuple[str, ...]:
-    """A program and its options, in a shell's words."""
+    """Parse a program and its options, quoted as for a shell."""
     try:
         words = tuple(shlex.split(text(raw)))
     except ValueError:
@@ -52,6 +57,7 @@ def ssh_command(raw: object) -> tuple[str, ...]:
 
 
 def _line(line: str) -> Host:
+    """Parse a line of a host file."""
     name, *more = line.split(None, 1)
     host = _host(name)
     if not more:
@@ -63,6 +69,7 @@ def _line(line: str) -> Host:
 
 
 def _host(given: str) -> Host:
+    """Parse a host with or without `:RANKS`."""
     found = _HOST.fullmatch(given)
     if found is None:
         raise RefusedError("a host is NAME or USER@NAME, with :RANKS or without", given=given)
@@ -70,13 +77,15 @@ def _host(given: str) -> Host:
 
 
 def _slots(given: str, host: str) -> int:
+    """Parse the number of ranks of a host."""
     try:
         return whole(1)(given)
     except RefusedError:
         raise RefusedError("the ranks of a host are a whole number, 1 or more", given=host) from None
 
 
-def _different(hosts: Iterable[Host]) -> tuple[Host, ...]:
+def _checked(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    """Return the hosts, after checking that there are some, not too many, and each once."""
     found = tuple(hosts)
     if not found:
         raise RefusedError("it names no host")

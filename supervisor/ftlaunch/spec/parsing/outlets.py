@@ -1,4 +1,4 @@
-"""`metrics:` and `traces:` of a job spec: where a job's figures are to be had, and where its restarts are told."""
+"""Parses `metrics:` and `traces:` of a job spec, which say where a job offers metrics and sends traces. Pure."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 @dataclass(frozen=True)
 class MetricsSpec:
-    """Where metrics are to be had: at a port, in a file, or both."""
+    """Where a job offers metrics: at a port, in a file, or both."""
 
     port: int | None = None
-    """0: any free one; the journal says which"""
+    """port of the endpoint; 0 for any free port, which the journal then names; None for no endpoint"""
     bind: str = "127.0.0.1"
+    """address of the endpoint"""
     textfile: Path | None = None
-    """a directory"""
+    """directory of the file; None for no file"""
     ranks: bool = False
-    """some metrics once more for each rank"""
+    """whether some metrics are also given for each rank"""
     linger: float = 90.0
-    """seconds that the port answers after the job's end"""
+    """seconds for which the port answers after the job's end"""
 
     def in_folder(self, cwd: str) -> MetricsSpec:
-        """The same, with a path that is absolute."""
+        """Return a copy whose path is absolute, relative to the directory `cwd`."""
         return self if self.textfile is None else replace(self, textfile=Path(cwd, self.textfile))
 
 
 @dataclass(frozen=True)
 class TracesSpec:
-    """Where traces of restarts go."""
+    """Where a job sends traces of restarts."""
 
     endpoint: str = ""
-    """empty: where OTEL_EXPORTER_OTLP_ENDPOINT says"""
+    """address of the collector; empty for that in OTEL_EXPORTER_OTLP_ENDPOINT"""
 
 
 def metrics(raw: object) -> MetricsSpec:
-    """A mapping with `port`, `textfile` or both."""
+    """Parse a mapping with `port`, `textfile` or both. Raises RefusedError."""
     given = _read(raw, _METRICS)
     if "port" not in given and "textfile" not in given:
         raise RefusedError("it must have `port` or `textfile`, or both")
@@ -50,38 +51,44 @@ def metrics(raw: object) -> MetricsSpec:
 
 
 def traces(raw: object) -> TracesSpec:
-    """A mapping, empty or with `endpoint`."""
+    """Parse a mapping that is empty or has an `endpoint`. Raises RefusedError."""
     return TracesSpec(**_read(raw, _TRACES))
 
 
 def shown_metrics(spec: MetricsSpec | None) -> dict[str, object] | None:
-    """What a spec says for `spec`."""
+    """Return metrics as a job spec has them; None for no metrics."""
     if spec is None:
         return None
-    where: dict[str, object] = {} if spec.port is None else {"port": spec.port, "bind": spec.bind}
+    fields: dict[str, object] = {}
+    if spec.port is not None:
+        fields["port"] = spec.port
+        fields["bind"] = spec.bind
     if spec.textfile is not None:
-        where["textfile"] = str(spec.textfile)
-    return {**where, "ranks": spec.ranks, "linger": format_duration(spec.linger)}
+        fields["textfile"] = str(spec.textfile)
+    fields["ranks"] = spec.ranks
+    fields["linger"] = format_duration(spec.linger)
+    return fields
 
 
 def shown_traces(spec: TracesSpec | None) -> dict[str, object] | None:
-    """What a spec says for `spec`, but for its secrets."""
+    """Return traces as a job spec has them, with masked secrets; None for no traces."""
     if spec is None:
         return None
     return {"endpoint": endpoint_name(spec.endpoint)} if spec.endpoint else {}
 
 
 def endpoint_name(endpoint: str) -> str:
-    """An address as people may see it: without a user's name and password."""
+    """Return an address without user name, password and query, so that people may see it."""
     parts = urlsplit(endpoint)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 _Fields = Mapping[str, tuple[Callable[[object], Any], str]]
-"""By the name of a key: its parser, and what it allows."""
+"""for each key, its parser, and what the parser allows"""
 
 
 def _read(raw: object, known: _Fields) -> dict[str, Any]:
+    """Parse a mapping with the known keys. Raises RefusedError."""
     if not isinstance(raw, dict):
         raise RefusedError
     given: dict[str, Any] = {}

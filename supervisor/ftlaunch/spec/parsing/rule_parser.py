@@ -1,4 +1,7 @@
-"""Reads fault rules from YAML: those of a job, and those that come with ftlaunch."""
+"""Parses fault rules: those of a job, and the built-in ones, which are read from a file.
+
+The parsers of fields take what YAML held and the place in the rules, and raise RefusedError.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,27 @@ _LONGEST = 500  # characters of a pattern
 
 
 def builtin() -> tuple[FaultRule, ...]:
-    """The rules that come with ftlaunch."""
-    beside = Path(ftlaunch.__file__).with_name(_NAME)  # where a wheel puts it
-    path = beside if beside.exists() else Path(ftlaunch.__file__).parents[2] / "configs" / _NAME
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it, takes a tenth of the time
+    """Return the rules that come with ftlaunch. Raises OSError."""
+    path = Path(ftlaunch.__file__).with_name(_NAME)  # where a wheel puts the file
+    if not path.exists():
+        path = Path(ftlaunch.__file__).parents[2] / "configs" / _NAME
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml takes a tenth of the time, if PyYAML has it
     return parse_rules(yaml.load(path.read_text(encoding="utf-8"), Loader=loader))  # noqa: S506 - both are safe
 
 
 def parse_rules(raw: object) -> tuple[FaultRule, ...]:
-    """The rules of a list of mappings. Raises RefusedError with the place of what is wrong."""
+    """Parse a list of mappings.
+
+    Raises:
+        RefusedError: a rule is not allowed; the error says which.
+    """
     if not isinstance(raw, list):
         raise RefusedError
     return tuple(_rule(entry, f"[{number}]") for number, entry in enumerate(raw))
 
 
 def _rule(raw: object, at: str) -> FaultRule:
+    """Parse one rule, which stands at `at` below the key."""
     if not isinstance(raw, dict):
         raise RefusedError("it must be a mapping such as {log: 'link down', class: network, action: wait}", at, raw)
     for name in raw:
@@ -48,7 +57,10 @@ def _rule(raw: object, at: str) -> FaultRule:
         raise RefusedError(f"it must say where to look: one of {', '.join(LOOKS)}", at, raw)
     if (raw["class"] if raw["class"] in HOWS else None) != raw.get("how"):
         raise RefusedError(f"`how` and `class` must be the same: {', '.join(HOWS)}", f"{at}.class", raw["class"])
-    values = {("kind" if name == "class" else name): _READ[name](value, f"{at}.{name}") for name, value in raw.items()}
+    values = {}
+    for name, value in raw.items():
+        field = "kind" if name == "class" else name
+        values[field] = _PARSERS[name](value, f"{at}.{name}")
     return FaultRule(**values)
 
 
@@ -85,6 +97,8 @@ def _exception(raw: object, at: str) -> str:
 
 
 def _choice(choices: Sequence[str]) -> Any:
+    """Return a parser of a choice of words."""
+
     def read(raw: object, at: str) -> str:
         if raw not in choices:
             raise RefusedError(f"it must be {', '.join(choices[:-1])} or {choices[-1]}", at, raw)
@@ -115,7 +129,10 @@ def _pattern(raw: object, at: str) -> str:
 
 
 def _may_explode(pattern: str) -> bool:
-    """Whether a group with choices in it is repeated, as in (a+)+ or (a|aa)*: that may take for ever to fail."""
+    """Return whether a pattern repeats a group with choices, as in (a+)+ or (a|aa)*, which may take for ever to fail.
+
+    Groups are replaced from the inside out by a character without choices (x), or with choices (x+).
+    """
     plain = re.sub(r"\[\^?\]?[^\]]*\]", "x", re.sub(r"\\.", "x", pattern))
     while group := re.search(r"\((?:\?(?:[:=!>]|<[=!]|P<\w+>))?([^()]*)\)([*+{]?)", plain):
         choices = re.search(r"[*+{|]", group[1])
@@ -125,7 +142,7 @@ def _may_explode(pattern: str) -> bool:
     return False
 
 
-_READ: Mapping[str, Any] = {
+_PARSERS: Mapping[str, Any] = {
     "exit": _exit,
     "signal": _signal,
     "exception": _exception,

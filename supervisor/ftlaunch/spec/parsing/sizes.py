@@ -1,4 +1,4 @@
-"""Sizes of files: the parser of `log_max_size`."""
+"""Parses `log_max_size`. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ftlaunch.common.rates import parse_size
 from ftlaunch.spec.errors import RefusedError
 from ftlaunch.spec.parsers import text
 
-_LEAST = 1_000_000
+_LEAST = 1_000_000  # bytes, as a diagnosis reads the end of a log
 
 
 def log_size(raw: object) -> int | None:
-    """Bytes, a million at least: diagnosis reads the end of a log; None for `off`."""
+    """Parse a size of a million bytes or more, and `off` to None. Raises RefusedError."""
     if raw == "off":
         return None
     try:

@@ -1,1 +1,1 @@
-"""The table of keys, in parts: what a job can be asked, with words of help. Nothing here reads or resolves a value."""
+"""The table of all settings of a job, in parts, with their help. Nothing here reads or resolves a value."""
