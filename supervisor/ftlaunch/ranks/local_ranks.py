@@ -76,36 +76,40 @@ class Surroundings:
 class LocalRanks:
     """The ranks of one attempt on this machine. Implements `RankGroup`, which documents the public methods."""
 
-    def __init__(self, around: Surroundings, attempt: int, exited: Exited, place: Placement | None = None) -> None:
+    def __init__(
+        self, surroundings: Surroundings, attempt: int, exited: Exited, place: Placement | None = None
+    ) -> None:
         """Make a group without ranks; `spawn` starts them.
 
         Args:
-            around: what the ranks of all attempts are started with.
+            surroundings: what the ranks of all attempts are started with.
             attempt: number of the attempt.
             exited: called with each rank whose process has ended.
             place: this node's share of the ranks; None if all ranks are on this node.
         """
-        self._around = around
+        self._surroundings = surroundings
         self.attempt = attempt
         self._exited = exited
-        self.started = around.clock()
+        self.started = surroundings.clock()
         self.ranks: dict[int, Rank] = {}
         self._leaders: dict[int, processes.Leader] = {}
-        launch = around.spec.launch
+        launch = surroundings.spec.launch
         self._place = place or on_one_node(launch.nproc, launch.master_addr, launch.master_port)
         self.port = self._place.port
         self._unwatched: dict[int, processes.Leader] = {}
         """processes whose end the event loop cannot report, because the kernel had no memory for it"""
         self._restarts: dict[int, int] = {}  # number of restarts, of each rank that was started again alone
         self._marks: LogMarks | None = None
-        self._cleaners = processes.Cleaners(around.clock)
-        self._activity = ActivityMonitor(spec=around.spec, gpus=around.gpus, files=around.files, now=self.started)
+        self._cleaners = processes.Cleaners(surroundings.clock)
+        self._activity = ActivityMonitor(
+            spec=surroundings.spec, gpus=surroundings.gpus, files=surroundings.files, now=self.started
+        )
 
     # --- starting ---------------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
         """Start every rank on a fresh port."""
-        spec = self._around.spec
+        spec = self._surroundings.spec
         folder = self._log_path(self._place.first).parent
         try:
             self._call_patiently(lambda: folder.mkdir(parents=True, exist_ok=True))
@@ -137,7 +141,7 @@ class LocalRanks:
             restarts = self._restarts.get(number, self.attempt) + 1
             self._restarts[number] = restarts
             self.ranks[number].due = None
-            self._around.pages[number].vacate()
+            self._surroundings.pages[number].vacate()
             self._start([number], restarts, "rank")
             yield number, restarts
 
@@ -152,20 +156,20 @@ class LocalRanks:
         Raises:
             SpawnFailed: a rank cannot be started.
         """
-        around = self._around
-        spec = around.spec
-        now = around.clock()
+        surroundings = self._surroundings
+        spec = surroundings.spec
+        now = surroundings.clock()
         place = replace(self._place, port=self.port)
         orders = {}
         for number in numbers:
             env = environment.rank_env(
                 spec,
-                around.base_env,
+                surroundings.base_env,
                 rank=number,
                 attempt=self.attempt,
                 place=place,
-                memory_dir=around.pages.directory,
-                control=around.control,
+                memory_dir=surroundings.pages.directory,
+                control=surroundings.control,
                 restarts=restarts,
             )
             orders[number] = ForkOrder(env, self._log_path(number))
@@ -173,7 +177,7 @@ class LocalRanks:
             log_from = self._call_patiently(lambda: self._prepare_files(orders))
             if self._marks is not None:
                 self._marks.begin(log_from, of)
-            started: dict[int, processes.Leader] = around.fork_server.fork(orders, around.marker)
+            started: dict[int, processes.Leader] = surroundings.fork_server.fork(orders, surroundings.marker)
         # forked ranks first: they run already, and belong to the group even if a plain process cannot be started
         for number in sorted(orders, key=lambda number: number not in started):
             if number not in started:
@@ -186,7 +190,7 @@ class LocalRanks:
     def _prepare_files(self, orders: Mapping[int, ForkOrder]) -> dict[int, int]:
         """Remove the error files of an earlier run, and return the length of each log in bytes. Raises OSError."""
         for number in orders:
-            environment.error_file(self._around.spec, self.attempt, number).unlink(missing_ok=True)
+            environment.error_file(self._surroundings.spec, self.attempt, number).unlink(missing_ok=True)
         return {number: length_to_append_to(order.log) for number, order in orders.items()}
 
     def _start_plainly(self, number: int, argv: Sequence[str], order: ForkOrder) -> processes.RankProcess:
@@ -194,7 +198,7 @@ class LocalRanks:
         out = self._call_patiently(lambda: open_log(order.log), give_back=os.close)
         try:
             return processes.RankProcess(
-                number, argv, env=order.env, log=order.log, out=out, marker=self._around.marker
+                number, argv, env=order.env, log=order.log, out=out, marker=self._surroundings.marker
             )
         finally:
             os.close(out)
@@ -208,16 +212,19 @@ class LocalRanks:
             function: called in the file thread.
             give_back: frees a result that comes too late.
         """
-        around = self._around
-        return around.files.call(
-            function, patience=_STORAGE_PATIENCE, give_back=give_back, while_waiting=around.fork_server.while_waiting
+        surroundings = self._surroundings
+        return surroundings.files.call(
+            function,
+            patience=_STORAGE_PATIENCE,
+            give_back=give_back,
+            while_waiting=surroundings.fork_server.while_waiting,
         )
 
     def _add(self, number: int, process: processes.Leader, log_from: int, now: float) -> None:
         rank = Rank(
             number,
             process,
-            page=self._around.pages[number],
+            page=self._surroundings.pages[number],
             attempt=self.attempt,
             log_from=log_from,
             started=now,
@@ -229,7 +236,7 @@ class LocalRanks:
     def _await_exit(self, rank: Rank, process: processes.Leader) -> None:
         """Have the event loop report the end of a rank; if the loop cannot watch the process, `reap` polls it."""
         try:
-            self._around.exits.register(process.pidfd, lambda: self._on_exit(rank, process))
+            self._surroundings.exits.register(process.pidfd, lambda: self._on_exit(rank, process))
         except OSError:
             self._unwatched[rank.number] = process
         else:
@@ -237,7 +244,7 @@ class LocalRanks:
 
     def _on_exit(self, rank: Rank, process: processes.Leader) -> None:
         """Handle a readable pidfd: reap the process, or watch it again if it cannot be reaped yet."""
-        self._around.exits.unregister(process.pidfd)
+        self._surroundings.exits.unregister(process.pidfd)
         if process.reap():
             self._record_end(rank)
         else:
@@ -246,12 +253,12 @@ class LocalRanks:
     def _record_end(self, rank: Rank) -> None:
         """Record when a reaped rank ended, and report the rank."""
         if rank.order < 0:
-            rank.order = self._around.exits.turn
-        rank.ended = self._around.clock()
+            rank.order = self._surroundings.exits.turn
+        rank.ended = self._surroundings.clock()
         self._exited(rank)
 
     def _log_path(self, number: int) -> Path:
-        return log_path(self._around.spec.log_dir, self.attempt, number)
+        return log_path(self._surroundings.spec.log_dir, self.attempt, number)
 
     # --- observing --------------------------------------------------------------------------------------------
 
@@ -312,10 +319,12 @@ class LocalRanks:
             number: rank for number, rank in self.ranks.items() if not rank.alive and rank.due is None and rank.failed
         }
         sought = {
-            number: Sought(rank.log, rank.log_from, environment.error_file(self._around.spec, self.attempt, number))
+            number: Sought(
+                rank.log, rank.log_from, environment.error_file(self._surroundings.spec, self.attempt, number)
+            )
             for number, rank in failed.items()
         }
-        left = read_leavings(self._around.files, sought, must_read=must_read)
+        left = read_leavings(self._surroundings.files, sought, must_read=must_read)
         return [rank.evidence(left[number]) for number, rank in failed.items()]
 
     def all_done(self) -> bool:

@@ -56,19 +56,19 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
         layers.insert(1, in_file)
     else:
         kind = _wanted_kind(layers)
-    asked = _merged(layers)
-    named_hosts = _hosts(asked)
+    settings = _merged(layers)
+    named_hosts = _hosts(settings)
     if named_hosts is not None:
         hosts, option = named_hosts
-        asked |= from_hosts(asked, hosts, name=option)
+        settings |= from_hosts(settings, hosts, name=option)
     else:
-        asked |= meeting.from_slurm(asked, environ)
-    _check_combinations(asked)
-    spec = _build(kind, target, args=tuple(args), asked=asked, environ=environ)
+        settings |= meeting.from_slurm(settings, environ)
+    _check_combinations(settings)
+    spec = _build(kind, target, args=tuple(args), settings=settings, environ=environ)
     check_target(kind, target, environ)
-    _check_devices(spec, asked, environ)
+    _check_devices(spec, settings, environ)
     if (preempt := spec.launch.preempt_when) is not None and (reason := why_no_notice(preempt)):
-        raise asked["preempt_when"].error("preempt_when", reason)
+        raise settings["preempt_when"].error("preempt_when", reason)
     for name in ("run_dir", "checkpoint_dir", "log_dir"):
         if reason := why_not_writable(getattr(spec, name)):
             raise SpecError(f"cannot use {one_line(getattr(spec, name))} as `{name}`: {reason}")
@@ -88,9 +88,9 @@ def asked_of(path: str, raws: Mapping[str, object], environ: Mapping[str, str]) 
     """
     in_file = _in_our_words({name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()})
     _target_of_file(path, in_file)
-    asked = _merged([in_file, _environment_layer(environ)])
-    _check_combinations(asked)
-    return asked
+    settings = _merged([in_file, _environment_layer(environ)])
+    _check_combinations(settings)
+    return settings
 
 
 def _parsed(key: Key, raw: object, origin: Origin) -> Given:
@@ -148,20 +148,20 @@ def _with_grace(layer: _Layer) -> _Layer:
 
 def _merged(layers: Sequence[_Layer]) -> _Layer:
     """Return every setting with the value of the first layer that has one, or else with its default."""
-    asked = {name: Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()}
+    settings = {name: Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()}
     for layer in reversed(layers):
-        asked.update(layer)
-    return asked
+        settings.update(layer)
+    return settings
 
 
-def _hosts(asked: _Layer) -> tuple[Given, str] | None:
+def _hosts(settings: _Layer) -> tuple[Given, str] | None:
     """Return the hosts on which agents are to be started, and the option that names them; None if there is none.
 
     Raises:
         SpecError: both options are given, or the file cannot be read.
     """
-    listed = asked["hosts"]
-    file = asked["hostfile"]
+    listed = settings["hosts"]
+    file = settings["hostfile"]
     if file.value is None:
         return None if listed.value is None else (listed, "hosts")
     if listed.value is not None:
@@ -181,14 +181,14 @@ def _wanted_kind(layers: Sequence[_Layer]) -> TargetKind:
 
     --run-path has precedence over --no-python, which excludes --module.
     """
-    asked = _merged(layers)
-    if asked["run_path"].value:
+    settings = _merged(layers)
+    if settings["run_path"].value:
         return "script"
-    if asked["no_python"].value:
-        if asked["module"].value:
-            raise asked["no_python"].error("no_python", "it excludes `--module`; use one of them")
+    if settings["no_python"].value:
+        if settings["module"].value:
+            raise settings["no_python"].error("no_python", "it excludes `--module`; use one of them")
         return "program"
-    return "module" if asked["module"].value else "script"
+    return "module" if settings["module"].value else "script"
 
 
 def _target_of_file(path: str, layer: _Layer) -> tuple[TargetKind, str]:
@@ -209,31 +209,31 @@ def _target_of_file(path: str, layer: _Layer) -> tuple[TargetKind, str]:
     return named[0], layer.pop(named[0]).value
 
 
-def _check_combinations(asked: _Layer) -> None:
+def _check_combinations(settings: _Layer) -> None:
     """Check settings that depend on each other. Raises SpecError."""
-    weights_only = not asked["resume_training"].value
-    if weights_only and asked["load_checkpoint"].value is None:
+    weights_only = not settings["resume_training"].value
+    if weights_only and settings["load_checkpoint"].value is None:
         reason = "only the weights of what? give `load_checkpoint` too; `fresh` starts without any"
-        raise asked["resume_training"].error("resume_training", reason)
-    first = asked["backoff_first"]
-    most = asked["backoff_max"]
+        raise settings["resume_training"].error("resume_training", reason)
+    first = settings["backoff_first"]
+    most = settings["backoff_max"]
     if first.value > most.value and first.origin.kind != "default":
         raise first.error("backoff_first", f"it is more than `backoff_max`, which is {most.raw}")
 
 
-def _check_devices(spec: JobSpec, asked: _Layer, environ: Mapping[str, str]) -> None:
+def _check_devices(spec: JobSpec, settings: _Layer, environ: Mapping[str, str]) -> None:
     """Check that each rank can have a GPU of its own, if the job wants that. Raises SpecError."""
     visible = {**environ, **spec.launch.env}.get("CUDA_VISIBLE_DEVICES")
     if spec.launch.virtual_local_rank and visible is not None and len(visible.split(",")) < spec.launch.nproc:
         reason = f"{spec.launch.nproc} ranks want a GPU each, and CUDA_VISIBLE_DEVICES is {one_line(visible)}"
-        raise asked["virtual_local_rank"].error("virtual_local_rank", reason)
+        raise settings["virtual_local_rank"].error("virtual_local_rank", reason)
 
 
 def _build(
     kind: TargetKind,
     target: str,
     args: tuple[str, ...],
-    asked: _Layer,
+    settings: _Layer,
     environ: Mapping[str, str],
 ) -> JobSpec:
     """Return the job spec with all values that follow from settings. Raises SpecError.
@@ -242,17 +242,17 @@ def _build(
         kind: kind of the target.
         target: the target.
         args: arguments for the target.
-        asked: all settings.
+        settings: all settings.
         environ: environment of this process.
     """
-    value = {name: given.value for name, given in asked.items()}
+    value = {name: given.value for name, given in settings.items()}
     cwd = _current_directory()
     env = value["env"] or {}
     job_id = value["job_id"] or default_job_id(cwd, kind, target, args=args, environ=environ)
-    nodes = meeting.nodes_spec(asked, environ)
+    nodes = meeting.nodes_spec(settings, environ)
     run_dir = Path(cwd, value["run_dir"] or _default_run_dir(job_id, value, nodes=nodes, environ=environ))
     checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
-    nproc = _nproc(asked["nproc_per_node"], {**environ, **env})
+    nproc = _nproc(settings["nproc_per_node"], {**environ, **env})
     derived = {
         "kind": kind,
         "target": target,
@@ -276,7 +276,9 @@ def _build(
         "metrics": value["metrics"] and value["metrics"].in_folder(cwd),
         "preload": value["preload"] or (),
         "given": {
-            name: str(SETTINGS[name].show(value[name])) for name in saving_request.VARIABLES if _is_given(asked, name)
+            name: str(SETTINGS[name].show(value[name]))
+            for name in saving_request.VARIABLES
+            if _is_given(settings, name)
         },
     }
     by_field = {**value, **derived, **vars(nodes)}
@@ -296,13 +298,13 @@ def _default_run_dir(job_id: str, value: Mapping[str, Any], nodes: NodesSpec, en
     return Path(shared if is_used else "", "runs", job_id)
 
 
-def _is_given(asked: _Layer, name: str) -> bool:
+def _is_given(settings: _Layer, name: str) -> bool:
     """Return whether somebody has decided on a setting, by an option, a variable, or a key in a job spec.
 
     A key with its default value does not count, because a job spec may list every default (configs/default.yaml, and
     the output of --dry-run).
     """
-    setting = asked[name]
+    setting = settings[name]
     return setting.asked and (setting.origin.kind != "file" or setting.value != SETTINGS[name].default_value)
 
 

@@ -9,11 +9,11 @@ from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.spec.parsing.hosts import Host
 
 
-def from_hosts(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
+def from_hosts(settings: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
     """Return the settings that follow from a list of hosts.
 
     Args:
-        asked: all settings.
+        settings: all settings.
         hosts: the hosts.
         name: the option that has given the hosts, "hosts" or "hostfile".
 
@@ -21,32 +21,32 @@ def from_hosts(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str,
         SpecError: another setting contradicts the hosts.
     """
     given: tuple[Host, ...] = hosts.value
-    if asked["node_rank"].asked:
-        raise asked["node_rank"].error("node_rank", f"`--{name}` gives each host a place of its own; leave it out")
-    nnodes = asked["nnodes"]
+    if settings["node_rank"].asked:
+        raise settings["node_rank"].error("node_rank", f"`--{name}` gives each host a place of its own; leave it out")
+    nnodes = settings["nnodes"]
     if nnodes.asked and nnodes.value[0] > len(given):
         raise nnodes.error("nnodes", f"`--{name}` names fewer hosts, {len(given)}; name more, or ask for fewer nodes")
-    settings = {"hosts": hosts, **_rank_settings(asked, hosts, name)}
+    derived = {"hosts": hosts, **_rank_settings(settings, hosts, name)}
     if not nnodes.asked:
-        settings["nnodes"] = hosts._replace(value=(len(given), len(given)), raw=str(len(given)))
-    has_meeting_place = asked["rdzv_endpoint"].value is not None or asked["master_addr"].asked
-    if not has_meeting_place and asked["rdzv_backend"].value != "etcd":
-        settings["rdzv_endpoint"] = hosts._replace(value=(Endpoint(given[0].address, None),), raw=given[0].address)
-    return settings
+        derived["nnodes"] = hosts._replace(value=(len(given), len(given)), raw=str(len(given)))
+    has_meeting_place = settings["rdzv_endpoint"].value is not None or settings["master_addr"].asked
+    if not has_meeting_place and settings["rdzv_backend"].value != "etcd":
+        derived["rdzv_endpoint"] = hosts._replace(value=(Endpoint(given[0].address, None),), raw=given[0].address)
+    return derived
 
 
-def _rank_settings(asked: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
+def _rank_settings(settings: Mapping[str, Given], hosts: Given, name: str) -> dict[str, Given]:
     """Return the settings for the ranks of a node. Raises SpecError if the hosts have different numbers of ranks.
 
     The CPUs and GPUs of this machine do not count, because this machine need not be one of the hosts.
     """
     given: tuple[Host, ...] = hosts.value
-    nproc = asked["nproc_per_node"]
+    nproc = settings["nproc_per_node"]
     if nproc.asked:  # the option has precedence over the hosts' own numbers
-        settings = {"hosts": hosts._replace(value=tuple(Host(host.name) for host in given))}
+        derived = {"hosts": hosts._replace(value=tuple(Host(host.name) for host in given))}
         if not isinstance(nproc.value, int):
-            settings["nproc_per_node"] = nproc._replace(value=1)
-        return settings
+            derived["nproc_per_node"] = nproc._replace(value=1)
+        return derived
     if {host.slots for host in given} == {None}:
         return {}
     first = given[0]

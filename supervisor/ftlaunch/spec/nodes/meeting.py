@@ -15,55 +15,55 @@ from ftlaunch.system.job_token import LEAST_TOKEN, TOKEN_VARIABLE
 _MOST_DIGITS = 10  # digits from which on a number of seconds is refused
 
 
-def from_slurm(asked: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Given]:
+def from_slurm(settings: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Given]:
     """Return settings of nodes that follow from the Slurm step, for settings that nobody has given.
 
     A job that is to have a single node takes nothing from Slurm.
 
     Args:
-        asked: all settings.
+        settings: all settings.
         environ: environment of this process.
 
     Raises:
         SpecError: the step cannot be used, and its settings are needed.
     """
-    is_single = asked["standalone"].value or (asked["nnodes"].asked and asked["nnodes"].value[1] == 1)
-    has_meeting_place = asked["rdzv_endpoint"].value is not None or asked["master_addr"].asked
-    in_etcd = asked["rdzv_backend"].value == "etcd"  # then no node of the step is the meeting place
+    is_single = settings["standalone"].value or (settings["nnodes"].asked and settings["nnodes"].value[1] == 1)
+    has_meeting_place = settings["rdzv_endpoint"].value is not None or settings["master_addr"].asked
+    in_etcd = settings["rdzv_backend"].value == "etcd"  # then no node of the step is the meeting place
     try:
         step = None if is_single else step_of(environ)
     except SpecError:
-        if asked["nnodes"].asked and has_meeting_place:
+        if settings["nnodes"].asked and has_meeting_place:
             return {}  # the number of nodes and their meeting place are known without Slurm
         raise
     if step is None:
         return {}
-    settings = {
+    derived = {
         "nnodes": Given((step.nodes, step.nodes), str(step.nodes), Origin("environment", "SLURM_STEP_NUM_NODES")),
         "rdzv_id": Given(step.job, step.job, Origin("environment", "SLURM_JOB_ID")),
     }
-    most = asked["nnodes"].value[1] if asked["nnodes"].asked else step.nodes
+    most = settings["nnodes"].value[1] if settings["nnodes"].asked else step.nodes
     if step.rank is not None and step.rank < most:  # a node beyond the wanted ones has no place of its own
-        settings["node_rank"] = Given(step.rank, str(step.rank), Origin("environment", "SLURM_NODEID"))
+        derived["node_rank"] = Given(step.rank, str(step.rank), Origin("environment", "SLURM_NODEID"))
     if not has_meeting_place and not in_etcd:
-        settings["rdzv_endpoint"] = Given((Endpoint(step.host, None),), step.host, Origin("environment", step.hosts_in))
-    return {name: given for name, given in settings.items() if not asked[name].asked}
+        derived["rdzv_endpoint"] = Given((Endpoint(step.host, None),), step.host, Origin("environment", step.hosts_in))
+    return {name: given for name, given in derived.items() if not settings[name].asked}
 
 
-def nodes_spec(asked: Mapping[str, Given], environ: Mapping[str, str]) -> NodesSpec:
+def nodes_spec(settings: Mapping[str, Given], environ: Mapping[str, str]) -> NodesSpec:
     """Return the nodes of the job.
 
     Args:
-        asked: all settings, those that follow from hosts or Slurm included.
+        settings: all settings, those that follow from hosts or Slurm included.
         environ: environment of this process, which may hold secrets.
 
     Raises:
         SpecError: settings contradict each other, or are missing.
     """
-    least, most = asked["nnodes"].value or (1, 1)
-    rank = asked["node_rank"]
-    wait = asked["node_wait"]
-    timeout = asked["node_timeout"]
+    least, most = settings["nnodes"].value or (1, 1)
+    rank = settings["node_rank"]
+    wait = settings["node_wait"]
+    timeout = settings["node_timeout"]
     if rank.value is not None and rank.value >= most:
         raise rank.error("node_rank", f"it must be below the number of nodes, which is {most}")
     if wait.value < timeout.value:
@@ -71,27 +71,27 @@ def nodes_spec(asked: Mapping[str, Given], environ: Mapping[str, str]) -> NodesS
         name = "node_wait" if wait.asked else "node_timeout"
         raise shorter.error(name, f"`node_wait` ({wait.raw}) must not be shorter than `node_timeout` ({timeout.raw})")
     token = _token(environ)
-    backend = _backend(asked)
+    backend = _backend(settings)
     common: dict[str, Any] = {
         "rank": rank.value,
         "backend": backend,
         "wait": wait.value,
         "timeout": timeout.value,
-        "isolate_after": asked["isolate_after"].value,
+        "isolate_after": settings["isolate_after"].value,
         "token": token,
-        "hosts": asked["hosts"].value or (),
-        "topology": asked["topology"].value,
-        "peer_interval": asked["peer_interval"].value,
-        "peer_bandwidth": asked["peer_bandwidth"].value,
-        "ssh": asked["ssh"].value,
+        "hosts": settings["hosts"].value or (),
+        "topology": settings["topology"].value,
+        "peer_interval": settings["peer_interval"].value,
+        "peer_bandwidth": settings["peer_bandwidth"].value,
+        "ssh": settings["ssh"].value,
     }
-    _check_endpoints(asked["rdzv_endpoint"], backend)
+    _check_endpoints(settings["rdzv_endpoint"], backend)
     if most == 1:
         return NodesSpec(port=PORTS[backend], **common)
-    _check_several(asked)
-    settings = _settings(asked["rdzv_conf"])
-    last_call = _last_call(asked["rdzv_conf"], settings)
-    address, port, etcd = _meeting_place(asked, backend, settings=settings, environ=environ)
+    _check_several(settings)
+    rdzv_settings = _settings(settings["rdzv_conf"])
+    last_call = _last_call(settings["rdzv_conf"], rdzv_settings)
+    address, port, etcd = _meeting_place(settings, backend, rdzv_settings=rdzv_settings, environ=environ)
     return NodesSpec(
         least=least,
         most=most,
@@ -105,39 +105,39 @@ def nodes_spec(asked: Mapping[str, Given], environ: Mapping[str, str]) -> NodesS
 
 def _settings(conf: Given) -> dict[str, str]:
     """Return torchrun's settings of a rendezvous, NAME=VALUE with commas. Names without a meaning here are harmless."""
-    settings = {}
+    rdzv_settings = {}
     for pair in (conf.value or "").split(","):
         name, _, value = pair.partition("=")
-        settings[name.strip()] = value.strip()
-    return settings
+        rdzv_settings[name.strip()] = value.strip()
+    return rdzv_settings
 
 
-def _last_call(conf: Given, settings: Mapping[str, str]) -> float:
+def _last_call(conf: Given, rdzv_settings: Mapping[str, str]) -> float:
     """Return the seconds for which a job with its least nodes waits for more. Raises SpecError."""
-    text = settings.get("last_call_timeout", f"{LAST_CALL:g}")
+    text = rdzv_settings.get("last_call_timeout", f"{LAST_CALL:g}")
     if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
         raise conf.error("rdzv_conf", "`last_call_timeout` must be a whole number of seconds, 0 or more")
     return float(text)
 
 
-def _backend(asked: Mapping[str, Given]) -> str:
+def _backend(settings: Mapping[str, Given]) -> str:
     """Return the name of the rendezvous backend; static if only the master's address is given."""
-    given: str | None = asked["rdzv_backend"].value
+    given: str | None = settings["rdzv_backend"].value
     if given is not None:
         return given
-    several = asked["nnodes"].value is not None and asked["nnodes"].value[1] > 1
-    by_master = several and asked["rdzv_endpoint"].value is None and asked["master_addr"].asked
+    several = settings["nnodes"].value is not None and settings["nnodes"].value[1] > 1
+    by_master = several and settings["rdzv_endpoint"].value is None and settings["master_addr"].asked
     return "static" if by_master else "c10d"
 
 
-def _check_several(asked: Mapping[str, Given]) -> None:
+def _check_several(settings: Mapping[str, Given]) -> None:
     """Check that no setting demands a single node. Raises SpecError."""
-    if asked["standalone"].value:
-        raise asked["standalone"].error("standalone", f"it means one node, and `nnodes` is {asked['nnodes'].raw}")
-    scope = asked["restart_scope"]
+    if settings["standalone"].value:
+        raise settings["standalone"].error("standalone", f"it means one node, and `nnodes` is {settings['nnodes'].raw}")
+    scope = settings["restart_scope"]
     if scope.value == "rank":
         raise scope.error(
-            "restart_scope", f"it needs a job of one node, and `nnodes` is {asked['nnodes'].raw}; use job"
+            "restart_scope", f"it needs a job of one node, and `nnodes` is {settings['nnodes'].raw}; use job"
         )
 
 
@@ -149,7 +149,7 @@ def _check_endpoints(given: Given, backend: str) -> None:
 
 
 def _meeting_place(
-    asked: Mapping[str, Given], backend: str, settings: Mapping[str, str], environ: Mapping[str, str]
+    settings: Mapping[str, Given], backend: str, rdzv_settings: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[str | None, int, EtcdSpec | None]:
     """Return host and port at which the nodes meet, and the etcd; the host is None if they meet in etcd.
 
@@ -157,21 +157,21 @@ def _meeting_place(
         SpecError: the settings name no meeting place, or one that is not allowed.
     """
     if backend != "etcd":
-        host, port = _endpoint(asked, backend)
+        host, port = _endpoint(settings, backend)
         return host, port, None
-    if asked["rdzv_endpoint"].value is None:
-        raise asked["rdzv_backend"].error(
+    if settings["rdzv_endpoint"].value is None:
+        raise settings["rdzv_backend"].error(
             "rdzv_backend", "where is etcd? give `--rdzv-endpoint HOST:PORT,...`, the same on every node"
         )
-    etcd = etcd_spec(asked["rdzv_endpoint"], asked["rdzv_conf"], settings=settings, environ=environ)
+    etcd = etcd_spec(settings["rdzv_endpoint"], settings["rdzv_conf"], settings=rdzv_settings, environ=environ)
     return None, PORTS[backend], etcd
 
 
-def _endpoint(asked: Mapping[str, Given], backend: str) -> tuple[str, int]:
+def _endpoint(settings: Mapping[str, Given], backend: str) -> tuple[str, int]:
     """Return host and port at which the nodes meet without etcd. Raises SpecError."""
-    given = asked["rdzv_endpoint"]
-    master = asked["master_addr"]
-    port = asked["master_port"]
+    given = settings["rdzv_endpoint"]
+    master = settings["master_addr"]
+    port = settings["master_port"]
     if given.value is not None:
         (endpoint,) = given.value
         if endpoint.port == 0:
@@ -180,7 +180,7 @@ def _endpoint(asked: Mapping[str, Given], backend: str) -> tuple[str, int]:
     if backend == "static" and master.asked:
         return master.value, port.value or PORTS[backend]
     where = "`--rdzv-endpoint HOST:PORT`" if backend == "c10d" else "`--master-addr`"
-    raise asked["nnodes"].error("nnodes", f"where do the nodes meet? give {where}, the same on every node")
+    raise settings["nnodes"].error("nnodes", f"where do the nodes meet? give {where}, the same on every node")
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
