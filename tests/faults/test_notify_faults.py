@@ -154,7 +154,7 @@ def test_what_a_command_prints_goes_nowhere(job: FtJob) -> None:
 
 
 def test_a_secret_in_a_ranks_last_words_is_not_sent(job: FtJob) -> None:
-    """Taken out by hand: without `_clean` in notification.py the value is in the body."""
+    """Taken out by hand: without `_mask` in notification.py the value is in the body."""
     script = job.home / "leaks.py"
     script.write_text("import os\nraise ValueError('refused: ' + os.environ['API_KEY'])\n")
     spec = job.home / "job.yaml"
