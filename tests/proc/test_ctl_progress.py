@@ -27,7 +27,7 @@ WORK = """
 import sys
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch_contract import progress as lines
-lines._FIRST = lines._EVERY = 0.0
+lines._FIRST_SECONDS = lines._INTERVAL_SECONDS = 0.0
 with progress("verifying [step] 7\\x1b", 10 << 20) as advance:
     for _ in range(5):
         advance(1 << 20)

@@ -116,9 +116,9 @@ def find(path: Path, advance: Advance = ignore) -> tuple[int, list[Refusal]]:
     """Find the checkpoint that `path` means.
 
     In a folder of ours the checkpoint that the tracker file names is tried first, then the newest. Nothing is moved:
-    the
-    folder belongs to another job. For another library's checkpoint the number of `foreign_at` is returned, so that all
-    ranks read the same one even if the tracker file changes; whether the checkpoint can be used, its reader finds out.
+    the folder belongs to another job. For another library's checkpoint the number of `foreign_at` is returned, so that
+    all ranks read the same one even if the tracker file changes; whether the checkpoint can be used, its reader finds
+    out.
 
     Args:
         path: what the user gave.

@@ -220,8 +220,7 @@ def is_tracker_foreign(checkpoint_dir: Path) -> bool:
     """Whether another program keeps the tracker file, whose name Megatron-LM and MindSpore Transformers also use.
 
     Our tracker ends with a newline, theirs with the number. Beside checkpoints of ours, a tracker that was torn or
-    written
-    by hand counts as ours.
+    written by hand counts as ours.
     """
     tracker = checkpoint_dir / TRACKER
     if not os.path.lexists(tracker):
@@ -293,8 +292,7 @@ def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
     """Put our committed checkpoints of steps above `above` aside.
 
     With the default, for a fresh start, all of them are put aside, and so are the quarantine, the list of samples to
-    skip
-    and the seed. If a checkpoint cannot be read, it may be somebody else's: then nothing is moved.
+    skip and the seed. If a checkpoint cannot be read, it may be somebody else's: then nothing is moved.
 
     Returns:
         The folder in which they are now; None where there was nothing to move.

@@ -127,8 +127,7 @@ def join_tensors(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     """Return the entry `tensors` of metadata.json, from the chunks that each rank has written, rank by rank.
 
     A chunk that several ranks have written (each node saves everything that is replicated) is listed once, in the file
-    of
-    the lowest rank.
+    of the lowest rank.
 
     Raises:
         ValueError: two ranks have written parts of different tensors under one key.

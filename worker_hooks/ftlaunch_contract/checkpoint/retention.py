@@ -27,10 +27,8 @@ def doomed(
     """Yield the committed checkpoints that are not to be kept, newest first.
 
     Kept are the newest `keep` complete checkpoints, the newest one that is marked healthy, those that the arguments
-    name,
-    and the ends of earlier trainings that a kept one names. An incomplete checkpoint is neither counted nor deleted:
-    the
-    next resume refuses it.
+    name, and the ends of earlier trainings that a kept one names. An incomplete checkpoint is neither counted nor
+    deleted: the next resume refuses it.
 
     Args:
         checkpoint_dir: the directory.

@@ -48,8 +48,7 @@ def add(checkpoint_dir: Path, begin: int, end: int) -> tuple[int, int]:
     """Add a span to the file, and return the span as it was added. Raises OSError, ValueError.
 
     A bad step directly after a skipped span means that skipping the span has not helped. Then the samples before the
-    span
-    are skipped, too: their update may have ruined the state.
+    span are skipped, too: their update may have ruined the state.
     """
     spans = read(checkpoint_dir)
     span = widened(spans, begin, end)

@@ -15,13 +15,12 @@ Kind = TypeVar("Kind", bound=enum.IntEnum | enum.IntFlag)
 
 
 class Mapped(Protocol):
-    """A page as the descriptors see it.
-
-    q: the page's words as signed integers. d: the same words as doubles.
-    """
+    """A page as the descriptors see it."""
 
     q: memoryview[int]
+    """the page's words as signed integers"""
     d: memoryview[float]
+    """the same words as doubles"""
 
 
 class _Word:

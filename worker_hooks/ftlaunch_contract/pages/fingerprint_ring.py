@@ -48,22 +48,22 @@ TELLING = StepPart.BATCH | StepPart.LOSS | StepPart.SAMPLES
 
 @dataclass(frozen=True)
 class StepFingerprint:
-    """What one rank has recorded about one step.
-
-    batch, random, rates: 64 bits each, of the step's batches, of the random generators' states at its end, and of the
-    learning rates at its end. loss: the last loss of the step. losses: how many losses there were. samples: values of
-    the
-    parameters at the step's end, as bytes in the layout of the ring.
-    """
+    """What one rank has recorded about one step."""
 
     step: int
     parts: StepPart
     batch: int = 0
+    """fingerprint of the step's batches, 64 bits"""
     random: int = 0
+    """fingerprint of the random generators' states at the step's end, 64 bits"""
     rates: int = 0
+    """fingerprint of the learning rates at the step's end, 64 bits"""
     loss: float = 0.0
+    """the last loss of the step"""
     losses: int = 0
+    """number of losses in the step"""
     samples: bytes = b""
+    """values of the parameters at the step's end, as bytes in the layout of the ring"""
 
 
 def ring_path(directory: Path, rank: int) -> Path:
@@ -78,8 +78,7 @@ class FingerprintRing:
         """Map the file. A missing file, or one of another layout, is made anew.
 
         Records of the same layout stay. Of records of another layout `read` still returns all but the samples: those
-        may be
-        of parameters that are not trained any more.
+        may be of parameters that are not trained any more.
 
         Args:
             path: the file, from `ring_path`.

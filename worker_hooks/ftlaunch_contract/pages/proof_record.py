@@ -51,25 +51,23 @@ class ProofPart(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of the comparison.
-
-    step: the first step that was not the same (n for the n-th step), or the newest one that was compared. steps: the
-    number
-    of steps compared. ahead: the number of steps that are to be made again in all. what: what differed first. before,
-    now:
-    the loss or the parameter's value in the earlier and in this process; NaN where what differed is no number.
-    parameter:
-    index of the parameter or object in the list at `protocol.sampled_names_path`; -1 where there is none.
-    """
+    """The result of the comparison."""
 
     verdict: ProofVerdict
     step: int = 0
+    """the first step that was not the same (n for the n-th step), or the newest one that was compared"""
     steps: int = 0
+    """number of steps compared"""
     ahead: int = 0
+    """number of steps that are to be made again in all"""
     what: ProofPart = ProofPart.NOTHING
+    """what differed first"""
     before: float = float("nan")
+    """the loss or the parameter's value in the earlier process; NaN where what differed is no number"""
     now: float = float("nan")
+    """the loss or the parameter's value in this process; NaN where what differed is no number"""
     parameter: int = -1
+    """index of the parameter or object in the list at `protocol.sampled_names_path`; -1 for none"""
 
 
 def tell_proof(page: Page, proof: Proof) -> None:

@@ -1,9 +1,8 @@
 """Digests of replicated tensors in a rank's page: a ring of eight, each with its step, its part and its value.
 
 The rank writes with `tell`; the supervisor reads with `told` and compares the ranks. A digest that is overwritten
-before
-the supervisor has read it is not compared. That loses nothing for good: replicas that differ go on differing, and the
-same part is digested again later. Standard library only.
+before the supervisor has read it is not compared. That loses nothing for good: replicas that differ go on differing,
+and the same part is digested again later. Standard library only.
 """
 
 from __future__ import annotations

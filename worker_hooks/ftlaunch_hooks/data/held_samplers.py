@@ -12,8 +12,7 @@ def samplers_saved_by(objects: Iterable[Any]) -> list[PositionedSampler]:
     """Return the samplers among the attributes of `objects` whose state the object's own `state_dict()` asks for.
 
     `state_dict()` of an object that holds a sampler is called once. Whether the sampler's own is called meanwhile is
-    the
-    only sure sign, as equal states may come from another sampler.
+    the only sure sign, as equal states may come from another sampler.
     """
     found: dict[int, PositionedSampler] = {}
     for target in objects:

@@ -26,8 +26,7 @@ class ResumableMixSampler(PositionedSampler):
 
     The ratio, the batch size and the number of ranks may change with a resume; with another ratio each data set goes on
     where it was. There is no tail: what does not fill a batch is carried. There is no `len()`: each data set has epochs
-    of
-    its own.
+    of its own.
     """
 
     def __init__(

@@ -127,8 +127,7 @@ class Positions:
         """Raise StateError if a loader was saved by `saved` ranks and there are `now`.
 
         torchdata's StatefulDataLoader knows what its own rank has yielded. With another number of ranks, none would
-        know what
-        is left.
+        know what is left.
         """
         if self._loaders and saved != now:
             name = next(iter(self._loaders))

@@ -37,8 +37,7 @@ class SeededBatch(list[int]):
     """The indices of one rank's batch. Iterating in a DataLoader's worker seeds the generators for each index's sample.
 
     The generators are Python's, NumPy's and torch's on the CPU. In the training loop's process nothing is seeded: there
-    the
-    generators are a part of the rank's state.
+    the generators are a part of the rank's state.
     """
 
     def __init__(self, indices: Iterable[int], seed: int, first: int) -> None:
@@ -69,8 +68,7 @@ def leave_generators_alone(kind: type, position: Callable[[Any], int]) -> None:
     """Change DataLoader so that making an iterator moves no generator if the loader's sampler is a `kind`.
 
     The seed of the workers, which the iterator draws, then comes from the generator's own seed and `position(sampler)`.
-    So
-    it does not matter when a resumed script makes its iterator: before the loop, or in a step.
+    So it does not matter when a resumed script makes its iterator: before the loop, or in a step.
     """
     make: Any = DataLoader.__iter__
 

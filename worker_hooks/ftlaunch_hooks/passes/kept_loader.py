@@ -395,8 +395,7 @@ class _StreamPass(LoaderPass):
 
     What was read is read again, unless the data set or the loader can save its place. Whether there is another batch is
     known only by loading it. So one batch is loaded ahead, and what is saved is where the stream was before that. In
-    the
-    training process a stream draws random numbers of its own.
+    the training process a stream draws random numbers of its own.
     """
 
     def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:

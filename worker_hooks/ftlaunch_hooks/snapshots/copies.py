@@ -55,8 +55,7 @@ class Copies:
         """Copy each source on its own device; return copies from there to the same targets.
 
         No other code knows the private sources, so the script's tensors may change afterwards. What is queued must have
-        ended
-        before, as for `run`.
+        ended before, as for `run`.
 
         Returns:
             None where a device has no memory for the copies.

@@ -72,8 +72,7 @@ class MemoryBudget:
         """Return the interval that the memory allows where `interval` steps were asked for. Only rank 0 calls this.
 
         The page tells the supervisor the interval. Now and then this checks whether memory has become short: call it
-        again at
-        `look_ns`.
+        again at `look_ns`.
         """
         self._check_memory()
         self._asked = interval
@@ -109,8 +108,7 @@ class MemoryBudget:
 
         Returns:
             The newest step that all ranks have whole in memory, or NONE. None when this rank is told to leave
-            meanwhile, or
-            another rank has left its loop before.
+            meanwhile, or another rank has left its loop before.
         """
         words = self._page.q
         attempt = self._page.attempt

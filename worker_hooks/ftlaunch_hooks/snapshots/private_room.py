@@ -47,8 +47,7 @@ class PrivateRoom:
         """Whether private copies of `needed` bytes fit on each device. Ask at a boundary, while there are none.
 
         The first answer for a device is no: before a whole step was seen, the script's peak is not known. Once the
-        allocator
-        had to give back memory to serve the script, the answer is no for good.
+        allocator had to give back memory to serve the script, the answer is no for good.
         """
         rooms = [self._has_room(device, size) for device, size in needed.items()]  # a list: each peak must be read
         return all(rooms)

@@ -36,8 +36,7 @@ class SlotFile:
     """A tensor file of a slot, mapped for writing.
 
     Tensors whose sizes change lie at its end, behind a header with room for more. If only those change, the file and
-    the
-    memory of all others stay: making a file of 1 GiB anew costs a second of page faults.
+    the memory of all others stay: making a file of 1 GiB anew costs a second of page faults.
     """
 
     def __init__(

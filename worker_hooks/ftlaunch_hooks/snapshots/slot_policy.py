@@ -51,10 +51,8 @@ class SlotPolicy:
         """Return the slots that may be written to, the best first.
 
         Slots for the saver are never among them, nor is the last one that all ranks have. With two slots all ranks can
-        fall
-        back to `keep`, so the newest slot may be overwritten. A single slot is overwritten in place, but not before the
-        saver
-        has read a slot that is left from before.
+        fall back to `keep`, so the newest slot may be overwritten. A single slot is overwritten in place, but not
+        before the saver has read a slot that is left from before.
 
         Args:
             among: the slots in question.

@@ -152,10 +152,8 @@ class StepSchedule:
         """Wait until the step saved before `step` is on storage, if `save_every` holds; return nanoseconds waited.
 
         Every rank calls this at a boundary whose snapshot is to be held. Every multiple is saved, so training waits
-        where
-        saving takes longer than the steps between two: one more snapshot would take memory for another copy of the
-        state. A
-        save that has failed, or a stop that is announced, ends the wait.
+        where saving takes longer than the steps between two: one more snapshot would take memory for another copy of
+        the state. A save that has failed, or a stop that is announced, ends the wait.
         """
         if not self._save_every or step == self._awaited:
             return 0
@@ -180,8 +178,7 @@ class StepSchedule:
         """Whether nothing is to be done at the boundary of `step`, and nothing is to be waited for.
 
         If so, rank 0 has written the order for the next step. Otherwise nothing has happened, and `read` and `write`
-        are to be
-        called.
+        are to be called.
         """
         ahead = step
         orders = self._all_pages[0]
@@ -207,8 +204,7 @@ class StepSchedule:
         """Return how long an `idle` that has just returned True holds: the step before which, and the time until which.
 
         Until then a request is not seen. Only a rank without peers may rely on the result, as no other rank waits for
-        it; a
-        rank with peers gets (0, 0).
+        it; a rank with peers gets (0, 0).
 
         Args:
             until_ns: the latest monotonic time to return, nanoseconds.

@@ -53,8 +53,7 @@ class PartDigests:
 
         Returns:
             Name of an object -> digest. A digest has three parts of 16 hexadecimal digits: for the shapes of what this
-            rank
-            holds of all modules, for the object's tensors, and for everything else.
+            rank holds of all modules, for the object's tensors, and for everything else.
         """
         if found is not self._found:
             self._found = found

@@ -250,8 +250,7 @@ class RankState:
         """Return the names of attached objects that `restore` has not brought back as they were when they were saved.
 
         LOOPS stands for the place in job.epochs() and job.batches(). Objects that were saved by another number of
-        ranks, or by
-        ranks with other shards, cannot be compared and are left out.
+        ranks, or by ranks with other shards, cannot be compared and are left out.
         """
         return find_differing(self._saved_digests, self._restored_digests)
 
@@ -295,8 +294,7 @@ class RankState:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
 
         Names, shapes and dtypes are checked before anything changes. The random number generators follow when
-        `restore_rng` is
-        called.
+        `restore_rng` is called.
 
         Args:
             saved: a checkpoint or a snapshot.

@@ -47,8 +47,7 @@ class CheckpointStorageWriter(StorageWriter):
     """Writes and commits a checkpoint: `dcp.save(state, storage_writer=CheckpointStorageWriter(path, 120))`.
 
     After a crash at any point the checkpoint is there as a whole, or not at all. Keys whose first part is `opt`,
-    `optim`
-    or `optimizer` go to the optimizer's files, all others to the model's.
+    `optim` or `optimizer` go to the optimizer's files, all others to the model's.
     """
 
     def __init__(

@@ -50,8 +50,7 @@ def find_wrappers() -> list[DistributedDataParallel]:
     """Return all live objects that are DistributedDataParallel or a subclass of it.
 
     A wrapper knows its module and not the other way round, and either may be attached. So this searches all live
-    objects,
-    which takes about 20 ms.
+    objects, which takes about 20 ms.
     """
     kinds = _with_subclasses(DistributedDataParallel)
     return [candidate for candidate in gc.get_objects() if type(candidate) in kinds]
@@ -131,8 +130,7 @@ def updates_all_parameters(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step of this optimizer changes all of its parameters on the rank that makes the step.
 
     torch's own optimizers do. Any other may hold state for all parameters but update only this rank's share, as Muon
-    does.
-    The functions that torch wraps around a step (schedulers, profiler) do not matter.
+    does. The functions that torch wraps around a step (schedulers, profiler) do not matter.
     """
     if not f"{type(optimizer).__module__}.".startswith("torch.optim."):
         return False

@@ -31,8 +31,7 @@ class Generators:
         """Return the states of the generators: tensors, tuples and numbers that `encode` takes.
 
         NumPy's state is read only if NumPy has been imported, those of GPUs only if CUDA is initialised. Then the
-        states of all
-        GPUs that the process sees are read: a state is a seed and an offset on the host.
+        states of all GPUs that the process sees are read: a state is a seed and an offset on the host.
         """
         version, words, gauss = random.getstate()
         if words != self._python:

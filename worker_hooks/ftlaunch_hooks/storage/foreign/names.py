@@ -44,8 +44,7 @@ def best_match(groups: Sequence[Sequence[str]], keys: Collection[str], name: str
     """Find the tensors of a module.
 
     Complete matches are preferred, and among those the ones whose prefix is the module's name. Without a complete
-    match,
-    the one that lacks the fewest names is returned.
+    match, the one that lacks the fewest names is returned.
 
     Args:
         groups: the module's names; those of tied tensors are in one group, of which one name is enough.
