@@ -90,7 +90,7 @@ class TimeLine:
             mono = float(event["mono"])
             attempt = int(event["attempt"])
             begins_run = self._shift is None or event["event"] == "job_started"
-            wall = epoch_seconds(str(event["t"])) if begins_run else 0.0  # within a run, the wall clock does not count
+            wall = epoch_seconds(event["t"]) if begins_run else 0.0  # within a run, the wall clock does not count
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
         if not isfinite(mono):
@@ -102,6 +102,8 @@ class TimeLine:
         return Moment(wall=self._newest, event=str(event["event"]), attempt=attempt, fields=event)
 
 
-def epoch_seconds(stamp: str) -> float:
-    """Convert the `t` of an event to seconds of the epoch. Raises ValueError if it is no such time."""
+def epoch_seconds(stamp: object) -> float:
+    """Convert the `t` of an event to seconds of the epoch. Raises ValueError if it is no such time, or no text."""
+    if not isinstance(stamp, str):
+        raise ValueError(f"{stamp!r} is no time")
     return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

@@ -34,9 +34,11 @@ class MemoryTaken:
 
     def give_back(self) -> None:
         """Release the lock, and delete the directory if it is new. Raises OSError."""
-        if self.made:
-            remove_memory(self.directory)
-        self.lock.release()
+        try:
+            if self.made:
+                remove_memory(self.directory)
+        finally:
+            self.lock.release()
 
 
 def take(job_id: str, places: Places, wait: Callable[[int], None], say: Callable[[str], None]) -> MemoryTaken:
@@ -78,9 +80,11 @@ def remove_unowned(job_id: str, places: Places) -> None:
     for directory in (memory_dir(job_id), memory_dir_apart(job_id, places)):
         with suppress(Locked, FileNotFoundError):
             lock = DirLock(directory, patience=0.0)
-            if read_places(directory) == places:
-                remove_memory(directory)
-            lock.release()
+            try:
+                if read_places(directory) == places:
+                    remove_memory(directory)
+            finally:
+                lock.release()
 
 
 def _describe_owner(directory: Path) -> str:

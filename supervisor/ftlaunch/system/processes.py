@@ -233,7 +233,7 @@ def children(pid: int) -> list[int]:
     does not list children.
     """
     found = []
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
         for task in Path(f"/proc/{pid}/task").iterdir():
             listed = task / "children"
             if not listed.exists() and task.exists():
