@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from pathlib import Path
 
-HF_NAMES = ("model.safetensors", "pytorch_model.bin")  # with `.index.json` behind: the weights lie in several files
+HF_NAMES = ("model.safetensors", "pytorch_model.bin")  # followed by `.index.json` if the weights lie in several files
 INDEX = ".index.json"
 DCP_INDEX = ".metadata"
 MINDSPORE_FILE = re.compile(r"(?P<prefix>.+-)?(?P<group>model|opt)-(?P<number>\d{7})-(?P<total>\d{7})\.safetensors?")

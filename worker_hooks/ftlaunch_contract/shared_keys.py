@@ -1,4 +1,4 @@
-"""Keys of tensors that only some of a job's ranks hold: `key@0-3` is sharded over the ranks 0 to 3.
+"""Keys of tensors that only some of a job's ranks hold: `key@0-3` belongs to the ranks 0 to 3, as shards or replicas.
 
 Other ranks may hold another tensor of the same name (two models that are each sharded over half of the ranks, or the
 stages of a pipeline), and the ranks in the key tell the two apart. A tensor of which every rank has its own value gets
@@ -20,8 +20,8 @@ def own_key(key: str, rank: int) -> str:
 
 
 def shared_key(key: str, ranks: Iterable[int]) -> str:
-    """Return the key of a tensor that is sharded over these ranks."""
-    runs: list[list[int]] = []  # each of ranks at equal distances
+    """Return the key of a tensor that these ranks hold together, as shards or as replicas."""
+    runs: list[list[int]] = []  # the ranks of a run lie at equal distances
     for rank in sorted(ranks):
         last = runs[-1] if runs else []
         if len(last) == 1 or (last and rank - last[-1] == last[1] - last[0]):
@@ -38,7 +38,7 @@ def _format_run(ranks: Sequence[int]) -> str:
 
 
 def parse(key: str) -> tuple[str, tuple[range, ...]] | None:
-    """Return the key without its ranks, and the ranks; None for a key that names no ranks that share the tensor."""
+    """Return the key without its ranks, and the ranks; None for a key that names no group of ranks."""
     found = _FORM.fullmatch(key)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def plain_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def is_of_another(key: str, rank: int) -> bool:
-    """Whether a tensor belongs only to other ranks: one of them saved its own, or they share it without `rank`."""
+    """Whether a tensor belongs only to other ranks: one of them saved its own, or they are a group without `rank`."""
     if (shared := parse(key)) is not None:
         return not has_rank(shared[1], rank)
     head, mark, number = key.rpartition("@")

@@ -25,7 +25,7 @@ Spent = Callable[[int], object]
 """Called with the number of bytes of every write; may wait, as rate_limit.Bandwidth.spent does."""
 MADE_AGAIN = "a later run of the job made this step again"
 _PIECE_BYTES = 1 << 20  # few enough to be written from the processor's cache
-_FLUSH_BYTES = 8 << 20  # after so many bytes the disk is told to begin
+_FLUSH_BYTES = 8 << 20  # written before the disk is told to begin
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,8 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
             digest.update(buffer[:count])
             atomic.write_all(fd, buffer[:count])
             position += count
-            if (
-                position % _FLUSH_BYTES == 0
-            ):  # the disk begins now; otherwise the fsync at the end would wait for all of it
+            if position % _FLUSH_BYTES == 0:
+                # The disk begins to write now. Otherwise the fsync at the end would wait for all of the file.
                 os.posix_fadvise(fd, position - _FLUSH_BYTES, _FLUSH_BYTES, os.POSIX_FADV_DONTNEED)
             if spent is not None:
                 spent(count)

@@ -22,7 +22,7 @@ _PIDFD_OPEN = 434  # the same on all architectures that Python runs on
 _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279, "riscv64": 279, "ppc64le": 360, "s390x": 350}
 _CLOEXEC = 1  # MFD_CLOEXEC
 _REFUSED = (errno.ENOSYS, errno.EPERM, errno.EACCES)  # by the kernel, or by a seccomp filter
-_POLL_SECONDS = 0.1  # between looks at a process that is no child of ours
+_POLL_SECONDS = 0.1  # between checks of a process that is no child of ours
 _SHM = "/dev/shm"  # noqa: S108 - the files in it have no name
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall

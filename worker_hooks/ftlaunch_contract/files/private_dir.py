@@ -26,7 +26,7 @@ def make_private(path: Path) -> None:
     while True:
         try:
             return _make_private((path.parent, path))
-        except FileNotFoundError:  # another job of the user has just ended and deleted the parent: make it again
+        except FileNotFoundError:  # another job of the user has just ended and deleted the parent: try once more
             if not path.parent.parent.exists():
                 raise
 

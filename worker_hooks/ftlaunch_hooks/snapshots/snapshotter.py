@@ -88,9 +88,7 @@ class Snapshotter:
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.trainings = Trainings()
         self.seeds = Seeds()  # of this rank's process
-        self.spent = (
-            0.0  # seconds that the training loop has waited for snapshots so far, without waits for other ranks
-        )
+        self.spent = 0.0  # seconds that the training loop has waited for snapshots so far, but not for other ranks
         self.laying_out = 0.0  # the part of `spent` in which slots got their first files
         slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
         slots.append(Slot(directory, rank, STAGED, storage=storage or directory / "storage"))
