@@ -185,8 +185,10 @@ def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str], enviro
     The tasks of a Slurm array share one command but are different jobs, so their ids end with the task's number.
 
     Args:
+        cwd: the working directory.
         kind: script, module or program.
         target: the path of the script or program, or the name of the module.
+        args: the arguments of the script, module or program.
         environ: the environment in which SLURM_ARRAY_* are looked up.
     """
     task = environ.get("SLURM_ARRAY_TASK_ID", "") if "SLURM_ARRAY_JOB_ID" in environ else ""
