@@ -34,13 +34,13 @@ class Told(NamedTuple):
         return self.step << _INDEX_BITS + _TABLE_BITS | self.part << _TABLE_BITS | table
 
 
-def tell(page: Page, number: int, digest: Told) -> None:
+def tell(page: Page, number: int, entry: Told) -> None:
     """Write the `number`-th digest of this attempt into the rank's page."""
     q = page.q
     at = DIGESTS + 2 * (number % _ENTRIES)
     q[at] = 0  # no reader takes the new digest for that of the old key
-    q[at + 1] = digest.digest - (digest.digest >> 63 << 64)  # as a signed word
-    q[at] = digest.key
+    q[at + 1] = entry.digest - (entry.digest >> 63 << 64)  # as a signed word
+    q[at] = entry.key
 
 
 def told(page: Page) -> dict[int, int]:
