@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import signal
 import socket
+import stat
 import subprocess
 import threading
 import time
@@ -13,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.channels import HEAD, HERE, Place, python
+from tests.support.channels import HEAD, HERE, Place, is_readable, python
 
 from ftlaunch.nodes.channel import listener as listener_module
 from ftlaunch.nodes.channel import stream as stream_module
 from ftlaunch.nodes.channel.framing import LONGEST_MESSAGE
 from ftlaunch.nodes.channel.listener import MOST_STRANGERS, Listener
-from ftlaunch.nodes.channel.stream import MOST_QUEUED
+from ftlaunch.nodes.channel.stream import MOST_QUEUED, named
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +48,18 @@ def port_of(head: subprocess.Popen[str]) -> int:
     return int(head.stdout.readline())
 
 
+def socket_to(peer: str) -> socket.socket:
+    """Return a copy of this process's socket that is connected to `peer`."""
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own descriptor, and what is no socket or not connected
+            if stat.S_ISSOCK(os.fstat(int(entry)).st_mode):
+                copy = socket.socket(fileno=os.dup(int(entry)))
+                if copy.family == socket.AF_INET and named(*copy.getpeername()) == peer:
+                    return copy
+                copy.close()
+    pytest.fail(f"nothing is connected to {peer}")
+
+
 @pytest.mark.parametrize("address", [HERE, "::1"])
 def test_messages_go_both_ways_once_both_are_ready(place: Place, address: str) -> None:
     try:
@@ -68,20 +82,18 @@ def test_messages_go_both_ways_once_both_are_ready(place: Place, address: str) -
 
 def test_the_kernel_watches_both_ends(place: Place) -> None:
     for end in place.pair():
-        connection = end.connection._stream._socket
-        assert connection is not None
-        tcp = socket.IPPROTO_TCP
-        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        kinds = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-        assert [connection.getsockopt(tcp, kind) for kind in kinds] == [1, 1, 2, 2000]
-        assert connection.getsockopt(tcp, socket.TCP_NODELAY) == 1
+        with socket_to(end.connection.peer) as connection:
+            tcp = socket.IPPROTO_TCP
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            kinds = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+            assert [connection.getsockopt(tcp, kind) for kind in kinds] == [1, 1, 2, 2000]
+            assert connection.getsockopt(tcp, socket.TCP_NODELAY) == 1
 
 
 def test_it_waits_for_a_machine_that_stands_still_as_long_as_it_is_told(place: Place) -> None:
     for end in place.pair(silence_seconds=9.0):
-        connection = end.connection._stream._socket
-        assert connection is not None
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 9000
+        with socket_to(end.connection.peer) as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 9000
 
 
 def test_many_agents_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,9 +246,10 @@ def test_a_listener_that_never_answers(place: Place) -> None:
 def test_an_echo(place: Place) -> None:
     with socket.create_server((HERE, 0)) as server:
         near = place.connect(server.getsockname()[1])
-        place.until(lambda: near.connection._connected, "the connection")
+        place.until(lambda: is_readable(server), "the connection")
         echo, _ = server.accept()
         with echo:
+            place.until(lambda: is_readable(echo), "the challenge")
             echo.sendall(echo.recv(4096))
             place.until(lambda: near.ends, "the end")
     assert near.ends[0].endswith("it sends back what it was sent")

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from tests.support.channels import TOKEN, Place
+from tests.support.channels import TOKEN, Place, is_readable
 
 from ftlaunch.nodes.channel import connection as connection_module
 from ftlaunch.nodes.channel import listener as listener_module
@@ -41,7 +41,7 @@ def test_another_token(place: Place, ours: bytes, theirs: bytes) -> None:
 def test_a_listener_that_only_pretends_to_know_the_token(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = place.connect(server.getsockname()[1])
-        place.until(lambda: near.connection._connected, "the connection")
+        place.until(lambda: is_readable(server), "the connection")
         false, _ = server.accept()
         with false:
             false.sendall(struct.pack(">I", 32) + bytes(32) + struct.pack(">I", 32) + bytes(32))

@@ -13,7 +13,6 @@ from tests.support.ctl import ftctl, journal, started
 from tests.support.terminals import Terminal
 
 from ftlaunch.history import job_index
-from ftlaunch.history.job_index import KnownJob
 
 # What bash does when the tab key is pressed behind these words.
 ASKS = """
@@ -75,7 +74,8 @@ def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: p
 def test_bash_completes_values(line: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these was empty."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    job_index._write(KnownJob("night", str(journal(tmp_path / "runs" / "night", started("night")))))
+    run_dir = journal(tmp_path / "runs" / "night", started("night"))
+    subprocess.run([sys.executable, "-m", job_index.__name__, "night", str(run_dir)], check=True)
     assert completed(line, tmp_path) == found
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,18 +60,32 @@ def test_processes_on_a_gpu_at_work_are_found(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("[102]\n", "")
 
 
-def test_without_a_driver_nothing_is_asked(tmp_path: Path) -> None:
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """All threads that are started."""
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        threads.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    return threads
+
+
+def test_without_a_driver_nothing_is_asked(tmp_path: Path, begun: list[threading.Thread]) -> None:
     gpus = Gpus(tmp_path / "none")
     gpus.ask()
-    assert (gpus.busy, gpus._thread) == (frozenset(), None)
+    assert (gpus.busy, begun) == (frozenset(), [])
 
 
-def test_a_driver_that_does_not_work_is_no_error(tmp_path: Path) -> None:
+def test_a_driver_that_does_not_work_is_no_error(tmp_path: Path, begun: list[threading.Thread]) -> None:
     gpus = Gpus(tmp_path)
     gpus.ask()
-    assert gpus._thread is not None
-    gpus._thread.join(60)
-    assert (gpus.busy, gpus._thread.is_alive()) == (frozenset(), False)
+    (asks,) = begun
+    asks.join(60)
+    assert (gpus.busy, asks.is_alive()) == (frozenset(), False)
 
 
 def test_a_gpu_at_work_is_a_sign_of_life() -> None:

@@ -18,17 +18,21 @@ if sys.argv[1] == "early":  # the first process gets no further before it is tol
     os.register_at_fork(after_in_parent=lambda: os.getpid() == 1 and sys.stdin.readline())
 step_behind_init()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+over, held = os.pipe()  # at its end once the orphan is over
 if not os.fork():
+    parent = os.getpid()
     if not os.fork():
         os.setsid()
-        time.sleep(0.3)
+        while os.getppid() == parent:
+            time.sleep(0.01)
         print("orphan of", os.getppid(), flush=True)
     os._exit(0)
+os.close(held)
 os.wait()
 print("agent", os.getpid(), flush=True)
 how = sys.argv[1]
 if how == "ends":
-    time.sleep(1)
+    os.read(over, 1)
     sys.exit(7)
 if how == "dies":
     os.kill(os.getpid(), signal.SIGKILL)

@@ -18,7 +18,7 @@ pytest.importorskip("textual")
 
 
 def assert_shows(top: Terminal, *texts: str) -> str:
-    """Wait until the screen assert_shows all these texts, wherever its lines are wrapped; its words then."""
+    """Wait until the screen shows all these texts, wherever its lines are wrapped; its words then."""
     try:
         wait_for(lambda: top.take() and all(text in words(top) for text in texts), f"{texts}")
     except AssertionError as vain:
@@ -56,7 +56,7 @@ def test_a_rank_without_torch_is_interrupted_only_after_a_question(job: FtJob) -
         top.wait_for("2 ranks: 2 train")
         top.type("s")
         assert_shows(top, "cannot show the stacks of rank 0: it has no worker server, which torch brings",
-              f"/proc assert_shows of process {job.pids()[0]}:", "main thread (", "you are asked before")  # fmt: skip
+              f"/proc shows of process {job.pids()[0]}:", "main thread (", "you are asked before")  # fmt: skip
         top.type("s")
         assert_shows(top, "Interrupt rank 0?")
         top.type("n")

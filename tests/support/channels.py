@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import selectors
 import socket
 import sys
@@ -168,6 +169,11 @@ class Place:
     @property
     def over(self) -> bool:
         return bool(self._condition()) or time.monotonic() > self._deadline
+
+
+def is_readable(one: socket.socket) -> bool:
+    """Whether something can be read from a socket now, or accepted."""
+    return bool(select.select([one], [], [], 0)[0])
 
 
 def python(source: str) -> list[str]:

@@ -59,6 +59,10 @@ class World:
         self.regrouped: list[bool] = []
         """of each change of nodes: whether storage had what memory held"""
         self.on_spawn: Callable[[FakeGroup], None] = lambda group: None
+        self.make_group: Callable[[int, Exited], FakeGroup] = self._make_group
+        """starts the ranks of an attempt"""
+        self.processor_time: Callable[[], float] = lambda: 0.0
+        """seconds of a processor that the supervisor has used"""
         rules = rule_parser.builtin()
         helpers = HelperProcesses()
         collect = collect_here(helpers, memory)
@@ -78,16 +82,22 @@ class World:
             regroup=self._regroup,
         )
         edges = Edges(
-            make_group=self._make_group,
+            make_group=self._begin_group,
             start_saver=self._start_saver,
             may_begin=lambda _: self.may_begin,
             deaths=self.deaths,
             tell_outcomes=lambda: None,
-            processor_time=lambda: 0.0,
+            processor_time=self._used,
             inherited=Inherited(None, ()),
             reached=-1,
         )
         self.supervisor = Supervisor(context, edges)
+
+    def _begin_group(self, number: int, exited: Exited) -> FakeGroup:
+        return self.make_group(number, exited)
+
+    def _used(self) -> float:
+        return self.processor_time()
 
     def _make_group(self, number: int, exited: Exited) -> FakeGroup:
         self.groups.append(FakeGroup(self, number, exited))

@@ -47,14 +47,14 @@ def test_a_look_that_fails_is_missed_and_made_up_for(tmp_path: Path, name: str) 
     """Taken out (no bulkhead): exit code 70."""
     world = trains(tmp_path)
     error = OSError(errno.EMFILE, "Too many open files", "/proc")
-    made = world._make_group
+    made = world.make_group
 
     def make(number: int, exited: Any) -> FakeGroup:
         group = made(number, exited)
         setattr(group, name, failing(5, getattr(group, name), error))
         return group
 
-    object.__setattr__(world.supervisor._edges, "make_group", make)
+    world.make_group = make
     world.run()
     assert (world.supervisor.state, exit_code(world.supervisor)) == (JobState.DONE, EXIT_DONE)
     told = world.told("call_failed")
@@ -68,7 +68,7 @@ def test_a_look_that_fails_is_missed_and_made_up_for(tmp_path: Path, name: str) 
 def test_what_a_failed_rank_has_left_is_read_again(tmp_path: Path) -> None:
     """Taken out: the job ends with 70, or the cause is judged without the error that the log tells."""
     world = trains(tmp_path)
-    made = world._make_group
+    made = world.make_group
 
     def make(number: int, exited: Any) -> FakeGroup:
         group = made(number, exited)
@@ -76,7 +76,7 @@ def test_what_a_failed_rank_has_left_is_read_again(tmp_path: Path) -> None:
             group.failed = failing(3, group.failed, OSError(errno.EIO, "Input/output error"))  # type: ignore[method-assign]
         return group
 
-    object.__setattr__(world.supervisor._edges, "make_group", make)
+    world.make_group = make
     world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "ValueError: no such thing"))
     world.run()
     (incident,) = world.told("incident")
@@ -90,7 +90,7 @@ def test_what_a_failed_rank_of_a_large_job_has_left_is_waited_for_no_longer(tmp_
     Ten looks were allowed, which took 10 s with 128 nodes and 104 s with 2,048 while a disk was silent.
     """
     world = trains(tmp_path)
-    made, judged = world._make_group, list[float]()
+    made, judged = world.make_group, list[float]()
     used = itertools.count(0.0, 0.3)
 
     def make(number: int, exited: Any) -> FakeGroup:
@@ -108,8 +108,8 @@ def test_what_a_failed_rank_of_a_large_job_has_left_is_waited_for_no_longer(tmp_
         group.failed = failed  # type: ignore[method-assign]
         return group
 
-    object.__setattr__(world.supervisor._edges, "make_group", make)
-    world.supervisor._watch._processor_time = lambda: next(used)
+    world.make_group = make
+    world.processor_time = lambda: next(used)
     world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "ValueError: no such thing"))
     world.run()
     assert len(world.told("incident")) == 1
@@ -125,7 +125,7 @@ def test_what_a_failed_rank_has_left_is_waited_for_in_each_attempt(tmp_path: Pat
         asked.append(must_read)
         raise OSError(errno.ETIMEDOUT, "its file system has not answered")
 
-    first, second = world._make_group(0, lambda rank, code: None), world._make_group(1, lambda rank, code: None)
+    first, second = world.make_group(0, lambda rank, code: None), world.make_group(1, lambda rank, code: None)
     first.failed = second.failed = refuse  # type: ignore[method-assign]
     for group, now in [(first, 100.0), (first, 100.9), (first, 101.1), (second, 200.0), (second, 201.1)]:
         world.clock.now = now

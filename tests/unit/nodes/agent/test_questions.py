@@ -154,7 +154,7 @@ def test_while_storage_does_not_answer_nobody_is_said_to_have_a_run_dir_of_his_o
     node.live(60.0)
     assert node.agent.code is None
     assert "unfit" not in node.link.names()
-    newer = Sign(node.agent._term + 1, "10.0.0.2", 29400, "another machine", 1, 1, 0)
+    newer = Sign(9, "10.0.0.2", 29400, "another machine", 1, 1, 0)
     node.search.on_answer({"sign": vars(newer)})
     node.live(0.1)
     assert node.agent.code is None, "it goes to that head"

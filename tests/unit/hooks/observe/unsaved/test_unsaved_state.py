@@ -69,15 +69,15 @@ def test_numbers_drawn_between_two_loops_are_told_of_once(
     that NumPy keeps of two that it draws at once: taking that moves no position.
     """
     np.random.randn()  # the second of the pair is kept
-    state, watch = RankState({}, (), 0, 1), watched()
+    state = RankState({}, (), 0, 1)
     draws: list[Any] = [lambda: None, lambda: torch.randn(1), random.random, np.random.randn, np.random.rand]
     told = []
     for draw in draws:
+        watch = watched()
         watch.loop_left(state.random_numbers())
         draw()
         watch.loop_begins(0, state.random_numbers())
         told.append(capfd.readouterr().err.count("drawn between two loops of steps()"))
-        watch._drawn = False
     assert told == [0, 1, 1, 1, 1]
     torch.randn(1)
     watch.loop_begins(0, state.random_numbers())
