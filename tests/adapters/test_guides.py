@@ -37,7 +37,7 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
     ],
 )
 def test_the_example_goes_on(guide: str, number: int, package: str, job: FtJob) -> None:
-    pytest.importorskip(package, reason=f"{package} is not installed")
+    pytest.importorskip(package, reason=f"{package} is not installed (make frameworks)")
     examples = re.findall(r"^```python\n(.*?)^```", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
     script = job.home / "example.py"
     script.write_text(BEFORE.get(guide, "") + examples[number] + DIGEST)

@@ -24,7 +24,7 @@ SCRIPTS = {
 @pytest.mark.exact("Lightning", "an unmodified script")
 @pytest.mark.parametrize("framework", SCRIPTS)
 def test_an_unmodified_script_survives_a_rehearsal(framework: str, tmp_path: Path) -> None:
-    pytest.importorskip(framework)
+    pytest.importorskip(framework, reason=f"{framework} is not installed (make frameworks)")
     script, *words = SCRIPTS[framework]
     command = [sys.executable, "-m", "ftlaunch.cli.ctl", "rehearse", "--json", "--steps", "12", "--auto-attach"]
     command += ["--nproc-per-node", "2", str(JOBS / script), *words]

@@ -12,7 +12,7 @@ def lacks_before(package: str, known: tuple[int, int], what: str) -> pytest.Mark
     try:
         major, minor, *_ = version(package).split(".")
     except PackageNotFoundError:
-        return pytest.mark.skipif(True, reason=f"{package} is not installed")
+        return pytest.mark.skipif(True, reason=f"{package} is not installed (make frameworks)")
     there = (int(major), int(minor)) >= known
     return pytest.mark.skipif(not there, reason=f"{package} {major}.{minor} {what}")
 

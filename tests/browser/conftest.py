@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 for needed in ("playwright.sync_api", "axe_playwright_python", "starlette", "uvicorn", "httpx"):
-    pytest.importorskip(needed)
+    pytest.importorskip(needed, reason=f"{needed} is not installed (make browser)")
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 from playwright.sync_api import Page, sync_playwright  # noqa: E402

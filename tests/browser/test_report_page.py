@@ -79,7 +79,9 @@ def shots(tmp_path: Path) -> Path:
 
 def assert_shows(page: Any, text: str, where: str = "#window") -> None:
     """Wait until it stands there; `#window` says which part of the time is drawn."""
-    pytest.importorskip("playwright.sync_api").expect(page.locator(where)).to_contain_text(text)
+    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (make browser)").expect(
+        page.locator(where)
+    ).to_contain_text(text)
 
 
 LOOKS = [("desktop", DESKTOP, False), ("phone", PHONE, False), ("dark", DESKTOP, True)]
@@ -162,7 +164,9 @@ def test_printed_it_is_open(report: Path, browser_page: BrowserPages) -> None:
 def test_nothing_stands_in_the_way_of_a_screen_reader(
     report: Path, browser_page: BrowserPages, name: str, size: Any, dark: bool
 ) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed (make browser)"
+    )
     page = browser_page(report.as_uri(), size=size, dark=dark, bypass_csp=True)
     page.locator("#open-all").click()
     page.evaluate("() => { for (const one of document.querySelectorAll('details')) one.open = true; }")

@@ -27,7 +27,9 @@ def why_not() -> str:
     return "" if done.returncode == 0 and done.stdout.count("\n") == 1 else f"{done.stderr.strip()}{done.stdout}"
 
 
-@pytest.mark.skipif(bool(why_not()), reason=f"no network namespace can be made here: {why_not()}")
+@pytest.mark.skipif(
+    bool(why_not()), reason=f"no network namespace can be made here: {why_not()}; run as root (Debian: iproute2)"
+)
 def test_nothing_is_missed_without_a_network(tmp_path: Path, serve: Callable[..., Dashboard]) -> None:
     """Whatever a page asks for is asked of the dashboard; a font or script from elsewhere would show here."""
     incident = {"event": "incident", "rank": 0, "kind": "killed", "sentence": "rank 0 was killed", "verdict": "restart"}

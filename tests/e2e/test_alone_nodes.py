@@ -184,7 +184,7 @@ def test_nodes_that_share_no_checkpoint_directory_are_refused_on_both(nodes: Alo
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a directory read-only takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a directory read-only: run as root")
 def test_a_node_that_cannot_write_its_shards_fails_the_save_on_all_and_the_training_goes_on(
     nodes: AloneNodes, calm: AloneNodes
 ) -> None:

@@ -35,7 +35,8 @@ MARKED = [pytest.param(page, id=name_of(page), marks=pytest.mark.slow if page.na
 @pytest.mark.parametrize("page", MARKED)
 def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
     if page.name in NEEDS:
-        pytest.importorskip(NEEDS[page.name])
+        needed = NEEDS[page.name]
+        pytest.importorskip(needed, reason=f"{needed} is not installed (make frameworks, make browser)")
     console = Console(tmp_path, f"FT_TEST=console-{mark()}-{uuid.uuid4().hex[:8]}")
     try:
         assert console.follow(page) > 0

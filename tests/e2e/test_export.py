@@ -48,7 +48,9 @@ def read(path: Path, to: str) -> dict[str, torch.Tensor]:
         loaded: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
         return loaded
     if to == "hf":
-        safetensors = pytest.importorskip("safetensors.torch")
+        safetensors = pytest.importorskip(
+            "safetensors.torch", reason="safetensors is not installed (pip install safetensors)"
+        )
         return dict(safetensors.load_file(path / "model.safetensors"))
     metadata = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
     held = {name: torch.empty(one.size, dtype=one.properties.dtype) for name, one in metadata.items()}

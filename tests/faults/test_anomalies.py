@@ -11,7 +11,7 @@ from scripts.anomalies.run import Anomaly, Failed, run
 from scripts.anomalies.series import Series
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed (Debian: strace)"),
     pytest.mark.long,
 ]
 SLICE = [

@@ -90,7 +90,7 @@ def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
             assert f"; it waits in {places[one]}, but rank {other} is in {places[other]}: {why}" in said
 
 
-@pytest.mark.skipif(not HAS_NUMBERS, reason="the flight recorder of torch 2.10 is off")
+@pytest.mark.skipif(not HAS_NUMBERS, reason="the flight recorder of torch 2.10 is off: install torch 2.11 or newer")
 @pytest.mark.long
 def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> None:
     different, crossed, cut = (incident["sentence"] for incident in hangs(job, "mismatch", "groups", "cut"))

@@ -153,7 +153,7 @@ def small_cgroup() -> object:
     try:
         group.mkdir()
     except OSError as error:
-        pytest.skip(f"no memory cgroup can be made: {error.strerror}")
+        pytest.skip(f"no memory cgroup can be made ({error.strerror}): run as root, on a kernel with cgroup v1")
     (group / "memory.limit_in_bytes").write_text("200M")
     yield group
     wait_for(lambda: not (group / "cgroup.procs").read_text() or None, "the cgroup is empty")

@@ -79,7 +79,7 @@ def test_a_job_whose_whole_storage_is_silent_goes_on_once_it_answers(job: FtJob,
 
 
 @pytest.mark.long
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed (Debian: strace)")
 def test_the_loop_touches_neither_run_dir_nor_logs_nor_checkpoints(job: FtJob) -> None:
     """Taken out (a sink that writes in the loop): the calls are listed."""
     job.start("--storage-interval", "5", "--log-timeout", "60s", args=("--out", str(job.out), "--steps", "100000"))

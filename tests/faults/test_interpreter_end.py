@@ -10,7 +10,7 @@ from tests.support.harness import JOBS, FtJob
 ENDS = JOBS / "ends.py"
 can_end_groups = pytest.mark.skipif(
     (3, 12, 0) <= sys.version_info[:3] < (3, 12, 3),
-    reason="these Pythons start no thread once the interpreter ends (CPython gh-113964): groups that are left are left",
+    reason="Python 3.12.0 to 3.12.2 start no thread once the interpreter ends (CPython gh-113964): use another",
 )
 
 

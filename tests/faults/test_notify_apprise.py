@@ -15,7 +15,7 @@ from tests.support.harness import FtJob
 from tests.support.notified import BEATS, SECRET, Hook, outcomes, start
 from tests.support.waiting import wait_for
 
-pytest.importorskip("apprise")
+pytest.importorskip("apprise", reason="Apprise is not installed (pip install 'ftlaunch[apprise]')")
 
 
 def json_address(hook: Hook) -> str:

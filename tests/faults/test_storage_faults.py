@@ -86,7 +86,7 @@ def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
 def inject(saver: psutil.Process, what: str) -> subprocess.Popen[bytes]:
     """Disturb a saver's system calls; returns when it is set up."""
     if STRACE is None:
-        pytest.skip("strace is not installed")
+        pytest.skip("strace is not installed (Debian: strace)")
     call = what.partition(":")[0]
     command = [STRACE, "-f", "-qq", "-o", "/dev/null", "-p", str(saver.pid), "-e", f"trace={call}"]
     tracer = subprocess.Popen([*command, "-e", f"inject={what}"])

@@ -34,7 +34,7 @@ def frozen(place: Path) -> Iterator[None]:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     if FREEZE is None:
-        pytest.skip("there is no fsfreeze here")
+        pytest.skip("fsfreeze is not installed (Debian: util-linux)")
     make_ext4(tmp_path / "image", 64 << 20)
     with ext4(tmp_path / "image", tmp_path / "disk"):
         yield tmp_path / "disk"

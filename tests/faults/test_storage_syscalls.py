@@ -21,7 +21,7 @@ from ftlaunch_contract.checkpoint import layout, retention, verify
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
 STRACE = shutil.which("strace")
-pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed (Debian: strace)")
 
 OLD, NEW = 1, 2
 FAULTS = {

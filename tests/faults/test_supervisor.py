@@ -193,7 +193,9 @@ def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) ->
     job.assert_clean()
 
 
-@pytest.mark.skipif("FT_TEST_PLAIN" in os.environ, reason="a plain rank needs the Python that is taken away")
+@pytest.mark.skipif(
+    "FT_TEST_PLAIN" in os.environ, reason="FT_TEST_PLAIN has ranks need the Python that is taken away: unset it"
+)
 def test_a_restart_from_storage_waits_for_a_saver(job: FtJob, python: Path) -> None:
     """It verifies the checkpoint: until then the new ranks are not told where to begin."""
     place = python.readlink()
@@ -229,10 +231,12 @@ def group(job: FtJob) -> Iterator[Path]:
     try:
         group.mkdir()
     except OSError as error:
-        pytest.skip(f"no control group can be made: {error}")
+        pytest.skip(
+            f"no control group can be made in /sys/fs/cgroup: {error}; run as root, where it is mounted for writing"
+        )
     try:
         if not (group / "pids.max").exists():
-            pytest.skip("the control group does not count processes")
+            pytest.skip("the control group counts no processes: have its parent delegate the controller `pids`")
         yield group
     finally:
         wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of all in the group")

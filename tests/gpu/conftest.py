@@ -20,7 +20,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     if not torch.cuda.is_available():
         for item in own:
-            item.add_marker(pytest.mark.skip(reason="there is no GPU; FT_DEVICE=cpu runs this on the processor"))
+            item.add_marker(
+                pytest.mark.skip(
+                    reason="there is no GPU here: run on a machine with CUDA; FT_DEVICE=cpu runs this on the processor"
+                )
+            )
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def ballast(share: float) -> torch.Tensor:
     return torch.empty(int(share * torch.cuda.mem_get_info()[1]), dtype=torch.uint8, device="cuda")
 
 
-@pytest.mark.skipif(not ON_GPU, reason="only a GPU has it")
+@pytest.mark.skipif(not ON_GPU, reason="there is no GPU here: run on a machine with CUDA")
 @pytest.mark.parametrize(("share", "has_room"), [(0.86, True), (0.93, False)])
 def test_there_is_room_for_one_private_copy_again_and_again(memory: Path, share: float, has_room: bool) -> None:
     """The state is 5 % of the GPU, and 5 % stay free: two copies would not fit besides 86 %, nor one besides 93 %."""

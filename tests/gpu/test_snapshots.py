@@ -24,7 +24,7 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 ON_GPU = os.environ.get("FT_DEVICE", "cuda") == "cuda"
-only_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU has it")
+only_gpu = pytest.mark.skipif(not ON_GPU, reason="there is no GPU here: run on a machine with CUDA")
 LARGE = (64 if ON_GPU else 4) << 20  # parameters: 256 MiB on a GPU
 
 

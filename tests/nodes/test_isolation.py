@@ -12,7 +12,7 @@ from tests.support.harness import FtJob
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a host name of its own"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a process a host name of its own: run as root"),
 ]
 
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]  # six to eight ranks 
 NODES, STEPS, STEP_TIME = 3, 120, 0.05
 ARGS = ("--steps", str(STEPS), "--step-time", str(STEP_TIME))
 NODE_TIMEOUT = 2.0  # seconds: the default
-needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft, of nftables")
+needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed (Debian: nftables)")
 
 
 @pytest.fixture

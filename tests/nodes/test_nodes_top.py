@@ -15,7 +15,7 @@ from tests.support.terminals import Terminal
 from tests.support.top import TOP, watched
 from tests.support.waiting import wait_for
 
-pytest.importorskip("textual")
+pytest.importorskip("textual", reason="Textual is not installed (pip install 'ftlaunch[top]')")
 pytestmark = pytest.mark.long
 
 

@@ -18,7 +18,7 @@ KBIT = 1000  # a copy of two ranks' random numbers takes a quarter of a second, 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(shutil.which("tc") is None, reason="needs tc, of iproute2"),
+    pytest.mark.skipif(shutil.which("tc") is None, reason="tc is not installed (Debian: iproute2)"),
 ]
 
 

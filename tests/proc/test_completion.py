@@ -46,7 +46,7 @@ def completed(words: str, cwd: Path) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed (Debian: bash)")
 def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     journal(tmp_path / "runs" / "night-3", started())
@@ -57,7 +57,7 @@ def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: p
     assert completed("ftlaunch --max-rest", tmp_path) == ["--max-restarts"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed (Debian: bash)")
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -79,7 +79,7 @@ def test_bash_completes_values(line: str, found: list[str], tmp_path: Path, monk
     assert completed(line, tmp_path) == found
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed (Debian: fish)")
 def test_fish_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     journal(tmp_path / "runs" / "night", started("night"))
@@ -92,7 +92,7 @@ def test_fish_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [found]
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed (Debian: zsh)")
 def test_zsh_completes_when_the_tab_key_is_pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     journal(tmp_path / "runs" / "night", started("night"))
@@ -115,7 +115,7 @@ def test_each_shell_can_read_it(shell: str, tmp_path: Path) -> None:
     assert "_FTLAUNCH_COMPLETE" in out
     assert "_FTCTL_COMPLETE" in out
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+        pytest.skip(f"{shell} is not installed (Debian: {shell})")
     subprocess.run([shell, "-n"], check=True, input=out, text=True, timeout=60)
 
 
@@ -125,7 +125,7 @@ def test_another_shell_is_refused(tmp_path: Path) -> None:
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in err
 
 
-@pytest.mark.skipif(shutil.which("tcsh") is None, reason="tcsh is not installed")
+@pytest.mark.skipif(shutil.which("tcsh") is None, reason="tcsh is not installed (Debian: tcsh)")
 def test_tcsh_reads_what_it_is_given(tmp_path: Path) -> None:
     command = [
         "tcsh", "-f", "-c", "ftlaunch --print-completion tcsh > made; source made; complete ftlaunch"

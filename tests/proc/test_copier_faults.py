@@ -190,7 +190,7 @@ def test_a_copy_for_which_there_is_no_room_is_refused(make: Make, tmp_path: Path
         other.close()
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed (Debian: strace)")
 def test_a_connection_for_which_there_is_no_thread_is_ended_and_the_next_one_is_served(
     make: Make, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ from ftlaunch_contract.protocol import memory_root
 
 pytestmark = pytest.mark.long
 
-pytest.importorskip("rich")
 
 # ten pieces; the bar is drawn ten times a second, so that the last stays on the screen until a line is read
 WORK = """

@@ -18,7 +18,7 @@ from tests.support.top import TOP, watched
 
 pytestmark = pytest.mark.long
 
-pytest.importorskip("textual")
+pytest.importorskip("textual", reason="Textual is not installed (pip install 'ftlaunch[top]')")
 
 
 def test_a_rank_is_killed_and_the_incident_appears(job: FtJob) -> None:
@@ -164,12 +164,15 @@ def test_without_textual_one_sentence_says_how_to_get_it(job: FtJob, tmp_path: P
 
 
 async def look(job: FtJob, folder: Path | None) -> str:
+    from ftlaunch.cli.asking import ask_job
+    from ftlaunch.views.top.fullscreen.app import TopScreen
+    from ftlaunch.views.top.job_watch import JobWatch
     from ftlaunch.history.runs import load
     from ftlaunch.views.commands.top import _asked
     from ftlaunch.views.top.fullscreen.app import TopScreen
     from ftlaunch.views.top.job_watch import JobWatch
 
-    app = TopScreen(JobWatch(load(job.run_dir), lambda run, request: _asked(run, None, request)), lambda: "")
+    app = TopScreen(JobWatch(load(job.run_dir), lambda run, request: ask_job(run, None, request)), lambda: "")
     async with app.run_test(size=(80, 24)) as pilot:
         while "recovered" not in (drawn := app.export_screenshot().replace("&#160;", " ")):
             await pilot.pause(0.1)

@@ -16,9 +16,9 @@ from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-httpx = pytest.importorskip("httpx")
+pytest.importorskip("starlette", reason="Starlette is not installed (pip install 'ftlaunch[dashboard]')")
+pytest.importorskip("uvicorn", reason="Uvicorn is not installed (pip install 'ftlaunch[dashboard]')")
+httpx = pytest.importorskip("httpx", reason="HTTPX is not installed (pip install httpx)")
 
 from tests.support.dashboards import Dashboard, news, order, write_token  # noqa: E402
 

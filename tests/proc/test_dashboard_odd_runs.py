@@ -10,9 +10,9 @@ import pytest
 from tests.proc.test_dashboard import old_job, opened
 from tests.support.ctl import ftctl, journal, started
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-pytest.importorskip("httpx")
+pytest.importorskip("starlette", reason="Starlette is not installed (pip install 'ftlaunch[dashboard]')")
+pytest.importorskip("uvicorn", reason="Uvicorn is not installed (pip install 'ftlaunch[dashboard]')")
+pytest.importorskip("httpx", reason="HTTPX is not installed (pip install httpx)")
 
 from tests.support.dashboards import Dashboard, news, order
 

@@ -17,7 +17,7 @@ LINT = shutil.which("hadolint", path=f"{Path(sys.executable).parent}") or shutil
 
 def lint(path: Path) -> subprocess.CompletedProcess[str]:
     if LINT is None:
-        pytest.skip("hadolint is not installed")
+        pytest.skip("hadolint is not installed (make extras)")
     return subprocess.run([LINT, "--no-color", str(path)], capture_output=True, text=True, timeout=60, check=False)
 
 

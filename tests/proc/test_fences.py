@@ -94,7 +94,7 @@ def test_ipv6(agent: socket.socket) -> None:
     try:
         listening = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError:
-        pytest.skip("no IPv6 here")
+        pytest.skip("this machine has no IPv6 at its loopback device (sysctl net.ipv6.conf.lo.disable_ipv6=0)")
     with listening:
         fences = Fences()
         fences.add("::1", listening.getsockname()[1], UNTIL)
@@ -106,7 +106,7 @@ def test_ipv6(agent: socket.socket) -> None:
 def test_a_living_agent_is_alive_at_all_addresses_of_its_machine(address: str) -> None:
     """Taken out, where agents listen on IPv4 only: over IPv6 each lost node counts as dead while its ranks run on."""
     if ":" in address and not socket.has_dualstack_ipv6():
-        pytest.skip("no IPv6 here")
+        pytest.skip("this machine has no IPv6 at its loopback device (sysctl net.ipv6.conf.lo.disable_ipv6=0)")
     with probe_socket() as listening:
         fences = Fences()
         fences.add(address, listening.getsockname()[1], UNTIL)

@@ -45,7 +45,7 @@ print(sorted(gpus.busy))
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (Debian: gcc)")
 def test_processes_on_a_gpu_at_work_are_found(tmp_path: Path) -> None:
     """Of two devices the second is at work."""
     (tmp_path / "nvml.c").write_text(FAKE)

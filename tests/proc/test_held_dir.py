@@ -50,7 +50,7 @@ NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc")
 
 def needs_namespaces() -> None:
     if subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no PID namespace may be made here")
+        pytest.skip("unshare(1) may make no PID namespace here: run as root (Debian: util-linux)")
 
 
 class Rank:

@@ -103,7 +103,7 @@ def helpers() -> Iterator[HelperProcesses]:
 def test_a_module_of_ours_takes_nothing_from_the_current_directory(tmp_path: Path, version: tuple[int, int]) -> None:
     """Taken out: with `python -m` a user's json.py ends the saver as often as it is started."""
     if sys.version_info < version:
-        pytest.skip("this Python has no -P")
+        pytest.skip("this Python has no option -P, as those from 3.11 on have")
     for name in ("json", "random", "logging", "runpy", "argparse"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the file of the user')\n")
     (tmp_path / "given").write_text('{"a": 1}\n')

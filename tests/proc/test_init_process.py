@@ -52,7 +52,9 @@ def may_unshare() -> bool:
     return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not may_unshare(), reason="no pid namespace can be made here")
+pytestmark = pytest.mark.skipif(
+    not may_unshare(), reason="unshare(1) may make no PID namespace here: run as root (Debian: util-linux)"
+)
 
 
 def test_orphans_become_children_of_the_first_process_and_the_agents_code_is_its_own() -> None:

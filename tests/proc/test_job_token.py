@@ -62,7 +62,7 @@ def test_a_token_that_others_may_open_is_refused(mode: int, tmp_path: Path) -> N
     assert token.decode() not in str(refused.value)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away: run as root")
 def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
     read_or_make(tmp_path / "token")
     os.chown(tmp_path / "token", 12345, -1)

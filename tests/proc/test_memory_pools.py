@@ -59,11 +59,13 @@ def group() -> Iterator[Path]:
     try:
         group.mkdir()
     except OSError as error:
-        pytest.skip(f"no control group can be made: {error}")
+        pytest.skip(
+            f"no control group can be made in /sys/fs/cgroup: {error}; run as root, where it is mounted for writing"
+        )
     try:
         limit = group / ("memory.limit_in_bytes" if old.is_dir() else "memory.max")
         if not limit.exists():
-            pytest.skip("the control group does not count memory")
+            pytest.skip("the control group counts no memory: have its parent delegate the controller `memory`")
         limit.write_text(str(LIMIT))
         yield group
     finally:

@@ -39,7 +39,7 @@ class _Metadata(http.server.BaseHTTPRequestHandler):
 def ask() -> Iterator[Callable[[str, Callable[[str, dict[str, str]], Answer]], int]]:
     """Runs a script against a server that answers so; the script's exit code."""
     if shutil.which("curl") is None:
-        pytest.skip("no curl here, which the scripts ask with")
+        pytest.skip("curl, which the scripts ask with, is not installed (Debian: curl)")
     handler = type("Handler", (_Metadata,), {})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

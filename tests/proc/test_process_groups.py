@@ -141,7 +141,7 @@ def test_orphans_alone_are_reaped_without_a_look_at_proc() -> None:
 def test_processes_with_another_directory_at_the_marked_path_are_spared(tmp_path: Path) -> None:
     """Two containers that share their pids have a /dev/shm each. Taken out: one ends the other's fork server."""
     if os.geteuid():
-        pytest.skip("a mount namespace takes root")
+        pytest.skip("only root may make a mount namespace: run as root")
     directory = tmp_path / "memory"
     directory.mkdir()
     marker = f"FTLAUNCH_TEST_DIR={directory}"

@@ -149,7 +149,7 @@ def test_a_guide_that_no_section_names_appears(clone: Path, tmp_path: Path) -> N
 @pytest.fixture
 def requests_of(site: Path) -> Iterator[list[str]]:
     """Search the site, opened from its files; every address that the browser has asked for."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (make browser)")
     if not CHROMIUM.exists():
         pytest.skip(f"there is no {CHROMIUM} (apt-get install chromium)")
     quiet = ("no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",

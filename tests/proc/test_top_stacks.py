@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
-pytest.importorskip("textual")
+pytest.importorskip("textual", reason="Textual is not installed (pip install 'ftlaunch[top]')")
 
 
 def assert_shows(top: Terminal, *texts: str) -> str:
@@ -32,7 +32,7 @@ def words(top: Terminal) -> str:
 
 def test_a_healthy_rank_shows_its_stacks_and_trains_on(job: FtJob) -> None:
     """In a process with torch: its worker server answers."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="torch is not installed (pip install 'ftlaunch[torch]')")
     job.start("--max-restarts", "0", args=("--out", str(job.out), "--steps", "1000000", "--step-time", "0.05"))
     job.wait_step(3)
     with watched(job) as top:
@@ -100,7 +100,7 @@ def state(pid: int) -> str:
 
 def test_a_rank_that_holds_the_interpreters_lock_is_told_of_in_whole_sentences(job: FtJob) -> None:
     """Its worker server takes the question, and nothing comes: what is said then is wrapped, and not cut."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="torch is not installed (pip install 'ftlaunch[torch]')")
     job.start(script=JOBS / "hangs.py", args=("gil", "0", "3"), ranks=1)  # a hang is seen after minutes only
     wait_for((job.home / "fired").exists, "the lock to be held")
     with watched(job) as top:

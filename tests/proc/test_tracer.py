@@ -15,7 +15,10 @@ from tests.support.prometheus import BEATS
 from tests.support.prometheus import start as start_job
 from tests.support.waiting import wait_for
 
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+pytest.importorskip(
+    "opentelemetry.exporter.otlp.proto.http",
+    reason="OpenTelemetry's exporter is not installed (pip install 'ftlaunch[otel]')",
+)
 
 from tests.support.collector import Collector
 

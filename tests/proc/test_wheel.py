@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_wheel_holds_the_fault_rules(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="hatchling builds the wheel")
+    pytest.importorskip(
+        "hatchling", reason="hatchling, which builds the wheel, is not installed (pip install hatchling)"
+    )
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -44,7 +44,7 @@ class BrowserPages:
 @pytest.fixture
 def browser_page() -> Iterator[BrowserPages]:
     """Opens pages: `browser_page(path.as_uri(), size=PHONE, dark=True)`. An error in one of them fails the test."""
-    sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (make browser)")
     if not CHROMIUM.exists():
         pytest.skip(f"needs {CHROMIUM}: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:

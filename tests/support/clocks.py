@@ -28,7 +28,7 @@ def wall_clock(home: Path, ahead: float) -> dict[str, str]:
 def booted_earlier(seconds: int) -> Callable[[], None]:
     """For Popen's preexec_fn: monotonic clocks are ahead by so much, as on a machine that was booted earlier."""
     if os.geteuid() or not Path("/proc/self/timens_offsets").exists():
-        pytest.skip("only root may shift clocks, on kernels that have namespaces for them")
+        pytest.skip("only root may shift clocks, on kernels with time namespaces (Linux 5.6): run as root")
     libc = ctypes.CDLL(None, use_errno=True)
 
     def enter() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.leftovers import mark
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems: run as root")
 
 _CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
 

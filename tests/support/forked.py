@@ -11,7 +11,9 @@ from tests.support.harness import JOBS, FtJob
 
 PROBE = JOBS / "warm_probe.py"
 
-by_default = pytest.mark.skipif("FT_TEST_PLAIN" in os.environ, reason="all jobs are started without a warm parent")
+by_default = pytest.mark.skipif(
+    "FT_TEST_PLAIN" in os.environ, reason="FT_TEST_PLAIN starts all jobs without a warm parent: unset it"
+)
 
 
 def command(pid: int) -> str:

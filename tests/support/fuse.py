@@ -19,11 +19,11 @@ _SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", 
 def why_not() -> str:
     """Why no such file system can be mounted here; empty where one can."""
     if os.getuid():
-        return "only root mounts for certain"
+        return "only root may mount for certain: run as root"
     if not Path("/dev/fuse").exists():
-        return "there is no /dev/fuse"
+        return "there is no /dev/fuse (modprobe fuse; in a container: --device /dev/fuse)"
     if not shutil.which("sshfs") or not any(map(os.path.exists, _SERVERS)):
-        return "sshfs or OpenSSH's sftp-server is not installed"
+        return "sshfs or OpenSSH's sftp-server is not installed (Debian: sshfs, openssh-sftp-server)"
     return ""
 
 

@@ -140,9 +140,9 @@ def cluster(count: int, proctrack: str = "linuxproc") -> Iterator[Slurm]:
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} here (Debian: slurmctld, slurmd, slurm-client)")
     if os.getuid() != 0:
-        pytest.skip("slurmd runs as root")
+        pytest.skip("slurmd runs as root only: run as root")
     if proctrack == "cgroup" and not os.access(_FREEZER, os.W_OK):
-        pytest.skip(f"needs {_FREEZER}, of cgroup v1")
+        pytest.skip(f"there is no {_FREEZER} to write to: run as root, on a kernel with cgroup v1")
     with contextlib.ExitStack() as ends:
         if proctrack == "cgroup":
             ends.callback(_remove_cgroups)

@@ -95,7 +95,7 @@ def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} here (Debian: openssh-client, openssh-server)")
     if os.getuid() != 0 and not Path("/run/sshd").is_dir():
-        pytest.skip("sshd wants /run/sshd, which only root can make")
+        pytest.skip("sshd wants /run/sshd, which only root may make: run as root, or make it once")
     home.mkdir()
     hosts = SshHosts(home, names, tag)
     try:

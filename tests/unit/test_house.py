@@ -114,6 +114,17 @@ def test_every_test_asserts_or_calls_what_asserts_by_its_name() -> None:
     assert not (told := broken(found)), "\n".join(told)
 
 
+def test_a_test_that_is_skipped_for_a_missing_package_says_how_to_get_it() -> None:
+    found = {
+        f"{name_of(path)}:{node.lineno}": "calls importorskip() without a reason, which says how to get it"
+        for path in modules("tests")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip"
+        and "reason" not in {keyword.arg for keyword in node.keywords}
+    }  # fmt: skip
+    assert not (told := broken(found)), "\n".join(told)
+
+
 def test_each_unit_test_lies_where_its_room_lies() -> None:
     """tests/unit/<folder> mirrors the packages; hooks and contract have a folder of their own."""
     homes = {

@@ -18,8 +18,8 @@ from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")

@@ -32,7 +32,7 @@ def test_a_job_stands_all_faults(name: str, configuration: str, ranks: int, job:
     its first step behind storage makes steps too many. For the rest see the tests of each framework.
     """
     framework = FRAMEWORKS[name]
-    pytest.importorskip(framework.needs)
+    pytest.importorskip(framework.needs, reason=f"{framework.needs} is not installed (make frameworks)")
     framework.start(job, configuration, ranks)
     assert job.wait(170) == 0, job.stderr + logs(job)
     undisturbed = framework.left(job.out)

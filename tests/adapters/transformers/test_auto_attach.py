@@ -6,8 +6,8 @@ import pytest
 from tests.adapters.kit import FrameworkJob
 from tests.support.harness import FtJob
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 

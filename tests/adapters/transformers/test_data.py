@@ -10,8 +10,8 @@ from tests.support.harness import FtJob
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 SHARED_OUT = 'accelerator_config={"dispatch_batches":true}'

@@ -10,7 +10,7 @@ import torch
 from tests.adapters.kit import WITH_TRAINER
 from tests.support.harness import JOBS, FtJob
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.adapters.kit import OFFLINE
 from tests.support.harness import FtJob
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
 GUIDE = Path(__file__).parents[3] / "docs/guide/transformers.md"
 
 

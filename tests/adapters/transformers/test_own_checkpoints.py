@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
 
 
 def write(home: Path, step: int, *, model: bytes = b"tensors", random: bool = True, state: str | None = None) -> None:

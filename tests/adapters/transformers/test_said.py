@@ -14,8 +14,10 @@ from tests.adapters.versions import FSDP_ON_CPU
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
 
-pytest.importorskip("transformers")
-HfDeepSpeedConfig = pytest.importorskip("accelerate.utils.deepspeed").HfDeepSpeedConfig
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+HfDeepSpeedConfig = pytest.importorskip(
+    "accelerate.utils.deepspeed", reason="Accelerate is not installed (make frameworks)"
+).HfDeepSpeedConfig
 
 OFFLOADS = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}
 

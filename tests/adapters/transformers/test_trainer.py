@@ -13,8 +13,8 @@ from tests.support.harness import FtJob
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 EVALUATES = ('eval_strategy="steps"', "eval_steps=2")
@@ -149,7 +149,7 @@ def test_told_to_stop_and_its_supervisor_killed(job: FtJob, kind: str) -> None:
 )
 def test_of_adapters_the_base_is_not_saved(job: FtJob, ranks: int, words: tuple[str, ...]) -> None:
     """Taken out: with the whole model the checkpoint holds the base's 61 KB."""
-    pytest.importorskip("peft")
+    pytest.importorskip("peft", reason="PEFT is not installed (make frameworks)")
     run = FrameworkJob("hf.py", job, "lora", "max_steps=8", *words, ranks=ranks)
     undisturbed = run.undisturbed()
     run.start("kill 0 3;kill 0 6")
@@ -169,7 +169,7 @@ def test_of_adapters_the_base_is_not_saved(job: FtJob, ranks: int, words: tuple[
 @pytest.mark.slow
 def test_trainers_of_trl(job: FtJob, kind: str) -> None:
     """Their metrics between two logs are saved. Taken out: without inside._METRICS the logs differ."""
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="TRL is not installed (make frameworks)")
     run = FrameworkJob("hf.py", job, kind, "max_steps=9", "logging_steps=3", 'eval_strategy="steps"', "eval_steps=5")
     undisturbed = run.undisturbed()
     run.start("kill 0 2;kill 0 7")
@@ -190,7 +190,7 @@ def test_trainers_of_trl(job: FtJob, kind: str) -> None:
 @pytest.mark.slow
 def test_texts_packed_and_masked(job: FtJob, ranks: int, words: tuple[str, ...]) -> None:
     """Over several passes. Taken out: with the place that the Trainer finds itself `completion_only_loss` differs."""
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="TRL is not installed (make frameworks)")
     run = FrameworkJob("hf.py", job, "sft", "max_steps=13", "logging_steps=3", *words, ranks=ranks)
     undisturbed = run.undisturbed()
     run.start("kill 0 2;kill 0 11")
@@ -211,7 +211,7 @@ GRPO = (
 @pytest.mark.slow
 def test_rollouts_of_grpo(job: FtJob, ranks: int, faults: str) -> None:
     """Each is trained on in four steps, and killed among these. Taken out: without `_buffered_inputs` it differs."""
-    pytest.importorskip("trl")
+    pytest.importorskip("trl", reason="TRL is not installed (make frameworks)")
     run = FrameworkJob("hf.py", job, *GRPO, ranks=ranks)
     undisturbed = run.undisturbed()
     run.start(faults)

@@ -139,7 +139,7 @@ def test_what_is_no_journal(kind: str, tmp_path: Path) -> None:
         assert '"night"' in said["jobs", "--json"][1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: run as another user")
 def test_a_run_dir_that_may_not_be_read(tmp_path: Path) -> None:
     run_dir = journal(tmp_path / "runs/night", START)
     run_dir.chmod(0)

@@ -64,7 +64,9 @@ def test_a_sampler_that_another_object_saves_is_counted_and_moved_on_by_the_scri
 @pytest.mark.parametrize("name", ["batch_sampler", "sampler"])
 def test_a_loader_over_a_sampler_with_a_position_is_refused(name: str) -> None:
     """torchdata's loader would keep a second one, and its own idea of when to move on."""
-    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader_class = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is not installed (pip install torchdata)"
+    ).StatefulDataLoader
     loader = loader_class(range(20), **{name: sampler()})
     with pytest.raises(StateError, match="cannot attach: `loader` takes its batches from a sampler that keeps"):
         Positions({"loader": loader}, [])
@@ -89,7 +91,9 @@ def test_loaders_with_workers_are_named() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
     """Its state is saved and restored as it is; what the workers have read ahead is read again."""
-    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader_class = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is not installed (pip install torchdata)"
+    ).StatefulDataLoader
 
     def loader(seed: int) -> object:
         torch.manual_seed(seed)
@@ -109,7 +113,9 @@ def test_torchdata_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
 
 def test_an_iterator_from_before_attach_cannot_be_brought_back() -> None:
     """One that only its loader holds, of a first look at the data, is in nobody's way."""
-    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader_class = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is not installed (pip install torchdata)"
+    ).StatefulDataLoader
     loader = loader_class(range(20), batch_size=5)
     next(iter(loader))
     Positions({"loader": loader}, []).check_not_read()
@@ -124,7 +130,9 @@ def test_an_iterator_from_before_attach_cannot_be_brought_back() -> None:
 @pytest.mark.parametrize(("batches", "at_end"), [(3, []), (4, ["loader"]), (5, [])])
 def test_a_loader_whose_next_pass_has_no_batch_is_known(batches: int, at_end: list[str]) -> None:
     """The fifth batch is asked for in vain: the pass has ended then, and the next one begins."""
-    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader_class = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is not installed (pip install torchdata)"
+    ).StatefulDataLoader
     loader = loader_class(range(20), batch_size=5)
     iterator = iter(loader)
     for _ in range(batches):

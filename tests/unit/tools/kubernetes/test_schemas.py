@@ -52,7 +52,9 @@ def unknown(given: Any, kept: Any, at: str = "") -> list[str]:
 
 def checked(document: dict[str, Any]) -> list[str]:
     """What Kubeflow's models do not know of a document; raises where a type is wrong."""
-    pytest.importorskip("kubeflow_trainer_api", reason="kubeflow-trainer-api is not installed")
+    pytest.importorskip(
+        "kubeflow_trainer_api", reason="kubeflow-trainer-api is not installed (pip install kubeflow-trainer-api)"
+    )
     module, _, name = MODELS[document["kind"]].partition(".")
     model = getattr(importlib.import_module(f"kubeflow_trainer_api.models.{module}"), name)
     return unknown(document, model.from_dict(document).to_dict())
@@ -76,7 +78,7 @@ def test_a_field_that_does_not_exist_is_found(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_schemas_of_kubernetes_hold(kind: str, version: str) -> None:
     """What is native as it is; of the others the Jobs that they hold, as Jobs of their own."""
-    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed (make extras)")
     found = documents(kind)
     native = [document for document in found if document["apiVersion"] in ("v1", "batch/v1")]
     held = [job for document in found if document not in native for job in jobs(document)]

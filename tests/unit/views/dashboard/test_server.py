@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.support.run_dirs import run_dir, started
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-httpx = pytest.importorskip("httpx")
+pytest.importorskip("starlette", reason="Starlette is not installed (pip install 'ftlaunch[dashboard]')")
+pytest.importorskip("uvicorn", reason="Uvicorn is not installed (pip install 'ftlaunch[dashboard]')")
+httpx = pytest.importorskip("httpx", reason="HTTPX is not installed (pip install httpx)")
 
 from ftlaunch.views.dashboard import runs_shown, server  # noqa: E402
 from ftlaunch.views.dashboard.access import Access  # noqa: E402

@@ -55,7 +55,7 @@ def test_broken_run_dirs_are_named_and_the_others_are_counted(tmp_path: Path) ->
         assert name in said
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything: run as another user")
 def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
     path = put(tmp_path, "closed", life()) / "events.jsonl"
     path.chmod(0)

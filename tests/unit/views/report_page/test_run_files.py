@@ -10,7 +10,7 @@ import pytest
 from ftlaunch.views.report_page.run_files import RunFiles, open_journal
 
 MOST = 1000
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away: run as root")
 
 
 @pytest.fixture

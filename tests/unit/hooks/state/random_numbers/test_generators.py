@@ -101,7 +101,7 @@ def test_frozen_generators_are_left_alone() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here: run on a machine with CUDA")
 def test_the_generators_of_all_gpus_go_on(tmp_path: Path) -> None:
     def draws() -> list[float]:
         return [torch.rand(1, device=f"cuda:{gpu}").item() for gpu in range(torch.cuda.device_count())]
