@@ -165,10 +165,7 @@ def test_without_textual_one_sentence_says_how_to_get_it(job: FtJob, tmp_path: P
 
 async def look(job: FtJob, folder: Path | None) -> str:
     from ftlaunch.cli.asking import ask_job
-    from ftlaunch.views.top.fullscreen.app import TopScreen
-    from ftlaunch.views.top.job_watch import JobWatch
     from ftlaunch.history.runs import load
-    from ftlaunch.views.commands.top import _asked
     from ftlaunch.views.top.fullscreen.app import TopScreen
     from ftlaunch.views.top.job_watch import JobWatch
 
