@@ -1,1 +1,4 @@
-"""A node's part of a job of several nodes: its ranks and helpers, as the head says. Nothing here judges a failure."""
+"""The agent of one node in a job of several nodes: runs the node's ranks and helpers on the head's orders.
+
+Nothing here judges a failure; that is the head's task.
+"""

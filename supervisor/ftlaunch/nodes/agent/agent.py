@@ -1,6 +1,7 @@
-"""The agent of a node: it does what the head says, tells what happens, and ends its ranks where it has lost the head.
+"""The agent of a node: obeys the head, reports to it, and ends the node's ranks once the head is lost.
 
-It decides nothing that concerns other nodes.
+The agent decides nothing that concerns other nodes. `Agent` runs in the agent's process, in the one thread of its event
+loop; `ftlaunch.nodes.agent.main` builds the agent and runs the loop.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
-_TICK = 0.1  # seconds between looks at the pages
-_FAST_TICK = 0.01  # while ranks start or end
-_MOST_BROKEN_OFF = 8  # handshakes in a row: one or two may be a head's that begins or ends
-_QUIETLY = 10.0  # seconds for which a first head is looked for without a word
-_HEADLESS = 30.0  # seconds for which an agent that has lost its head looks for it, or for another one
-_MOST_FAILURES, _FAILURES_SECONDS = 5, 60.0  # system calls that may fail within so many seconds
+_TICK = 0.1  # seconds between two looks at the pages
+_FAST_TICK = 0.01  # seconds between two looks while ranks start or end
+_MOST_BROKEN_OFF = 8  # broken handshakes in a row; a head that starts or ends may break one or two
+_QUIET_SECONDS = 10.0  # of waiting for the first head before the terminal is told
+_HEADLESS_SECONDS = 30.0  # for which an agent that has lost its head looks for that head or for a new one
+_MOST_FAILURES = 5  # unexpected failures of system calls within _FAILURES_SECONDS that the agent survives
+_FAILURES_SECONDS = 60.0
 
 
 class Agent:
-    """What the event loop of a node works for."""
+    """What the event loop of a node drives: the state of the node between its head and its ranks."""
 
     def __init__(
         self,
@@ -44,42 +46,67 @@ class Agent:
         hello: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
-        """make_link: given what takes messages, and what is told of each connection. hello: its constant fields."""
-        self._spec, self._clock, self._ranks, self._helpers = spec, clock, ranks, helpers
-        self._hello, self._say, self._search = hello, say, search
-        self._term = -1  # of the newest head that is known to be one
+        """Create the agent and start to look for the head.
+
+        Args:
+            spec: the job.
+            clock: monotonic seconds.
+            make_link: creates the connection to the head. Its arguments: a function that takes the head's messages,
+                and a function that is called whenever a connection is ready.
+            ranks: the ranks of this node.
+            helpers: the saver, the fork server and the autopsy collectors of this node.
+            search: looks for the head in the run dir or in etcd.
+            hello: the fields of the message `hello` that stay the same on every connection.
+            say: writes a sentence to this node's terminal.
+        """
+        self._spec = spec
+        self._clock = clock
+        self._ranks = ranks
+        self._helpers = helpers
+        self._hello = hello
+        self._say = say
+        self._search = search
+        self._term = -1  # of the newest known head
         self.code: int | None = None
-        """the exit code, once the agent's part is over"""
+        """the exit code once the agent's part is over, else None"""
         self.keep = True
-        """memory holds what storage does not"""
+        """whether memory holds steps that storage lacks, so that memory must stay"""
         self.on_answer: Callable[[int, Mapping[str, Any]], None] = lambda number, answer: None
-        """told what the head has answered to an `ask`"""
+        """called with the number and the answer of an `ask` that the head has answered"""
         self.beside_head = False
-        """the head speaks on the same terminal"""
-        self._told_place = ""
-        self._failed_at: list[float] = []  # when system calls have failed that nothing expects to fail
-        self._told_waiting = self._expired = False  # expired: the lease is over, and the ranks were killed for it
-        self._job_stops = False  # a head was told so: the next one must hear of it
-        self._looked = self._greeting_until = 0.0  # the latter: until when a head's welcome may be on its way
+        """whether the head writes to the same terminal"""
+        self._announced_place = ""  # the last sentence about this node's place
+        self._failed_at: list[float] = []  # moments of unexpected failures of system calls
+        self._announced_waiting = False  # the terminal was told that this node waits for its first head
+        self._expired = False  # the lease is over, and the ranks were killed for that
+        self._job_stops = False  # the job was told to stop, which the next head must hear
+        self._looked_at = 0.0  # when the pages were last looked at
+        self._greeting_until = 0.0  # until when a head's welcome may be on its way
         self.dismissed = False
-        """the job goes on without this node"""
-        self._settled = self._told_ready = self._interrupted = self._stopping = False
+        """whether the job goes on without this node"""
+        self._settled = False  # the helpers are ready: ranks can be started
+        self._sent_ready = False  # the head has been sent `ready` on this connection
+        self._interrupted = False  # the last signal was SIGINT: a second one hurries the job
+        self._stopping = False  # the ranks were told to stop or to leave
         self._lease = Lease(spec.nodes.timeout + FENCE, clock())
         self._shared = SharedDirs((spec.run_dir, spec.checkpoint_dir))
-        self._ending: int | None = None  # the ranks are being ended; then it is over with this code
+        self._ending: int | None = None  # the exit code once the killed ranks are gone; None while none is to end
         self.link = make_link(self._on_message, self._on_head)
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
     def take(self, event: object) -> None:
-        """Nothing is posted."""
+        """Ignore `event`: nothing posts one to an agent's loop."""
 
     def fail(self, error: Exception) -> None:
-        """Meet the head anew where a system call has failed that nothing in the loop expects to fail.
+        """Renew the connection to the head after an unexpected failure of a system call.
 
-        What the call was for may be half done, and the head may wait for word of it: both sides begin anew from what
-        this node says of itself. Raises `error` where it is no OSError, or one of too many: the head takes this node
-        for lost.
+        The failed call may have left something half done, and the head may wait for a message about it. On a new
+        connection both sides start from what this node says about itself.
+
+        Raises:
+            Exception: `error` itself, if it is no OSError, or if too many system calls have failed lately. The agent
+                then ends, and the head counts this node as lost.
         """
         now = self._clock()
         self._failed_at = [when for when in self._failed_at if now - when < _FAILURES_SECONDS] + [now]
@@ -90,19 +117,19 @@ class Agent:
 
     @property
     def over(self) -> bool:
-        """Whether its part is over."""
+        """Whether the agent's part is over."""
         return self.code is not None
 
     def next_look(self) -> float:
-        """When to look again at the latest."""
-        fast = not self._ranks.cleared or not self._told_ready
-        return self._looked + (_FAST_TICK if fast and self._is_hurried() else _TICK)
+        """Return the moment of the next `look`, in monotonic seconds."""
+        fast = not self._ranks.cleared or not self._sent_ready
+        return self._looked_at + (_FAST_TICK if fast and self._is_hurried() else _TICK)
 
     def _is_hurried(self) -> bool:
-        return self._ending is not None or not self._told_ready or self._stopping or self._ranks.clearing
+        return self._ending is not None or not self._sent_ready or self._stopping or self._ranks.clearing
 
     def look(self) -> None:
-        """See what the ranks and helpers do, and for how long there has been no head."""
+        """Check the ranks, the helpers, the lease and the search for a head."""
         now = self._clock()
         self._settle(now)
         if self._ending is not None:
@@ -110,27 +137,33 @@ class Agent:
             if self._ranks.cleared:
                 self.code = self._ending
             return
-        if now >= self._looked + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
-            self._looked = now
+        if now >= self._looked_at + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
+            self._looked_at = now
             beat = self._ranks.look()
             if beat is not None and self.link.alone_since is None:
                 self._lease.sent(beat, now)
         self._helpers.look(now)
         self._search.look(now, self._ranks.place)
-        self._heed_sign()
+        self._follow_sign()
         self._judge_shared(now)
         if self._ending is None:
             self._watch_head(now)
 
     def _settle(self, now: float) -> None:
         self._settled = self._settled or self._helpers.may_begin(now)
-        if self._settled and self._shared.proven and not self._told_ready and self.link.alone_since is None:
-            self._told_ready = True
+        if self._settled and self._shared.proven and not self._sent_ready and self.link.alone_since is None:
+            self._sent_ready = True
             self.link.send("ready")
 
     def _judge_shared(self, now: float) -> None:
-        """End where the word of this node's head is not to be seen here, though no other head has left its own."""
-        apart = None if self._shared.proven or self.link.alone_since is not None else self._shared.look(now)
+        """End the agent if the run dir or checkpoint dir is not the head's.
+
+        The head leaves a word in both directories. A newer head may have overwritten the word; therefore the sign of
+        the newest head is read before this node is called unfit.
+        """
+        if self._shared.proven or self.link.alone_since is not None:
+            return
+        apart = self._shared.look(now)
         if apart is not None and self._search.has_looked_since(self._shared.until):
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
@@ -138,18 +171,21 @@ class Agent:
             self.code = EXIT_USAGE
 
     def _watch_head(self, now: float) -> None:
-        """An agent that no head hears ends its ranks before the head starts others in their place: see `Lease`."""
-        nodes, since = self._spec.nodes, self.link.alone_since
+        """Kill the ranks when the lease is over, and end the agent when no head has been found for too long."""
+        nodes = self._spec.nodes
+        since = self.link.alone_since
         if self._expire(now):
             self.link.renew("it did not hear this node")
-        if since is not None and self.link.refused and self.link.at_home and now - since < _HEADLESS:
-            # Not a refusal from elsewhere: it may be a firewall's. And storage must have shown no head elsewhere.
+        if since is not None and self.link.refused and self.link.at_home and now - since < _HEADLESS_SECONDS:
+            # This machine's own kernel refused the connection: no head listens here. A refusal by another machine
+            # proves nothing, because it may come from a firewall. The search must also have seen no newer head on
+            # storage.
             self._lease.renew(min(self.link.tried_at, self._search.looked))
         if since is None or not self._ranks.cleared:
             return
         if not self.link.was_met:
             self._wait_for_first_head(now - since)
-        elif now - since > min(_HEADLESS, nodes.wait):
+        elif now - since > min(_HEADLESS_SECONDS, nodes.wait):
             self._say(
                 f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks"
                 " stay in memory, and the same command goes on from there"
@@ -157,8 +193,9 @@ class Agent:
             self.code = EXIT_SAVED
 
     def _wait_for_first_head(self, waited: float) -> None:
-        """This node has not taken part yet: say what it waits for, and when it does so no longer."""
-        nodes, link = self._spec.nodes, self.link
+        """Tell the terminal what this node waits for, and end the agent when waiting has become pointless."""
+        nodes = self._spec.nodes
+        link = self.link
         if self._search.unusable:
             self.code = EXIT_USAGE
         elif link.broken_off >= _MOST_BROKEN_OFF or (link.broken_off and waited > nodes.wait):
@@ -171,15 +208,15 @@ class Agent:
         elif waited > nodes.wait:
             self._say(f"cannot join: no head answers at {link.endpoint} for {nodes.wait:g} s ({link.why})")
             self.code = EXIT_GIVEN_UP
-        elif waited > _QUIETLY and not self._told_waiting:
-            self._told_waiting = True
+        elif waited > _QUIET_SECONDS and not self._announced_waiting:
+            self._announced_waiting = True
             self._say(
                 f"no head answers at {link.endpoint} yet ({link.why}): this node tries again and again, for"
                 f" {nodes.wait:g} s at most (--node-wait)"
             )
 
     def _expire(self, now: float) -> bool:
-        """Kill the ranks where the lease is over; whether they were killed now."""
+        """Kill the ranks if the lease is over. Return whether this call killed them."""
         if self._ranks.cleared or self._expired or not self._lease.is_over(now):
             return False
         self._expired = True
@@ -187,8 +224,8 @@ class Agent:
         self._ranks.kill()
         return True
 
-    def _heed_sign(self) -> None:
-        """Go where the newest head is; where the job has ended meanwhile, end as all its nodes do."""
+    def _follow_sign(self) -> None:
+        """Connect to the head that the newest sign names, or end with the job's exit code if the sign carries one."""
         sign = self._search.sign
         if sign is None or sign.term < self._term:
             return
@@ -197,25 +234,29 @@ class Agent:
                 self.keep = sign.over != 0
                 self._end(sign.over)
         elif self.link.alone_since is None and self._clock() < self._greeting_until:
-            return  # this may be its head already, met at another of its addresses
+            return  # the connected head may be the sign's own, reached at another of its addresses
         elif sign.term > self._term and (self._term >= 0 or self._search.alive):
             self._term = sign.term
             self.link.go_to(sign.address, sign.port)
 
     def _end(self, code: int) -> None:
-        """Kill the ranks; the agent is over once they are gone."""
+        """Kill the ranks. The agent is over, with exit code `code`, once the ranks are gone."""
         self._ending = code
         self._ranks.kill()
 
     # --- what the head says -----------------------------------------------------------------------------------
 
     def _on_head(self) -> None:
-        """There is a head that knows nothing of this node; what still runs here it takes up, or has killed."""
-        self._expire(self._clock())  # an agent that was stopped meets a head before it looks at the time
+        """Introduce this node on a new connection.
+
+        The head knows nothing about this node yet. The head either adopts the ranks that still run here or has them
+        killed.
+        """
+        self._expire(self._clock())  # an agent that was frozen may reach a head before its first look at the clock
         self._greeting_until = self._clock() + self._spec.nodes.timeout
         self._ranks.tell_all_words_again()
         memory = self._ranks.memory()
-        self._told_ready = self._expired = False
+        self._sent_ready = self._expired = False
         self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
         self.link.send("hello", **self._hello, port=self._ranks.free_port(), wall=time.time(), **memory)
 
@@ -223,19 +264,21 @@ class Agent:
         if term < self._term:
             self.link.renew("another head has taken its place")
             return
-        self._term, self._greeting_until = term, 0.0
+        self._term = term
+        self._greeting_until = 0.0
         self._shared.begin(word, self._clock())
         self._tell(f"joined: the head at {self.link.endpoint} speaks for the job")
         if self._job_stops:
             self.link.send("stop", why="the job was told to stop before this head took over")
 
     def _on_message(self, message: dict[str, Any]) -> None:
-        ranks, do = self._ranks, message["do"]
+        ranks = self._ranks
+        do = message["do"]
         self._search.hear(self._clock())
         if do == "welcome":
             self._on_welcome(message["term"], message["word"])
         elif do == "spawn":
-            self._tell_place(message["place"])
+            self._announce_place(message["place"])
             self._stopping = False
             ranks.spawn(message)
         elif do == "heard":
@@ -265,36 +308,43 @@ class Agent:
             self._say(f"cannot join: {message['why']}")
             self.code = EXIT_USAGE
         elif do == "standby":
-            self._tell_standby(message["why"])
+            self._announce_standby(message["why"])
         elif do == "stopping":
             self._job_stops = True
         elif do == "dismissed":
             self._say(message["why"])
-            self.code, self.keep, self.dismissed = EXIT_SAVED, False, True
+            self.code = EXIT_SAVED
+            self.keep = False
+            self.dismissed = True
         elif do == "done":
-            self.code, self.keep = message["code"], bool(message["keep"])
+            self.code = message["code"]
+            self.keep = bool(message["keep"])
             self._tell(f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}")
 
-    def _tell_place(self, place: Mapping[str, Any]) -> None:
+    def _announce_place(self, place: Mapping[str, Any]) -> None:
         now = f"this is node {place['node']} of {place['nodes']}"
-        if now != self._told_place:
-            self._told_place = now
+        if now != self._announced_place:
+            self._announced_place = now
             self._tell(now)
 
-    def _tell_standby(self, why: str) -> None:
-        if why != self._told_place:
-            self._told_place = why
+    def _announce_standby(self, why: str) -> None:
+        if why != self._announced_place:
+            self._announced_place = why
             self._say(f"this node stands by: {why}")
 
     def _tell(self, sentence: str) -> None:
-        """Tell what the head's own terminal need not be told."""
+        """Write a sentence to the terminal, unless the head writes to the same terminal and says as much itself."""
         if not self.beside_head:
             self._say(sentence)
 
     # --- what comes from outside ------------------------------------------------------------------------------
 
     def on_signals(self, numbers: bytes) -> None:
-        """Signals to this process: the head is asked to stop the job."""
+        """Ask the head to stop the job, or to drain this node, because of signals to this process.
+
+        Args:
+            numbers: one byte for each signal, in the order of arrival.
+        """
         for number in numbers:
             if self._interrupted and number == signal.SIGINT:
                 self.link.send("hurry")
@@ -306,7 +356,7 @@ class Agent:
                 self.ask_stop(why)
 
     def ask_stop(self, why: str) -> None:
-        """Ask the head to stop the job; without a head there is nothing to be stopped but this node."""
+        """Ask the head to stop the job. Without a head, stop only this node."""
         if self.link.alone_since is None:
             self.link.send("stop", why=why)
         elif self.link.was_met:

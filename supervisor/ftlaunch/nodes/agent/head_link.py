@@ -1,4 +1,7 @@
-"""An agent's connection to the head: made, made again where it ends, and for how long there has been none."""
+"""An agent's connection to the head: made again whenever the connection ends.
+
+Runs in the agent's event loop and never blocks. `HeadLink` also knows for how long there has been no head, and why.
+"""
 
 from __future__ import annotations
 
@@ -13,79 +16,100 @@ from ftlaunch.nodes.cluster import messages
 from ftlaunch.system.loop import Clock, Loop
 from ftlaunch.system.name_lookup import NameLookup, is_numeric
 
-_PATIENCE = 5.0  # seconds for one try: a head that begins may be waiting for what an earlier one has left
-_AGAIN = 0.1  # seconds between tries; then half as long again each time, up to the next
-_SELDOM = 2.0
+_TRY_SECONDS = 5.0  # for one try: a new head may be waiting for what an earlier one has left behind
+_FIRST_PAUSE = 0.1  # seconds between two tries; each pause is 1.5 times the one before, up to _LONGEST_PAUSE
+_LONGEST_PAUSE = 2.0
 _REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 class HeadLink:
-    """Tries for as long as it is not closed. A name is resolved at every try: its scheduler may publish it late."""
+    """Tries to reach the head until closed.
+
+    A host name is resolved at every try before the first connection, because a scheduler may publish the name late.
+    """
 
     def __init__(
-        self, loop: Loop, clock: Clock, endpoint: tuple[str, int] | str, token: bytes,
-        heard: Callable[[dict[str, Any]], None], met: Callable[[], None], missed: Callable[[], None],
+        self,
+        loop: Loop,
+        clock: Clock,
+        endpoint: tuple[str, int] | str,
+        token: bytes,
+        heard: Callable[[dict[str, Any]], None],
+        met: Callable[[], None],
+        missed: Callable[[], None],
         node_timeout: float,
-    ) -> None:  # fmt: skip
-        """heard: takes messages of `messages.DOWN`. met: a connection is ready. missed: nobody listens there now.
+    ) -> None:
+        """Begin the first try.
 
-        node_timeout: seconds for which the head's machine may stand still.
-        endpoint: of the head; text where it is not known yet, but is to be found there.
+        Args:
+            loop: the agent's event loop.
+            clock: monotonic seconds.
+            endpoint: the head's address and port; or text that says, for people, where the endpoint will be found.
+            token: the secret that both sides must know.
+            heard: takes each message of `messages.DOWN`.
+            met: called when a connection is ready.
+            missed: called when nobody listens at an endpoint on this machine.
+            node_timeout: seconds of silence after which the connection counts as lost.
         """
-        self._loop, self._clock, self._token = loop, clock, token
+        self._loop = loop
+        self._clock = clock
+        self._token = token
         self._source = endpoint if isinstance(endpoint, str) else ""
         self._endpoint = ("", 0) if isinstance(endpoint, str) else endpoint
-        self._heard, self._met, self._missed = heard, met, missed
+        self._heard = heard
+        self._met = met
+        self._missed = missed
         self._node_timeout = node_timeout
         self._connection: Connection | None = None
-        self._pause = _AGAIN
+        self._pause = _FIRST_PAUSE
         self._lookup: NameLookup | None = None
-        self._addresses: list[str] = []  # of the endpoint's host, the one to be tried next first
+        self._addresses: list[str] = []  # of the endpoint's host; the first one is tried next
         self.alone_since: float | None = clock()
-        """since when there has been no head; None: there is one"""
+        """since when there has been no head, in monotonic seconds; None while there is one"""
         self.was_met = False
-        """there has been a head"""
+        """whether there has been a head"""
         self.why = "it has not answered yet"
         """why the last try has failed, or the connection has ended"""
         self.refused = False
-        """the machine of the endpoint answers, and nobody listens there"""
+        """whether the last try was refused: the endpoint's machine answers, and nobody listens there"""
         self.broken_off = 0
-        """handshakes in a row that were broken off: the other side does not know the token, or ends"""
+        """the number of broken handshakes in a row; the other side does not know the token, or is ending"""
         self.at_home = False
-        """the endpoint is this machine's: its own kernel says whether somebody listens there"""
+        """whether the endpoint is this machine's, so that its own kernel says whether somebody listens there"""
         self.tried_at = clock()
-        """when the last try was begun"""
+        """when the last try was begun, in monotonic seconds"""
         self._try()
 
     def send(self, do: str, **fields: Any) -> None:
-        """Send a message of `messages.UP`, where there is a head."""
+        """Send a message of `messages.UP`; do nothing without a head."""
         if self._connection is not None and self._connection.ready:
             self._connection.send({"do": do, **fields})
 
     @property
     def endpoint(self) -> str:
-        """For people."""
+        """The head's address and port, for people."""
         address, port = self._endpoint
         return f"{address}:{port}" if address else self._source
 
     def go_to(self, address: str, port: int) -> None:
-        """The head is at this numeric address from now on."""
+        """Connect to a numeric address and a port from now on."""
         if (address, port) == self._endpoint:
             return
-        self._endpoint, self._addresses = (address, port), []
+        self._endpoint = (address, port)
+        self._addresses = []
         self._forget_lookup()
         if self._connection is not None:
             self._lost("the head is elsewhere now")
-        self._pause = _AGAIN
+        self._pause = _FIRST_PAUSE
         self._loop.call_at(self._clock(), (self, "again"), self._try)
 
     def renew(self, why: str) -> None:
-        """End the connection, and make another."""
+        """End the connection to the head, if there is one, and make another."""
         if self.alone_since is None:
             self._lost(why)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """End the connection and all tries."""
         self._loop.cancel((self, "again"))
         self._forget_lookup()
         if self._connection is not None:
@@ -120,21 +144,29 @@ class HeadLink:
         if not addresses:
             self._failed(f"{host} cannot be resolved ({why})")
             return
-        tried = next((one for one in self._addresses if one in addresses), addresses[0])
-        begin = addresses.index(tried)
+        # Go on where the last try stopped, so that each address has its turn.
+        next_address = next((address for address in self._addresses if address in addresses), addresses[0])
+        begin = addresses.index(next_address)
         self._addresses = addresses[begin:] + addresses[:begin]
         self._connect()
 
     def _connect(self) -> None:
-        address, (_, port) = self._addresses[0], self._endpoint
+        address = self._addresses[0]
+        port = self._endpoint[1]
         try:
             self.at_home = is_own(address)
         except OSError as error:
             self._failed(f"cannot connect to {self.endpoint}: {error.strerror}")
             return
-        told = address, port, self._token, self._clock() + _PATIENCE
         connection = connect(
-            self._loop, self._clock, *told, version=messages.VERSION, silence_seconds=self._node_timeout
+            loop=self._loop,
+            clock=self._clock,
+            address=address,
+            port=port,
+            token=self._token,
+            deadline=self._clock() + _TRY_SECONDS,
+            version=messages.VERSION,
+            silence_seconds=self._node_timeout,
         )
         self._connection = connection
         connection.on_ready = self._ready
@@ -142,7 +174,9 @@ class HeadLink:
         connection.on_end = self._failed
 
     def _ready(self) -> None:
-        self.alone_since, self.was_met, self._pause = None, True, _AGAIN
+        self.alone_since = None
+        self.was_met = True
+        self._pause = _FIRST_PAUSE
         self._met()
 
     def _on_message(self, message: dict[str, Any]) -> None:
@@ -159,7 +193,8 @@ class HeadLink:
         self._failed(why)
 
     def _failed(self, why: str) -> None:
-        self._connection, self.why = None, why
+        self._connection = None
+        self.why = why
         self.refused = why.endswith(_REFUSED)
         self.broken_off = self.broken_off + 1 if BROKEN_OFF in why else 0
         if self.refused and self.at_home:
@@ -169,4 +204,4 @@ class HeadLink:
         if self.alone_since is None:
             self.alone_since = self._clock()
         self._loop.call_at(self._clock() + self._pause, (self, "again"), self._try)
-        self._pause = min(1.5 * self._pause, _SELDOM)
+        self._pause = min(1.5 * self._pause, _LONGEST_PAUSE)

@@ -1,6 +1,7 @@
-"""Looks for the head in the run dir, or in etcd, while it is not heard, and has another one started where it is gone.
+"""Searches for the head by its sign of life while the agent hears no head, and has a lost head replaced.
 
-Storage may not answer: what waits for it is the starter's process.
+The sign lies in the run dir or in etcd. Runs in the agent's event loop and never waits for storage: the starter's
+process reads the sign. The decision to replace a head is `Takeover`.
 """
 
 from __future__ import annotations
@@ -18,57 +19,73 @@ Order = Callable[[bytes], None]
 
 
 class HeadSearch:
-    """Of one agent."""
+    """An agent's search for the head."""
 
     def __init__(
-        self, order: Order, clock: Callable[[], float], machine: str, stale: float, *, quiet_seconds: float = QUIET,
+        self,
+        order: Order,
+        clock: Callable[[], float],
+        machine: str,
+        stale: float,
+        *,
+        quiet_seconds: float = QUIET,
         in_etcd: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin without a head.
 
         Args:
             order: sends an order to the starter, whose answers come to `on_answer`.
             clock: monotonic seconds.
-            machine: see `this_machine`.
-            stale: see Takeover.
-            quiet_seconds: without a word from the head, after which its sign of life is looked at.
-            in_etcd: the first head, too, is found by its sign, and any node may start it.
+            machine: this machine, as `this_machine` names it.
+            stale: seconds without a new sign after which a head may be replaced.
+            quiet_seconds: seconds without a message from the head after which its sign of life is read.
+            in_etcd: whether the first head is also found by its sign, and any node may start that head.
         """
-        self._order, self._clock, self._machine = order, clock, machine
+        self._order = order
+        self._clock = clock
+        self._machine = machine
         self._takeover = Takeover(stale)
         self._quiet_seconds = quiet_seconds
-        self._heard, self._has_heard = clock(), False
-        self._in_etcd, self._found_none = in_etcd, False
+        self._heard = clock()
+        self._has_heard = False
+        self._in_etcd = in_etcd
+        self._found_none = False  # the last look has found no head of a job that goes on
         self.unusable = False
-        """no head can be started with this node's settings, which was said"""
-        self._waiting: deque[tuple[bytes, float]] = deque()  # orders that are not answered yet, and when they were sent
-        self._answered = -inf  # when the newest look that was answered was begun
+        """whether no head can run with this node's settings, which the terminal was told"""
+        self._waiting: deque[tuple[bytes, float]] = deque()  # unanswered orders, and when each was sent
+        self._answered = -inf  # when the newest answered look was begun
 
     @property
     def sign(self) -> Sign | None:
-        """The newest sign of a head that was seen."""
+        """The newest known sign of a head."""
         return self._takeover.sign
 
     @property
     def alive(self) -> bool:
-        """Whether the head that shows it was seen to live."""
+        """Whether the head of the newest sign has shown another sign while this agent was searching."""
         return self._takeover.alive
 
     @property
     def looked(self) -> float:
-        """When the newest look at the sign was begun that has found no newer one."""
+        """When the newest look was begun that found `sign` to be the newest one, in monotonic seconds."""
         return self._takeover.looked
 
     def hear(self, now: float) -> None:
-        """The head has said something."""
-        self._heard, self._has_heard = now, True
+        """Record that a message of the head has come."""
+        self._heard = now
+        self._has_heard = True
 
     def look(self, now: float, place: int) -> None:
-        """Look at the sign while the head is not heard. place: of this node, or -1."""
-        begins = self._in_etcd and not self._has_heard
-        if self._waiting or (now - self._heard < self._quiet_seconds and not begins):
+        """Order a look at the sign, or a takeover, if the head has been silent for long enough.
+
+        Args:
+            now: monotonic seconds.
+            place: the place of this node in the job, or -1.
+        """
+        is_first = self._in_etcd and not self._has_heard
+        if self._waiting or (now - self._heard < self._quiet_seconds and not is_first):
             return
-        if begins and self._found_none:
+        if is_first and self._found_none:
             self._found_none = False
             self._send(START, now)
             return
@@ -78,31 +95,31 @@ class HeadSearch:
         self._send(TAKE_OVER if due else LOOK, now)
 
     def has_looked_since(self, moment: float) -> bool:
-        """Whether a look that was begun since has been answered, so that `sign` counts; else one is begun."""
+        """Return whether `sign` is at least as new as `moment`. If not, order a look at the sign."""
         if self._answered < moment and not self._waiting:
             self._send(LOOK, self._clock())
         return self._answered >= moment
 
     def start_head(self) -> None:
-        """Nobody listens on this machine where the head is to be."""
+        """Have a head started, because nobody listens at the head's endpoint on this machine."""
         if not self._waiting:
             self._send(SUCCEED if self._has_heard else START, self._clock())
 
     def on_answer(self, answer: dict[str, Any]) -> None:
-        """The starter has answered an order."""
+        """Take the starter's answer to the oldest unanswered order."""
         order, sent = self._waiting.popleft()
         if order == LOOK:
             self._answered = sent
             sign = of_fields(answer["sign"])
             self._found_none = sign is None or sign.ended
             self._takeover.note(sign, sent, self._clock())
-        elif order == TAKE_OVER:  # a head was started, which will show its sign, or another node was first
+        elif order == TAKE_OVER:  # a new head will show its sign, or another node was faster
             self._takeover.forget_time(self._clock())
         else:
             self.unusable = answer["head"] == UNUSABLE
 
     def forget_orders(self) -> None:
-        """The starter was killed: nobody answers the orders under way any more."""
+        """Forget the unanswered orders, because the starter was killed."""
         self._waiting.clear()
 
     def _send(self, order: bytes, now: float) -> None:

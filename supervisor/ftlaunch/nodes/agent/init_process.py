@@ -1,8 +1,7 @@
-"""The first process of a container: orphans become its children, and its end is the end of all others.
+"""Keeps an agent from being the first process of a container.
 
-An agent ends processes that it does not know and that have become its children. The process that starts heads, and a
-head, are to outlive what has started them: in a container they would become children of its first process. So that one
-only waits, and the agent is a child of it.
+Orphans become children of a container's first process, and an agent kills children that it does not know. But the
+starter and the heads must outlive their parents. Therefore the first process only waits, and the agent is its child.
 """
 
 from __future__ import annotations
@@ -23,10 +22,13 @@ _PASSED_ON = (
 
 
 def step_behind_init() -> None:
-    """Go on in a child, if this is the first process of its pid namespace; that one ends as the child does."""
+    """Go on in a child process if this is the first process of its pid namespace.
+
+    The first process never returns; it ends with the child's exit code.
+    """
     if os.getpid() != 1:
         return
-    # to a first process the kernel gives no signal that it has no handler for; one that it blocks waits
+    # The kernel drops signals to a first process that has no handler for them. A blocked signal waits instead.
     signals = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child:
@@ -35,9 +37,11 @@ def step_behind_init() -> None:
 
 
 def _wait_for(child: int, signals: Iterable[int]) -> None:
-    """Pass on signals, take the exit status of orphans, and end with the child's exit code.
+    """Pass on signals, reap orphans, and end with the child's exit code. Never returns.
 
-    signals: those that stay blocked.
+    Args:
+        child: the pid to which signals are passed on.
+        signals: the signals that were blocked before, and stay blocked.
     """
 
     def pass_on(signum: int, _: FrameType | None) -> None:

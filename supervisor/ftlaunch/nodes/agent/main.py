@@ -1,4 +1,8 @@
-"""Runs a node's part of a job of several nodes to its end, and the head where the endpoint is on this machine."""
+"""Runs a node's agent to its end, after starting the job's head if the endpoint is on this machine.
+
+`run` is called in the main thread of `ftlaunch`, once for a job of several nodes. `_Node` builds the agent with
+everything that the agent works with, and takes it apart in the end.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +74,21 @@ from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 
 TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
-_READ_ON_AGAIN = 1.0  # seconds after which it is tried again
+_READ_ON_AGAIN_SECONDS = 1.0  # between two tries to start the thread that reads signs
 
 
 def run(spec: JobSpec, begun: Callable[[], None]) -> int:
-    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable.
+    """Take part in a job of several nodes until it is over.
 
-    begun: is called once the head that is started here, if one is, has taken up the job, and this agent has its memory.
+    Args:
+        spec: the job.
+        begun: called once the agent has its memory, and the head that was started here, if any, has taken up the job.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        Unusable: the job cannot be started with these settings. The message is for the terminal.
     """
     try:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
@@ -86,7 +98,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     manager = ServiceManager(os.environ)
-    facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
+    facts.gathered(spec)  # before a head is forked, so that the head compares what this agent was started with
     try:
         starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
     except OSError as error:
@@ -117,31 +129,37 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
 
 
 def _cannot_start(error: OSError) -> Unusable:
-    """What is said of an agent that cannot begin, as a system call has failed."""
+    """Return the error of an agent that cannot start because a system call has failed."""
     return Unusable(f"cannot start: {error.filename or 'a system call'}: {error.strerror}")
 
 
 def say(sentence: str) -> None:
-    """Tell it on this node's terminal; the head speaks on its own."""
+    """Write a sentence to this node's terminal."""
     sys.stderr.write(f"{messages.PREFIX}{sentence}\n")
     sys.stderr.flush()
 
 
 def say_failed(failed: FailedCall) -> None:
-    """Tell of a call that the node goes on without."""
+    """Report a failed call that the node can do without."""
     if sentence := CallFailed(failed).sentence():
         say(sentence)
 
 
 def _is_of_unfinished_run(spec: JobSpec, memory_dir: Path) -> bool:
-    """Return whether memory is of the run that began anew with this command, and that therefore goes on."""
+    """Return whether memory belongs to the unfinished run that `--fresh` has begun with this same command."""
     run = fresh_start.unfinished_run(spec.checkpoint_dir, spec.command)
     return bool(run) and is_of_fresh_run(read_lineage(memory_dir), run)
 
 
 def _take_memory(spec: JobSpec) -> MemoryTaken:
-    """The memory directory of this agent: of its node rank, or the first that no other agent has. Raises Unusable."""
-    most, rank = spec.nodes.most, spec.nodes.rank  # a rank is below `most`: no other agent takes its directory
+    """Take the memory directory of this agent's node rank, or the first one that no other agent has.
+
+    Raises:
+        Unusable: another agent has this node rank, too many agents run, or the directory cannot be made.
+    """
+    most = spec.nodes.most
+    # A node rank is below `most`. Agents without one take numbers from `most` on, and never a rank's directory.
+    rank = spec.nodes.rank
     numbers = range(most, most + _MOST_AGENTS) if rank is None else [rank]
     try:
         places = places_of(spec.run_dir, spec.checkpoint_dir)
@@ -159,7 +177,10 @@ def _take_memory(spec: JobSpec) -> MemoryTaken:
 
 
 def probe_socket() -> socket.socket:
-    """Refuses connections once this agent has ended, at all addresses of the machine: see `fences.py`."""
+    """Return a socket that listens at all addresses of the machine for as long as this agent lives.
+
+    Refused connections show the head that the agent has ended (`fences.PortProbe`).
+    """
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", 0))
@@ -167,7 +188,7 @@ def probe_socket() -> socket.socket:
 
 @contextlib.contextmanager
 def _one_agent_at_a_time() -> Iterator[None]:
-    """Agents of one job that start together look for their memory one after another."""
+    """Make agents of this user that start together take their memory one after another."""
     root = protocol.memory_root(os.getuid()) / "@agents"  # no job id has an @
     opened = _locked_directory(root)
     try:
@@ -179,7 +200,11 @@ def _one_agent_at_a_time() -> Iterator[None]:
 
 
 def _locked_directory(path: Path) -> int:
-    """A descriptor of a directory that is locked by it, and there: its last holder has removed it before letting go."""
+    """Lock a directory, and return its descriptor.
+
+    The last holder removes the directory before its lock ends. Therefore a lock counts only if the directory still
+    exists at `path`.
+    """
     while True:
         make_private(path)
         with contextlib.suppress(FileNotFoundError):
@@ -192,11 +217,17 @@ def _locked_directory(path: Path) -> int:
 
 
 class _Node:
-    """The agent, and what it works with."""
+    """The agent with its memory, event loop and helper processes."""
 
     def __init__(self, spec: JobSpec, token: bytes, signals: Signals, starter: HeadStarter) -> None:
-        """Raises Unusable, or OSError; memory that was made for this node is removed then."""
-        self._spec, self._memory = spec, _take_memory(spec)
+        """Build everything, and begin to search for the head.
+
+        Raises:
+            Unusable: no memory directory can be taken.
+            OSError: a system call failed. Memory that was made for this node is removed.
+        """
+        self._spec = spec
+        self._memory = _take_memory(spec)
         try:
             self._begin(token, signals, starter)
         except OSError:
@@ -204,8 +235,13 @@ class _Node:
             raise
 
     def _begin(self, token: bytes, signals: Signals, starter: HeadStarter) -> None:
-        """Start the helpers, and look for the head. Raises OSError."""
-        spec, memory = self._spec, self._memory
+        """Start the helpers, and begin to search for the head.
+
+        Raises:
+            OSError: a system call failed.
+        """
+        spec = self._spec
+        memory = self._memory
         marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
         processes.kill_marked(marker)
         if spec.saving.fresh and not _is_of_unfinished_run(spec, memory.directory):
@@ -219,17 +255,32 @@ class _Node:
         logs = self._files.of(spec.log_dir)
         self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, logs, lambda *_, **__: None)
         self._control = Control(memory.directory)
-        told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
         self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
         bulkheads = Bulkheads(say_failed)
-        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier, bulkheads, logs))
+        self._ranks = AgentRanks(
+            AgentSurroundings(
+                spec=spec,
+                memory_dir=memory.directory,
+                fork_server=fork_server,
+                base_env=base_env,
+                control=self._control.path,
+                marker=marker,
+                loop=loop,
+                clock=time.monotonic,
+                helpers=helpers,
+                tell=self._tell,
+                copier=self._copier,
+                bulkheads=bulkheads,
+                files=logs,
+            )
+        )
         fork_server.while_waiting = self._ranks.tell_beat
         self._node_helpers = NodeHelpers(
-            loop,
-            lambda: SaverLink(helpers, marker, [memory.lock.fd]),
-            collect_here(helpers, memory.directory),
-            ForkServerWatch(fork_server, loop, say).is_settled,
-            self._tell,
+            loop=loop,
+            start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
+            collect=collect_here(helpers, memory.directory),
+            may_begin=ForkServerWatch(fork_server, loop, say).is_settled,
+            tell=self._tell,
         )
         self._probe = probe_socket()
         self.agent = self._make_agent(token, starter, bulkheads)
@@ -238,7 +289,7 @@ class _Node:
         if limited := keeps_logs_short(spec):
             say(limited)
         job_index.note(helpers, loop, spec.job_id, spec.run_dir)
-        self._questions = Questions(loop, time.monotonic, self._control, self.agent, say)
+        self._questions = Questions(loop=loop, clock=time.monotonic, control=self._control, agent=self.agent, say=say)
 
     def _make_agent(self, token: bytes, starter: HeadStarter, bulkheads: Bulkheads) -> Agent:
         spec = self._spec
@@ -255,13 +306,13 @@ class _Node:
             hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()
         stale = spec.nodes.timeout * STALE_PART
         etcd = spec.nodes.etcd
-        # The head answers beats. Thousands of nodes must not look into the run dir between two of them.
+        # The head confirms each beat. Thousands of nodes must not look into the run dir between two beats.
         quiet = max(QUIET, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
         search = HeadSearch(
-            starter.order,
-            time.monotonic,
-            this_machine(),
-            stale,
+            order=starter.order,
+            clock=time.monotonic,
+            machine=this_machine(),
+            stale=stale,
             quiet_seconds=quiet,
             in_etcd=etcd is not None,
         )
@@ -282,45 +333,62 @@ class _Node:
 
         def read_on() -> None:
             if not bulkheads.call("look for another head", begin_to_read_on, otherwise=False):
-                self.loop.call_at(time.monotonic() + _READ_ON_AGAIN, "read on", read_on)
+                self.loop.call_at(time.monotonic() + _READ_ON_AGAIN_SECONDS, "read on", read_on)
 
         self.loop.register(starter.fd, on_answers)
         endpoint = f"etcd at {etcd}" if etcd is not None else (spec.nodes.address or "", spec.nodes.port)
+
+        def make_link(heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> HeadLink:
+            return HeadLink(
+                loop=self.loop,
+                clock=time.monotonic,
+                endpoint=endpoint,
+                token=token,
+                heard=heard,
+                met=met,
+                missed=search.start_head,
+                node_timeout=spec.nodes.timeout,
+            )
+
         return Agent(
-            spec,
-            time.monotonic,
-            lambda heard, met: HeadLink(
-                self.loop, time.monotonic, endpoint, token, heard, met, search.start_head, spec.nodes.timeout
-            ),
-            self._ranks,
-            self._node_helpers,
-            search,
-            hello,
-            say,
+            spec=spec,
+            clock=time.monotonic,
+            make_link=make_link,
+            ranks=self._ranks,
+            helpers=self._node_helpers,
+            search=search,
+            hello=hello,
+            say=say,
         )
 
     def _make_copier(self, token: bytes) -> NodeCopier:
         begin = {
             "do": "begin",
             "token": token.hex(),
-            "address": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104 - it says nothing without the token
+            "address": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104 - peers must know the token
             "memory_dir": str(self._memory.directory),
             "bandwidth": self._spec.nodes.peer_bandwidth,
         }
-        return NodeCopier(self.loop, lambda: CopierLink(self._helpers), begin, self._tell, say)
+        return NodeCopier(
+            loop=self.loop,
+            start=lambda: CopierLink(self._helpers),
+            begin=begin,
+            tell=self._tell,
+            say=say,
+        )
 
     def _tell(self, do: str, **fields: Any) -> None:
         self.agent.link.send(do, **fields)
 
     def _leave(self, why: str) -> None:
-        """This machine will be taken away: as SIGTERM to the agent."""
+        """Drain this node, as on SIGTERM, because this machine will be taken away. Without a head, stop the node."""
         if self.agent.link.alone_since is None:
             self.agent.link.send("drain", why=f"{why} ({socket.gethostname()})")
         else:
             self.agent.ask_stop(why)
 
     def run(self) -> int:
-        """Run to the end; returns the exit code."""
+        """Run the agent to its end, and end its helpers. Return the exit code."""
         self.loop.run(self.agent)
         closing = Closing(say)
         if self._preemption is not None:
@@ -342,9 +410,13 @@ class _Node:
         return self.agent.code
 
     def _remove_memory(self) -> None:
-        """Remove what lies in memory, unless it is needed. Raises OSError."""
+        """Remove this node's memory directory, unless its snapshots are still needed.
+
+        Raises:
+            OSError: something cannot be removed.
+        """
         directory = self._memory.directory
-        places = read_places(directory)  # not from the run dir: storage may not answer any more
+        places = read_places(directory)  # not from the run dir, because storage may no longer answer
         if not self.agent.keep or not count_pages(directory):
             remove_memory(directory)
         if not self.agent.keep and places is not None:

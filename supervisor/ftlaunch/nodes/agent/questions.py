@@ -1,4 +1,7 @@
-"""What is asked on the control socket of a node's agent: passed to the head, whose answer is passed back."""
+"""Passes requests on the control socket of a node's agent to the head, and the head's answers back to the clients.
+
+Runs in the agent's event loop.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,51 @@ from ftlaunch.system.control_socket import Client, Control, ControlServer
 from ftlaunch.system.loop import Clock, Loop
 
 ANSWER_SECONDS = 3.0
-"""how long the head may take for an answer; `ftctl` waits a little longer for the agent's"""
-_MOST = 16  # questions at once
+"""seconds that the head may take for an answer; `ftctl` waits a little longer for the agent's"""
+_MOST_QUESTIONS = 16  # waiting at once
 
 
 class Questions:
-    """Those of one agent. Each gets one answer: the head's, or why there is none."""
+    """The requests to one agent. Each gets exactly one answer: the head's, or the reason why there is none."""
 
     def __init__(self, loop: Loop, clock: Clock, control: Control, agent: Agent, say: Callable[[str], None]) -> None:
-        """say: tells a sentence where a client cannot be accepted; the next try is a second later."""
-        self._loop, self._clock, self._agent = loop, clock, agent
+        """Serve the control socket from now on.
+
+        Args:
+            loop: the agent's event loop.
+            clock: monotonic seconds.
+            control: the control socket.
+            agent: knows the connection to the head, and is asked to stop if there is no head.
+            say: writes a sentence to the terminal if a client cannot be accepted.
+        """
+        self._loop = loop
+        self._clock = clock
+        self._agent = agent
         self._waiting: dict[int, Client] = {}
-        self._say, self._told = say, False
+        self._say = say
+        self._has_complained = False
         self._numbers = itertools.count(1)
         agent.on_answer = self.answered
         ControlServer(control, loop, clock, self.ask, self._on_no_client)
 
     def _on_no_client(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
+        if not self._has_complained:
+            self._has_complained = True
             self._say(f"cannot accept a client on the control socket: {error.strerror}; it is tried again")
 
     def ask(self, client: Client, request: Mapping[str, Any]) -> None:
-        """Pass a question on. Without a head a stop concerns this node only, and nothing else can be answered."""
+        """Pass a request on to the head.
+
+        Without a head, a request to stop stops only this node, and all other requests are refused.
+        """
         link = self._agent.link
-        if link.alone_since is None and len(self._waiting) < _MOST:
+        if link.alone_since is None and len(self._waiting) < _MOST_QUESTIONS:
             number = next(self._numbers)
             self._waiting[number] = client
             self._loop.call_at(self._clock() + ANSWER_SECONDS, (self, number), lambda: self._too_late(number))
             link.send("ask", number=number, request=request)
         elif link.alone_since is None:
-            self._refuse(client, f"{_MOST} other questions are waiting for the head's answers; ask again")
+            self._refuse(client, f"{_MOST_QUESTIONS} other questions are waiting for the head's answers; ask again")
         elif request.get("do") == "stop":
             self._agent.ask_stop(str(request.get("why", "asked on the control socket"))[:200])
             client.answer({"ok": True})
@@ -52,7 +69,7 @@ class Questions:
             self._refuse(client, f"{lost}: none answers at {link.endpoint} for {since} now ({link.why})")
 
     def answered(self, number: int, answer: Mapping[str, Any]) -> None:
-        """The head has answered."""
+        """Pass the head's answer on to the client that has asked, if the client still waits."""
         client = self._waiting.pop(number, None)
         if client is not None:
             self._loop.cancel((self, number))
@@ -66,7 +83,7 @@ class Questions:
         client.answer({"ok": False, "error": error, "head_at": None})
 
     def close(self) -> None:
-        """The agent is over: what still waits is told so."""
+        """Refuse all requests that still wait, because the agent ends."""
         for number, client in self._waiting.items():
             self._loop.cancel((self, number))
             self._refuse(client, "the agent of this node has ended")

@@ -1,7 +1,9 @@
-"""When an agent starts a head in the place of one that is gone. Pure.
+"""Decides when an agent has a lost head replaced. Pure.
 
-Two things must be true for a while: this node has heard nothing of the head, and the storage has seen no sign of life
-of it. A cut of the network alone deposes nobody, and neither does storage that does not answer.
+Two things must have been true for a while: this node has heard nothing from the head, and storage has shown no new sign
+of life of the head. A network cut alone deposes no head, and neither does storage that does not answer.
+
+All moments are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,48 +13,64 @@ from dataclasses import dataclass
 from ftlaunch.nodes.channel.claims import Sign
 
 QUIET = 0.5
-"""seconds without a word from the head after which its sign of life is looked at, in a job of few nodes"""
-_LAST = 8.0  # seconds after the first one, when all that have a place have had their turn, or there are very many
-_CUT_OFF = 4  # times `stale`: longer than a head that is cut off itself takes to give way
-_APART = 0.2  # seconds between the candidates: the head's own machine comes first, then the places in their order
+"""seconds without a message from the head after which its sign of life is read, in a job of few nodes"""
+_LAST_TURN = 8.0  # seconds after the first turn at which nodes without a place follow, and all places from 39 on
+_CUT_OFF = 4  # times `stale`: longer than a head that is itself cut off takes to give way
+_TURN_SECONDS = 0.2  # between two candidates: the head's own machine comes first, then the places in their order
 
 
 @dataclass
 class Takeover:
-    """Of one agent."""
+    """What one agent has seen of the head's signs."""
 
     stale: float
-    """seconds"""
+    """seconds without a new sign, and without a message, after which the head may be replaced"""
     sign: Sign | None = None
-    """the newest that was seen"""
+    """the newest sign"""
     alive: bool = False
-    """its head was seen to go on counting"""
+    """whether the head of `sign` was seen to show another sign"""
     looked: float = 0.0
-    """when the newest look that has found it still the newest was begun"""
-    _seen: float = 0.0  # when it was seen first
+    """when the newest look that found `sign` was begun"""
+    _seen: float = 0.0  # when `sign` was first seen
 
     def note(self, sign: Sign | None, begun: float, now: float) -> None:
-        """A look, begun at `begun`, has found this sign. An older head's, written late, counts for nothing."""
+        """Record what a look at storage has found.
+
+        A sign of an older head, written late, is ignored.
+
+        Args:
+            sign: the sign that was found, or None.
+            begun: when the look was begun.
+            now: when its answer came.
+        """
         if sign is None or (self.sign is not None and sign.term < self.sign.term):
             return
         if sign != self.sign:
             self.alive = self.sign is not None and not sign.ended
-            self.sign, self._seen = sign, now
+            self.sign = sign
+            self._seen = now
         self.looked = begun
 
     def forget_time(self, now: float) -> None:
-        """Somebody else was first, or nothing came of it: begin to wait anew."""
+        """Restart the wait at `now`, after an attempt to take over that was lost or has failed."""
         self._seen = now
 
     def is_due(self, heard: float, place: int, *, at_home: bool) -> bool:
-        """Whether this agent is to claim the next term.
+        """Return whether this agent must have a head started.
 
-        heard: when the head was last heard. place: of this node in the attempt, -1 where it has none: no ranks are
-        here whose training would go on, and others come first. at_home: the head's process was on this machine, and can
-        be ended from here.
+        Args:
+            heard: when the head was last heard.
+            place: the place of this node in the attempt. A node without a place (-1) comes last, because it has no
+                ranks whose training would go on.
+            at_home: whether the head's process was on this machine, where it can be killed.
         """
         if self.sign is None or self.sign.ended:
             return False
-        cut_off = self._seen - heard > _CUT_OFF * self.stale  # the head lived on: it is this node that nobody reaches
-        turn = _LAST if place < 0 or cut_off else 0.0 if at_home else min(_APART * (place + 1), _LAST)
+        cut_off = self._seen - heard > _CUT_OFF * self.stale  # the head lived on: this node is the unreachable one
+        if place < 0 or cut_off:
+            turn = _LAST_TURN
+        elif at_home:
+            turn = 0.0
+        else:
+            turn = min(_TURN_SECONDS * (place + 1), _LAST_TURN)
         return self.looked - max(self._seen, heard) > self.stale + turn

@@ -93,7 +93,8 @@ class Claims:
 
     def claim(self, sign: Sign) -> bool:
         """See Arbiter."""
-        files, written = self._files, f".claim.{os.urandom(8).hex()}"
+        files = self._files
+        written = f".claim.{os.urandom(8).hex()}"
         try:
             files.write(written, _bytes(sign), durable=True)
             self._link(written, f"claim.{sign.term}")

@@ -47,7 +47,10 @@ class Connection:
 
     def __init__(self, loop: Loop, clock: Clock, stream: Stream, handshake: Handshake, version: str) -> None:
         """stream: not begun yet."""
-        self._loop, self._clock, self._stream, self._version = loop, clock, stream, version
+        self._loop = loop
+        self._clock = clock
+        self._stream = stream
+        self._version = version
         self._handshake = handshake
         self._keys: tuple[Sealer, Opener] | None = None
         self._decoder = FrameDecoder(LONGEST_GREETING)
@@ -63,7 +66,9 @@ class Connection:
         self.on_end: Callable[[str], None] = _ignore
         self.on_proven: Callable[[], None] = _ignore
         """for the listener: the other side knows the token; its version is not known yet"""
-        stream.on_open, stream.on_data, stream.on_end = self._opened, self._take, self._stream_ended
+        stream.on_open = self._opened
+        stream.on_data = self._take
+        stream.on_end = self._stream_ended
 
     # --- for the owner ------------------------------------------------------------------------------------
 
@@ -80,14 +85,16 @@ class Connection:
             self._early.append(content)
             self._early_size += len(content)
         if (queued := self._stream.queued + self._early_size) > MOST_QUEUED:
-            self._over, self.ready = True, False
+            self._over = True
+            self.ready = False
             why = f"{queued} bytes wait for {self.peer}, {MOST_QUEUED} may; the connection is ended"
             self._stream.close()
             self._loop.call_at(self._clock(), (self, "deadline"), lambda: self.on_end(why))
 
     def close(self) -> None:
         """End the connection, without `on_end`; what is still queued is dropped."""
-        self._over, self.ready = True, False
+        self._over = True
+        self.ready = False
         self._early.clear()
         self._loop.cancel((self, "deadline"))
         self._stream.close()
@@ -130,7 +137,9 @@ class Connection:
         self.ready = True
         self._decoder.longest = LONGEST_MESSAGE + OVERHEAD
         self._loop.cancel((self, "deadline"))
-        early, self._early, self._early_size = self._early, [], 0
+        early = self._early
+        self._early = []
+        self._early_size = 0
         for content in early:
             self._stream.send(self._keys[0].seal(content))
         self.on_ready()
@@ -196,16 +205,24 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def connect(
-    loop: Loop, clock: Clock, address: str, port: int, token: bytes, deadline: float, *, version: str,
+    loop: Loop,
+    clock: Clock,
+    address: str,
+    port: int,
+    token: bytes,
+    deadline: float,
+    *,
+    version: str,
     silence_seconds: float = SILENCE_SECONDS,
-) -> Connection:  # fmt: skip
+) -> Connection:
     """A connection that begins; it ends unless it is ready by `deadline`, in monotonic seconds.
 
     Returns at once; what becomes of it is told by `on_ready` or `on_end`, in a later call from the loop. Raises
     ValueError for an address that is a name. silence_seconds: see `watch_peer`.
     """
     peer = named(address, port)
-    problem, connection = "", None
+    problem = ""
+    connection = None
     target: tuple[object, ...] = ()
     try:
         family, target = resolved(address, port)

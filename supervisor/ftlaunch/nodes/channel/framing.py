@@ -101,7 +101,8 @@ class Opener:
         """The message in a frame. Raises FrameError unless the other side sealed exactly this one next."""
         if len(content) < OVERHEAD:
             raise FrameError(f"it sent a frame of {len(content)} bytes, too short for a sealed one")
-        mac, numbered = content[:_MAC], content[_MAC:]
+        mac = content[:_MAC]
+        numbered = content[_MAC:]
         if not hmac.compare_digest(hmac.digest(self._key, numbered, "sha256"), mac):
             raise FrameError("it sent a frame with a wrong HMAC")
         (number,) = _NUMBER.unpack_from(numbered)

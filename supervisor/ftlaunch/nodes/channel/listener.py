@@ -48,7 +48,10 @@ class Listener:
         silence_seconds: see `watch_peer`.
         """
         self._silence_seconds = silence_seconds
-        self._loop, self._clock, self._token, self._version = loop, clock, token, version
+        self._loop = loop
+        self._clock = clock
+        self._token = token
+        self._version = version
         self._accepted = accepted
         self._strangers: dict[Connection, float] = {}  # when each was accepted, the oldest first
         self._greeted: set[Connection] = set()  # they know the token, and their version is not known yet

@@ -14,7 +14,9 @@ class Refusals:
     """Counts refusals; the first is said at once, what follows within EVERY together."""
 
     def __init__(self, loop: Loop, clock: Clock, say: Callable[[str], None]) -> None:
-        self._loop, self._clock, self._say = loop, clock, say
+        self._loop = loop
+        self._clock = clock
+        self._say = say
         self._count = 0
         self._last = ""
         self._quiet = False  # a line was said less than EVERY ago

@@ -79,7 +79,9 @@ class Stream:
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         """connection: non-blocking; None is one that could not be made. silence_seconds: see `watch_peer`."""
-        self._loop, self._clock, self._socket = loop, clock, connection
+        self._loop = loop
+        self._clock = clock
+        self._socket = connection
         self._silence_seconds = silence_seconds
         self.peer = peer
         self.open = False
@@ -250,8 +252,10 @@ class Stream:
 
     def close(self) -> None:
         """End without a word; what is queued is dropped."""
-        connection, self._socket = self._socket, None
-        self._over, self.open = True, False
+        connection = self._socket
+        self._socket = None
+        self._over = True
+        self.open = False
         self._loop.cancel((self, "end"))
         self._loop.cancel((self, "again"))
         self._queue.clear()

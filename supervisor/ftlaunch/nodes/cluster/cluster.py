@@ -47,7 +47,8 @@ class Cluster:
     """See Nodes in cluster_ranks.py."""
 
     def __init__(self, around: Around) -> None:
-        self._around, self.ranks_each = around, around.ranks_each
+        self._around = around
+        self.ranks_each = around.ranks_each
         self.roster = Roster(around.least, around.most, around.last_call)
         self._nodes: dict[int, Node] = {}
         self.arrivals = Arrivals(around, self._welcome)
@@ -63,7 +64,9 @@ class Cluster:
         self.copies = PeerCopies(around, self.roster, self._nodes, self._places)
         self.older = OlderRanks(around, self.roster, self._nodes, self._fences, around.timeout + FENCE)
         self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
-        self._last_key, self._looked, self._ended = 0, -inf, False  # ended: all know that the job is over
+        self._last_key = 0
+        self._looked = -inf
+        self._ended = False  # ended: all know that the job is over
         self._looked_at_intervals = -inf
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
@@ -79,7 +82,9 @@ class Cluster:
 
     def _welcome(self, connection: Connection, message: dict[str, Any], found: Greeting) -> None:
         self._last_key += 1
-        wish, held, where = message["rank"], found.held, found.facts.machine
+        wish = message["rank"]
+        held = found.held
+        where = found.facts.machine
         member = Member(self._last_key, wish, held, lineage=message["lineage"], machine=where)
         node = Node(connection, member, message, self._around.clock(), self._around.address)
         self._nodes[member.key] = node
@@ -95,7 +100,9 @@ class Cluster:
         """Take up the ranks that run on; those of a node that has not come count as lost."""
         around = self._around
         assert around.plan is not None
-        self.reports.group, self._run, self._held.lineage = group, around.plan.run, around.plan.lineage
+        self.reports.group = group
+        self._run = around.plan.run
+        self._held.lineage = around.plan.lineage
         self.older.close()
         self.copies.goes_on(around.plan.lineage)
         around.pages.every = around.plan.every
@@ -107,7 +114,9 @@ class Cluster:
             if (node := self._places.node_of(placed.get(place))) is None:
                 self._fences.wait(self.older.last)
                 continue
-            node.gone, node.slots, running = node.gone_already, None, node.running
+            node.gone = node.gone_already
+            node.slots = None
+            running = node.running
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
             for rank, code in running["ended"].items():
                 group.on_exit(int(rank), int(code))
@@ -119,7 +128,8 @@ class Cluster:
     def _lose(self, node: Node, why: str) -> None:
         if self._nodes.pop(node.member.key, None) is None:
             return
-        around, place = self._around, node.member.place
+        around = self._around
+        place = node.member.place
         node.connection.close()
         self.roster.leave(node.member.key)
         if self._ended:
@@ -186,7 +196,8 @@ class Cluster:
 
     def regroups(self) -> bool:
         """Whether the next attempt has other nodes than memory is of."""
-        machines, members = self._around.machines, self.roster.members.values()
+        machines = self._around.machines
+        members = self.roster.members.values()
         if not self._may_begin() or not (self.regrouping.due() or machines.due(members)):
             return False
         self.older.close()  # the job goes on without ranks that are not known by now
@@ -194,7 +205,8 @@ class Cluster:
 
     def regroup(self, saved: bool) -> None:
         """Let the nodes change. saved: storage has what memory holds."""
-        before, roster = self.roster.wanted, self.roster
+        before = self.roster.wanted
+        roster = self.roster
         self.copies.lost_snapshots.let_go()
         self.regrouping.change(saved)
         self._around.machines.replace(roster.members.values(), self._vacate)  # saved or not: a bad machine goes
@@ -222,7 +234,8 @@ class Cluster:
         resume = [int(kind), step, persist_at, pages.every, pages[0].reading]
         self._interval.begin()
         self._around.machines.begun(self.roster.members.values())
-        each, wanted = self._around.ranks_each, self.roster.wanted
+        each = self._around.ranks_each
+        wanted = self.roster.wanted
         for place, node in self._places.in_order(placed):
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)

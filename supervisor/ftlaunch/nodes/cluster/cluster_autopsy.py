@@ -39,7 +39,8 @@ class Collection:
     """See autopsy.client.DumpCollector."""
 
     def __init__(self, cluster: Cluster, number: int, awaited: set[int]) -> None:
-        self._cluster, self._number = cluster, number
+        self._cluster = cluster
+        self._number = number
         self.awaited = awaited
         """places whose collectors work"""
 

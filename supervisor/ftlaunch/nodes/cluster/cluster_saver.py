@@ -37,7 +37,10 @@ class ClusterSaver:
 
         claim: the place of the arbiter and the term of this head, without which nothing is committed.
         """
-        self._own, self._cluster, self._pages, self._ignore = own, cluster, pages, ignore
+        self._own = own
+        self._cluster = cluster
+        self._pages = pages
+        self._ignore = ignore
         self._claim = claim
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.pid = own.pid
@@ -47,7 +50,8 @@ class ClusterSaver:
         self._awaited: set[int] = set()  # places whose savers write
         self._number = 0  # of the write under way
         self._failed: Answer | None = None  # is told once what was written has been discarded
-        cluster.on_saver, cluster.on_lost = self._on_node, self._on_lost
+        cluster.on_saver = self._on_node
+        cluster.on_lost = self._on_lost
         listen(own.fd, self._on_own)
 
     @property
@@ -73,7 +77,8 @@ class ClusterSaver:
     def answers(self) -> list[Answer] | None:
         """Answers that have arrived; None when the head's saver is gone."""
         os.eventfd_read(self.fd)
-        found, self._answers = self._answers, []
+        found = self._answers
+        self._answers = []
         if found:
             self.pending = None
             if self._gone:
@@ -92,7 +97,8 @@ class ClusterSaver:
         """Let the head's saver finish and leave."""
         if not self._gone:
             self._ignore(self._own.fd)
-        self._cluster.on_saver, self._cluster.on_lost = lambda place, answer: None, lambda place: None
+        self._cluster.on_saver = lambda place, answer: None
+        self._cluster.on_lost = lambda place: None
         status = self._own.close(timeout)
         os.close(self.fd)
         return status
@@ -123,7 +129,8 @@ class ClusterSaver:
             self._tell({**answer, "did": "save"} if answer["did"] in ("prepare", "commit") else answer)
 
     def _write(self) -> None:
-        request, self._number = self.pending, next(_numbers)
+        request = self.pending
+        self._number = next(_numbers)
         assert request is not None
         try:
             slots = {rank: self._pages.slot_of(rank, request["step"]) for rank in range(len(self._pages))}

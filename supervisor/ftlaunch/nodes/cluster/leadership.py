@@ -17,11 +17,15 @@ class Leadership:
     """Of one head."""
 
     def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences) -> None:
-        self._around, self._roster, self._nodes, self._fences = around, roster, nodes, fences
+        self._around = around
+        self._roster = roster
+        self._nodes = nodes
+        self._fences = fences
 
     def is_cut_off(self) -> bool:
         """Whether no node of another machine is connected, and a lost one may live: this head may be cut off."""
-        own, now = self._around.address, self._around.clock()
+        own = self._around.address
+        now = self._around.clock()
         # In this order: it is asked in every turn of the loop, and where no node is lost nobody looks at all nodes.
         return self._fences.stand_for_others(own, now) and all(node.address == own for node in self._nodes.values())
 

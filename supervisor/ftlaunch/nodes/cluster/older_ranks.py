@@ -20,21 +20,28 @@ class OlderRanks:
 
     def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease: float) -> None:
         """nodes: by key of their members. lease: seconds for which a node's ranks go on unheard."""
-        self._around, self._roster, self._nodes, self._fences = around, roster, nodes, fences
-        self._may_be_taken_up, self._begun = around.plan is not None, False
+        self._around = around
+        self._roster = roster
+        self._nodes = nodes
+        self._fences = fences
+        self._may_be_taken_up = around.plan is not None
+        self._begun = False
         self._since: float | None = None  # when the first node has said that it runs the plan's attempt
-        self._lease, self.last = lease, around.clock() + lease * _TAKEOVER
+        self._lease = lease
+        self.last = around.clock() + lease * _TAKEOVER
         """the latest moment at which a node that nobody knows may be at work"""
         self._attempts = {} if around.plan is None else {around.plan.lineage: self.last}
         """lineage of an attempt whose nodes are to come -> until when those that have not come may be at work"""
 
     def meet(self, node: Node) -> None:
         """A node has come: ranks of the attempt that is to be taken up run on, all others are of no use any more."""
-        plan, place = self._around.plan, node.running.get("place")
+        plan = self._around.plan
+        place = node.running.get("place")
         mine = self._may_be_taken_up and plan is not None and node.lineage == plan.lineage
         mine = mine and not node.running.get("killed")
         if node.running and mine and isinstance(place, int) and place in self._roster.vacant:
-            node.member.place, node.member.ready = place, True
+            node.member.place = place
+            node.member.ready = True
             if self._since is None:
                 self._since = self._around.clock()
         elif node.running:
@@ -83,7 +90,9 @@ class OlderRanks:
 
     def close(self) -> None:
         """From now on none are taken up: that was done, or other ranks begin."""
-        self._may_be_taken_up, self._since, self._begun = False, None, True
+        self._may_be_taken_up = False
+        self._since = None
+        self._begun = True
 
     def may_run(self) -> bool:
         """Whether some may be at work: their agents end them, or a node has not come that may have some."""

@@ -24,7 +24,10 @@ class Regrouping:
 
     def __init__(self, around: Around, roster: Roster, nodes: dict[int, Node], held: HeldSteps) -> None:
         """nodes: by key of their members."""
-        self._around, self._roster, self._nodes, self._held = around, roster, nodes, held
+        self._around = around
+        self._roster = roster
+        self._nodes = nodes
+        self._held = held
         self._short_since: float | None = around.clock()
         self._inherited = self._called = False
 
@@ -50,7 +53,8 @@ class Regrouping:
 
     def change(self, saved: bool) -> None:
         """Let the nodes change. saved: storage has what memory holds."""
-        around, roster = self._around, self._roster
+        around = self._around
+        roster = self._roster
         if not saved and around.pages.newest_common() != NONE:
             self._call_off("what memory holds could not be saved")
             roster.keep()
@@ -68,7 +72,8 @@ class Regrouping:
                 node.slots = None
 
     def _resized(self, size: int) -> str:
-        roster, each = self._roster, self._around.ranks_each
+        roster = self._roster
+        each = self._around.ranks_each
         ranks = f"{size * each} ranks" if size * each > 1 else "1 rank"
         nodes = counted(size, "node")
         goes_on = roster.begun or self._around.pages.newest_common() != NONE
@@ -79,7 +84,8 @@ class Regrouping:
 
     def _dismiss(self, node: Node) -> None:
         """A node leaves, with its memory."""
-        place, each = node.member.place, self._around.ranks_each
+        place = node.member.place
+        each = self._around.ranks_each
         if place >= 0:
             self._around.pages.forget(place * each, each)
         self._around.say(f"{node.name} leaves the job: {node.leaves}")
@@ -101,7 +107,9 @@ class Regrouping:
 
     def look(self) -> None:
         """See whether nodes that are needed have not come in their time."""
-        now, missing, wait = self._around.clock(), self._roster.missing, self._around.wait
+        now = self._around.clock()
+        missing = self._roster.missing
+        wait = self._around.wait
         if missing <= 0:
             self._short_since = None
         elif self._short_since is None:
@@ -113,7 +121,8 @@ class Regrouping:
             self._around.stop(f"{nodes} missing, and none has come in {wait:g} s (--node-wait)")
 
     def _tell_of_waiting(self, missing: int) -> None:
-        roster, at_most = self._roster, f"for {self._around.wait:g} s at most (--node-wait)"
+        roster = self._roster
+        at_most = f"for {self._around.wait:g} s at most (--node-wait)"
         if roster.least == roster.most:
             self._around.say(f"waiting for a node for place {stretches(roster.vacant)}, {at_most}")
         else:
@@ -170,13 +179,16 @@ class Regrouping:
         return sorted(placed, key=lambda node: node.member.place)
 
     def _let_leave(self, node: Node, why: str) -> str:
-        roster, member = self._roster, node.member
+        roster = self._roster
+        member = node.member
         left = len([one for one in roster.able if one is not member])
         if left < roster.least:
             others = "none that stands by is ready yet" if roster.standing_by else "none stands by"
             why = f"{left} would be left, the job has at least {roster.least}, and {others}"
             raise CannotRegroup(f"cannot drain {node.name}: {why}")
-        again, member.leaving, node.leaves = member.leaving, True, why
+        again = member.leaving
+        member.leaving = True
+        node.leaves = why
         if member.place < 0:
             self._dismiss(node)
             return f"{node.name} leaves; it stood by"

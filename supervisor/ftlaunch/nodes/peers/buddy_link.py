@@ -40,7 +40,9 @@ class BuddyLink:
 
     def __init__(self, node: CopierNode, buddy: PeerAddress, wanted: Callable[[], bool]) -> None:
         """wanted: whether copies still go to this buddy."""
-        self._node, self.buddy, self._wanted = node, buddy, wanted
+        self._node = node
+        self.buddy = buddy
+        self._wanted = wanted
         self._connection: PeerConnection | None = None
         self._known: set[str] = set()
 

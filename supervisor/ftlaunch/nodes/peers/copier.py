@@ -156,7 +156,8 @@ def main() -> None:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)  # the agent ends it
     _give_way()
-    copier, answers = None, AnswerLines()
+    copier = None
+    answers = AnswerLines()
     for line in sys.stdin.buffer:
         request = json.loads(line)
         if copier is not None:

@@ -24,7 +24,8 @@ class CopierLink:
         self._process = helpers.start(module("ftlaunch.nodes.peers.copier"), stdin=PIPE, stdout=PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._stdin = self._process.stdin
+        self._stdout = self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
         self.fd = self._stdout.fileno()
         """readable when it has said something, or is gone"""

@@ -36,7 +36,8 @@ class Refused:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._count, self._due = 0, 0.0
+        self._count = 0
+        self._due = 0.0
 
     def add(self, why: str) -> None:
         """Count one. why: a clause that follows a colon."""
@@ -45,7 +46,8 @@ class Refused:
             if time.monotonic() < self._due:
                 return
             many = f" ({self._count} since the last line)" if self._count > 1 else ""
-            self._count, self._due = 0, time.monotonic() + _EVERY
+            self._count = 0
+            self._due = time.monotonic() + _EVERY
         sys.stderr.write(f"[ftlaunch] the copier refused a connection{many}: {why}\n")
         sys.stderr.flush()
 
@@ -55,7 +57,9 @@ class CopierNode:
 
     def __init__(self, token: bytes, memory_dir: Path, bandwidth: int | None) -> None:
         """Raises OSError."""
-        self.token, self.memory_dir, self.bandwidth = token, memory_dir, bandwidth
+        self.token = token
+        self.memory_dir = memory_dir
+        self.bandwidth = bandwidth
         self.layouts = Layouts()
         self.kept = KeptCopies(memory_dir)
         self.refused = Refused()

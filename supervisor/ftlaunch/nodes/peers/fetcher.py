@@ -67,7 +67,8 @@ class Fetch:
 
     def __init__(self, node: CopierNode, order: FetchOrder, tell: Callable[[dict[str, Any]], None]) -> None:
         """Prepare to fetch what `order` says to `node`. tell: is given the plan before the first byte is read."""
-        self._node, self._order = node, order
+        self._node = node
+        self._order = order
         self._tell = tell
         self._own = node.attempt.slots.ranks if node.attempt is not None else range(0)
         self._links: dict[int, SourceLink] = {}

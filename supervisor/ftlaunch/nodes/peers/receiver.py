@@ -47,14 +47,16 @@ class CopyReceiver:
     """Takes the copies that come over one connection."""
 
     def __init__(self, node: CopierNode, connection: PeerConnection) -> None:
-        self._node, self._connection = node, connection
+        self._node = node
+        self._connection = connection
         self._pieces = PieceReceiver(connection)
         self._known: Known = {}
         self._said = 0.0
 
     def take(self, offer: dict[str, Any]) -> None:
         """Take one copy, or refuse it. Raises OSError, FrameError, ValueError: the connection is of no more use."""
-        lineage, step = checked.lineage_of(offer), whole(offer.get("step"), "`step`")
+        lineage = checked.lineage_of(offer)
+        step = whole(offer.get("step"), "`step`")
         world = whole(offer.get("world"), "`world`", 1)
         try:
             slots = receive_slots(self._connection, offer.get("slots"), self._node.layouts, self._known)
@@ -168,14 +170,16 @@ class CopyReceiver:
     ) -> tuple[dict[int, int], dict[int, CopyWriter]]:
         """Places and files for the copies, their memory reserved. Raises OSError, CopyRefusedError."""
         kept = self._node.kept
-        places, writers = {}, {}
+        places = {}
+        writers = {}
         for slot in slots:
             place, before = kept.claim(slot.rank)
             stack.callback(kept.release, slot.rank)
             directory = kept.directory(slot.rank, place)
             writer = CopyWriter(directory, slot.rank, slot.layouts, lacks[slot.rank], before)
             stack.callback(writer.close)
-            places[slot.rank], writers[slot.rank] = place, writer
+            places[slot.rank] = place
+            writers[slot.rank] = writer
         needed = sum(writer.needed for writer in writers.values())
         if needed:
             check_room(self._node.memory_dir, needed)

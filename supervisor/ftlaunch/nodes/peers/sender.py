@@ -25,14 +25,16 @@ class CopySender:
     """Sends to one buddy at a time; `tell` is called with what became of each copy."""
 
     def __init__(self, node: CopierNode, tell: Tell) -> None:
-        self._node, self._tell = node, tell
+        self._node = node
+        self._tell = tell
         self._wake = threading.Condition()
         self._asked: deque[int] = deque()
         self._every = 0
         self._buddy: PeerAddress | None = None
         self._link: BuddyLink | None = None
         self._done: tuple[CopierAttempt | None, PeerAddress | None, int] = (None, None, -1)
-        self._pause, self._not_before = _FIRST_PAUSE, 0.0
+        self._pause = _FIRST_PAUSE
+        self._not_before = 0.0
         threading.Thread(target=self._run, name="sender", daemon=True).start()
 
     # --- called by the main thread ---------------------------------------------------------------------------
@@ -61,7 +63,8 @@ class CopySender:
             self._hurry()
 
     def _hurry(self) -> None:
-        self._pause, self._not_before = _FIRST_PAUSE, 0.0
+        self._pause = _FIRST_PAUSE
+        self._not_before = 0.0
         self._wake.notify()
 
     # --- the thread ------------------------------------------------------------------------------------------
@@ -69,7 +72,8 @@ class CopySender:
     def _run(self) -> None:
         while True:
             with self._wake:
-                attempt, buddy = self._node.attempt, self._buddy
+                attempt = self._node.attempt
+                buddy = self._buddy
                 asked = bool(self._asked)
                 step = self._asked.popleft() if asked else self._due(attempt, buddy)
                 if step is None:
@@ -92,7 +96,8 @@ class CopySender:
         return max((step for step in attempt.slots.steps() if step > last and step % self._every == 0), default=None)
 
     def _copy(self, attempt: CopierAttempt | None, buddy: PeerAddress | None, step: int, asked: bool) -> None:
-        began, worked = time.monotonic(), time.thread_time()
+        began = time.monotonic()
+        worked = time.thread_time()
         about = {"did": "copied", "lineage": attempt.lineage if attempt else None, "step": step}
         told: dict[str, Any] = {**about, "node": buddy.node if buddy else None}
         try:

@@ -93,7 +93,8 @@ class CopierServer:
 
 def _converse(node: CopierNode, peer: PeerConnection) -> None:
     """Do what the other side asks, until it ends the connection."""
-    receiver, supplier = CopyReceiver(node, peer), Supplier(node, peer)
+    receiver = CopyReceiver(node, peer)
+    supplier = Supplier(node, peer)
     doers = {"copy": receiver.take, "about": supplier.about, "read": supplier.read}
     try:
         while True:

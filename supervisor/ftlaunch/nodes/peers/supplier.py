@@ -42,13 +42,15 @@ class Supplier:
     """Answers over one connection. What it has opened stays open until another step is asked for."""
 
     def __init__(self, node: CopierNode, connection: PeerConnection) -> None:
-        self._node, self._connection = node, connection
+        self._node = node
+        self._connection = connection
         self._open: dict[int, _Held] = {}
         self._asked: tuple[str, int] | None = None
 
     def about(self, message: dict[str, Any]) -> None:
         """Describe a rank's snapshot, or all of this node's ranks. Raises OSError, FrameError, ValueError."""
-        lineage, step = checked.lineage_of(message), whole(message.get("step"), "`step`")
+        lineage = checked.lineage_of(message)
+        step = whole(message.get("step"), "`step`")
         rank = None if message.get("rank") is None else checked.rank_of(message["rank"])
         try:
             slots = self._own(lineage, step) if rank is None else [self._one(lineage, step, rank)]
@@ -87,7 +89,8 @@ class Supplier:
 
     def read(self, message: dict[str, Any]) -> None:
         """Send bytes of snapshots. Raises OSError, FrameError, ValueError, PeerError."""
-        lineage, step = checked.lineage_of(message), whole(message.get("step"), "`step`")
+        lineage = checked.lineage_of(message)
+        step = whole(message.get("step"), "`step`")
         ranges = _ranges(message.get("ranges"))
         try:
             held = {rank: self._held(lineage, step, rank) for rank in {rank for rank, *_ in ranges}}
@@ -116,7 +119,8 @@ class Supplier:
         return held
 
     def _find(self, lineage: str, step: int, rank: int) -> _Held:
-        attempt, kept = self._node.attempt, self._node.kept
+        attempt = self._node.attempt
+        kept = self._node.kept
         if attempt is None or attempt.lineage != lineage:
             raise NotHeldError(f"it holds nothing of lineage {lineage}")
         slots = attempt.slots

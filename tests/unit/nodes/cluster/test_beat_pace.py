@@ -105,7 +105,7 @@ def test_ranks_that_leave_cause_no_more_beats_and_ranks_that_stop_do(
     node = Node(tmp_path, 2048)
     node.live(1.5)
     node.ranks.pages = Pages(tmp_path, 2)
-    monkeypatch.setattr(node.ranks, "_gone", False)
+    monkeypatch.setattr(node.ranks, "_is_cleared", False)
     node.ranks.perform(verb, values)
     least, most = beats
     assert least <= len(node.live(0.9)) <= most

@@ -1,1 +1,1 @@
-"""The head of a job of several nodes: a process that agents start. It knows no rank of a machine, only nodes."""
+"""The head of a job of several nodes: a process of its own, started by an agent, that supervises nodes."""

@@ -1,4 +1,8 @@
-"""Which process becomes the head: it listens first, then it claims the next term."""
+"""Decides whether a new process becomes the head: the process listens first, then claims the next term.
+
+Runs in the process that the starter has forked for a head, before its event loop runs. Calls may wait for storage and
+for the resolver.
+"""
 
 from __future__ import annotations
 
@@ -21,41 +25,57 @@ from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import process_start_time
 
-_LOOK = 0.02  # seconds between looks at the sign of a head that does not answer
-_KILLED = 5.0  # seconds in which a killed process ends
+_LOOK_SECONDS = 0.02  # between two looks at the sign of a head that does not answer
+_KILL_SECONDS = 5.0  # that a killed process is given to end
 
 
 class Order(NamedTuple):
-    """What the process was started for."""
+    """What a head process was started for."""
 
     what: bytes
-    """see `starter`"""
+    """one of START, SUCCEED and TAKE_OVER of `starter`"""
     gone: int
-    """TAKE_OVER: the term of the head that is gone; another node may have taken its place by now"""
+    """for TAKE_OVER: the term of the head that is gone; another node may have replaced that head by now"""
 
 
 class Elected(NamedTuple):
-    """The head, from now on."""
+    """The result of a won election."""
 
     listener: Listener
+    """accepts the agents of the job"""
     sign: Sign
+    """the sign of life with which this process has claimed its term"""
     before: Sign | None
-    """of the head whose place it takes; None where there was none, or where the job has ended under it"""
+    """the sign of the replaced head; None if there was no head, or if the job had ended under the last one"""
 
 
 def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
-    """Become the head, or not. Raises OSError where the claim cannot be written.
+    """Stand for election as the head.
 
-    The term is that after all that were claimed before the newest sign is looked at: a claim that follows fails.
+    The next term is read before the newest sign. Therefore a claim by another process after the sign was read makes
+    this claim fail.
+
+    Args:
+        nodes: how the nodes of the job meet.
+        claims: where terms are claimed.
+        listen: opens a listener at an address and a port. Raises OSError if another process listens there.
+        order: what this process was started for.
+
+    Returns:
+        The listener and the sign of the new head, or None if this process must not become the head.
+
+    Raises:
+        OSError: the claim cannot be written.
     """
     try:
-        term, last = claims.next_term(), claims.newest()
+        term = claims.next_term()
+        last = claims.newest()
     except OSError:
         if order.what == START:
             raise
         return None
     before = None if last is None or last.ended else last
-    if before is None and order.what != START:  # the job is over; nodes that have not heard so need no head
+    if before is None and order.what != START:  # the job is over: nodes that have not heard of the end need no head
         return None
     if before is not None and order.what == TAKE_OVER:
         place = _taken_over(nodes, before) if before.term == order.gone else None
@@ -68,7 +88,15 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
     except OSError:  # another head listens
         return None
     pid = os.getpid()
-    sign = Sign(term, place.told, listener.port, this_machine(), pid, process_start_time(pid), 0)
+    sign = Sign(
+        term=term,
+        address=place.told,
+        port=listener.port,
+        machine=this_machine(),
+        pid=pid,
+        started=process_start_time(pid),
+        count=0,
+    )
     try:
         won = claims.claim(sign)
     except OSError:
@@ -81,12 +109,15 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
 
 
 def _own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) -> MeetingAddress | None:
-    """The endpoint, or where the last head was, if that is this machine's and no head lives."""
+    """Return where a head on this machine must listen, or None if the place is another machine's or a head lives.
+
+    The place is the endpoint, or else where the last head listened.
+    """
     endpoint = of_endpoint(nodes)
     if before is None:
         return endpoint
     if before.machine == this_machine():
-        if _lives(before):  # at another endpoint: a node that was given this run dir must go there
+        if _lives(before):  # possibly at another endpoint, where the nodes of this run dir must go
             return None
         at_endpoint = endpoint is not None and endpoint.port != 0
         return endpoint if at_endpoint else of_sign(nodes, before.address, before.port)
@@ -96,12 +127,15 @@ def _own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) -> Meetin
 
 
 def _lives(before: Sign) -> bool:
-    """Whether the process of a head of this machine is there."""
+    """Return whether the process of a head of this machine still exists."""
     return process_start_time(before.pid) == before.started
 
 
 def _is_gone(claims: Arbiter, before: Sign, stale: float) -> bool:
-    """Whether a head's machine says that nobody listens there, or the head shows no sign of life for a while."""
+    """Return whether a head of another machine is gone.
+
+    A head is gone if its machine refuses connections to its port, or if its sign does not change for `stale` seconds.
+    """
     deadline = time.monotonic() + stale
     probe = PortProbe(before.address, before.port)
     try:
@@ -110,29 +144,35 @@ def _is_gone(claims: Arbiter, before: Sign, stale: float) -> bool:
                 return True
             if claims.read() != before:
                 return False
-            time.sleep(_LOOK)
+            time.sleep(_LOOK_SECONDS)
     finally:
         probe.close()
     return True
 
 
 def _taken_over(nodes: NodesSpec, before: Sign) -> MeetingAddress | None:
-    """Where to listen instead of a head that is gone for this machine and for the storage."""
+    """Return where to listen in place of a head that neither this node nor storage has heard from.
+
+    A head process that still exists on this machine is killed first. None if this machine has no address on the way to
+    the other machine.
+    """
     if before.machine != this_machine():
-        told, port = route_to(before.address), 0
+        told = route_to(before.address)
+        port = 0
     else:
-        told, port = before.address, before.port
+        told = before.address
+        port = before.port
         if _lives(before):
             _kill(before.pid)
     return None if told is None else of_sign(nodes, told, port)
 
 
 def _kill(pid: int) -> None:
-    """End a head that does not answer, as one that is stopped, and wait for its end."""
+    """Kill a head that does not answer, for example because it was stopped, and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         end = open_end(pid)
         try:
             os.kill(pid, signal.SIGKILL)
-            is_readable(end, _KILLED)
+            is_readable(end, _KILL_SECONDS)
         finally:
             os.close(end)

@@ -1,4 +1,7 @@
-"""The supervisor of a job of several nodes, and what it works with: the nodes where one machine has its ranks."""
+"""The head's job: connects the one-machine supervisor to nodes instead of local processes, and ends the job.
+
+`HeadJob` is what the head's event loop drives. It runs in the head's process, in the loop's one thread.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +53,16 @@ from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import NONE
 
-_WAY = 3.0  # seconds; the first candidates need less than two
-_UNSEEN = 30.0  # seconds that the end of the job waits for storage to see the head
-_FAREWELL = 3.0  # seconds that the agents are given to hear that the job is over
+_GIVE_WAY_SECONDS = 3.0  # without a sign of life; the first candidates need less than two to take over
+_UNSEEN_SECONDS = 30.0  # that the end of the job waits for storage to confirm that this head still leads
+_FAREWELL_SECONDS = 3.0  # that the agents are given to hear that the job is over
 
 
 class HeadJob:
-    """What the head's event loop works for: the supervisor, then the agents' leave."""
+    """Runs the supervisor of a job of several nodes, then dismisses the agents."""
 
     storage_answers = True
-    """whether the saver was not left behind in a system call"""
+    """False if the saver had to be left behind in a system call"""
 
     def __init__(
         self,
@@ -76,21 +79,40 @@ class HeadJob:
         *,
         may_be_beside: bool,
     ) -> None:
-        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError or Unusable.
+        """Create the cluster and the supervisor; take up the plan of a head that has died.
 
-        reached: the newest step that a killed head knew of, or -1. may_be_beside: the head before was on another
-        machine, and nobody knows that it is dead.
+        Args:
+            spec: the job as every node has it.
+            world: the same job with the ranks of all nodes as one machine's.
+            workspace: the files of the job, and its memory directory with the mirrors of the ranks' pages.
+            reporter: takes events and sentences for the user.
+            signals: signals to the head's process.
+            helpers: starts helper processes.
+            loop: the head's event loop.
+            random: returns numbers in [0, 1).
+            reached: the newest step that a killed head knew of, or -1.
+            life: this head's sign of life.
+            may_be_beside: whether the replaced head was on another machine and is not known to be dead.
+
+        Raises:
+            OSError: a system call failed.
+            Unusable: a directory that all nodes must share cannot be written.
         """
         self._may_be_beside = may_be_beside
-        self._spec, self._loop, self._reporter = spec, loop, reporter
-        self._pages, self._plan, self._reached = _mirrors(workspace), plan.read(spec.run_dir), reached
+        self._spec = spec
+        self._loop = loop
+        self._reporter = reporter
+        self._pages = _mirrors(workspace)
+        self._plan = plan.read(spec.run_dir)
+        self._reached = reached
         self._machines = machines = IsolatedMachines(
             spec.nodes.isolate_after, spec.run_dir, workspace.files.of(spec.run_dir), reporter.say
         )
         self._seed = workspace.seed
         self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
         self._in_run_dir = workspace.files.of(spec.run_dir)
-        self._life, patience = life, 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
+        self._life = life
+        patience = 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience)
         self.cluster = cluster = Cluster(self._around(spec))
         self._control = Control(workspace.memory_dir)
@@ -113,29 +135,64 @@ class HeadJob:
             hosts=machines.hosts,
         )
         self.supervisor = Supervisor(context, self._edges(context, workspace))
-        if self._plan is not None:  # the job has not ended: whatever becomes of the ranks that run, this was spent
+        if self._plan is not None:  # the job goes on: restarts that the dead head has spent stay spent
             self.supervisor.incidents.budget = self._plan.budget
         endpoint = f"{life.sign.address}:{life.sign.port}"
-        asked = HeadRequests(endpoint, cluster, machines, self.supervisor.overview, reporter.tell)
-        self._requests = StopRequests(context, signals, self._control, self.supervisor, asked.verbs())
+        head_requests = HeadRequests(
+            endpoint=endpoint,
+            cluster=cluster,
+            machines=machines,
+            overview=self.supervisor.overview,
+            tell=reporter.tell,
+        )
+        self._requests = StopRequests(context, signals, self._control, self.supervisor, head_requests.verbs())
         cluster.on_ask = self._requests.answer
-        self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
-        self._over_since = 0.0  # when the supervisor was first seen to have ended
+        self._cut_off = False
+        self._ended = 0.0  # when the agents were told that the job is over, or 0
+        self._over_since = 0.0  # when the supervisor was first seen to have ended, or 0
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
     def _around(self, spec: JobSpec) -> Around:
-        nodes, loop, life, say = spec.nodes, self._loop, self._life, self._reporter.say
+        nodes = spec.nodes
+        loop = self._loop
+        life = self._life
         return Around(
-            self._pages, nodes.least, nodes.most, nodes.last_call, spec.launch.nproc, job_of(spec), nodes.timeout,
-            nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
-            lambda: loop.post(Event.PAUSE), PortProbe, self._plan, self._run, self._note_plan,
-            facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
-            self._leads, nodes.peer_interval, self._reporter.tell, may_be_beside=self._may_be_beside, seed=self._seed,
-        )  # fmt: skip
+            pages=self._pages,
+            least=nodes.least,
+            most=nodes.most,
+            last_call=nodes.last_call,
+            ranks_each=spec.launch.nproc,
+            job=job_of(spec),
+            timeout=nodes.timeout,
+            wait=nodes.wait,
+            clock=time.monotonic,
+            say=self._reporter.say,
+            stop=self._stop,
+            hurry=lambda: loop.post(Event.HURRY),
+            pause=lambda: loop.post(Event.PAUSE),
+            make_probe=PortProbe,
+            plan=self._plan,
+            run=self._run,
+            begun=self._note_plan,
+            facts=facts.gathered(spec),
+            machines=self._machines,
+            word=_shared_word(spec),
+            address=life.sign.address,
+            term=life.sign.term,
+            leads=self._leads,
+            copies=nodes.peer_interval,
+            tell=self._reporter.tell,
+            may_be_beside=self._may_be_beside,
+            seed=self._seed,
+        )
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
-        world, loop, pages, cluster = context.spec, self._loop, self._pages, self.cluster
-        term, logs = self._life.sign.term, workspace.files.of(world.log_dir)
+        world = context.spec
+        loop = self._loop
+        pages = self._pages
+        cluster = self.cluster
+        term = self._life.sign.term
+        logs = workspace.files.of(world.log_dir)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
         def start_saver() -> ClusterSaver:
@@ -165,9 +222,9 @@ class HeadJob:
 
     def _stop(self, why: str) -> None:
         self._inherited_stop.ask(why)
-        self._heed_stop()
+        self._stop_if_due()
 
-    def _heed_stop(self) -> None:
+    def _stop_if_due(self) -> None:
         begun = self.supervisor.state is not JobState.READY
         if why := self._inherited_stop.due(time.monotonic(), begun=begun):
             self._requests.stop(why)
@@ -177,15 +234,24 @@ class HeadJob:
         group.adopt(self.cluster.adopt)
 
     def _note_plan(self, run: str, attempt: int) -> None:
-        """Note what another head must know, should this one die, before the nodes are told.
+        """Write the plan of a new attempt, for a head that takes over, before the nodes are told of the attempt.
 
-        A file system that stands still is waited for a moment: the nodes must go on hearing this head. A head that
-        takes its place before the plan is written ends the attempt, and begins another one.
+        The write is waited for only a moment, because the nodes must go on hearing this head. A head that takes over
+        before the plan is written ends the attempt and begins another one.
+
+        Args:
+            run: names the life of the job.
+            attempt: the number of the attempt.
         """
-        now = self._pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
-        noted = Plan(run, attempt, *now)
+        new_plan = Plan(
+            run=run,
+            attempt=attempt,
+            every=self._pages.every,
+            budget=self.supervisor.incidents.budget,
+            nodes=self.cluster.roster.wanted,
+        )
         self._in_run_dir.write(
-            lambda: plan.write(self._spec.run_dir, noted), self._cannot_note_plan, replaces=plan.NAME
+            lambda: plan.write(self._spec.run_dir, new_plan), self._cannot_note_plan, replaces=plan.NAME
         )
         self._in_run_dir.flush(PATIENCE)
 
@@ -195,60 +261,67 @@ class HeadJob:
     # --- for the event loop -----------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
-        """Take an event through the table."""
+        """Pass a posted event to the supervisor's state table."""
         self.supervisor.take(event)
 
     def next_look(self) -> float:
-        """When to look again at the latest."""
+        """Return the moment of the next `look`, in monotonic seconds."""
         return self.supervisor.next_look()
 
     def look(self) -> None:
-        """See what the nodes and their ranks do; once the job is over, have the agents end."""
+        """Check the nodes and their ranks. Once the job is over, tell the agents to end."""
         if not self.supervisor.over:
             self.cluster.look()
             self.supervisor.look()
-            self._heed_stop()
+            self._stop_if_due()
             self._give_way()
         elif not self._ended and self._may_end(time.monotonic()):
             self._ended = time.monotonic()
-            self._held = self._newest_apart()
+            self._held = self._newest_unsaved()
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
 
     def fail(self, error: Exception) -> None:
-        """End the job in good order for an error of the head's own; a head that was replaced ends nothing."""
+        """End the job in good order after an error of the head's own.
+
+        Raises:
+            Deposed: `error` itself, if another head has taken over; a replaced head ends nothing.
+        """
         if isinstance(error, Deposed):
             raise error
         self.supervisor.fail(error)
 
     def _may_end(self, now: float) -> bool:
-        """Whether no other head has the job now: one that was replaced may not know it yet, and ends nothing."""
+        """Return whether storage has just shown that no other head leads, or has not answered for long.
+
+        A head that was replaced may not know so yet, and must not end the job.
+        """
         if not self._over_since:
             self._over_since = now
             self._life.look_now()
         seen = self._life.shown >= self._over_since and self._leads()
-        return seen or now > self._over_since + _UNSEEN
+        return seen or now > self._over_since + _UNSEEN_SECONDS
 
     def _leads(self) -> bool:
         return self._life.age() < self._spec.nodes.timeout * STALE_PART
 
     def _give_way(self) -> None:
-        """A head that has lost all other machines at once lets one of them take its place, if one of them lives."""
+        """Stop showing signs of life if all other machines were lost at once, so that one of them can take over."""
         cut_off = self.cluster.leadership.is_cut_off()
         if cut_off and not self._cut_off:
-            self._life.hold_back(_WAY)
+            self._life.hold_back(_GIVE_WAY_SECONDS)
         self._cut_off = cut_off
 
-    def _newest_apart(self) -> int:
-        """The newest step that nodes hold and storage does not, where others are missing that may hold it, too.
+    def _newest_unsaved(self) -> int:
+        """Return the newest step that is held only in memory while nodes are missing, or NONE.
 
-        Also of a node that has come back: it has no place before the next attempt.
+        Nodes that have come back count too, although they have no place before the next attempt.
         """
         newest = max(self.cluster.newest_unplaced(), *(max(page.slot_steps()) for page in self._pages.pages))
         apart = self.cluster.roster.vacant and newest > max(self.supervisor.saving.committed, 0)
         return newest if apart else NONE
 
     def kept(self) -> str:
-        """A sentence on what is in memory only, where nodes are missing; else nothing."""
+        """Return a sentence about the step that stays in memory for missing nodes; empty if there is none."""
         if self._held == NONE:
             return ""
         return (
@@ -258,18 +331,19 @@ class HeadJob:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended and the agents know it."""
-        told = self._ended and (not self.cluster.left or time.monotonic() > self._ended + _FAREWELL)
-        return self.supervisor.over and bool(told)
+        """Whether the job has ended and the agents know that, or have had their time to hear."""
+        if not self.supervisor.over or not self._ended:
+            return False
+        return not self.cluster.left or time.monotonic() > self._ended + _FAREWELL_SECONDS
 
     @property
     def code(self) -> int:
-        """The exit code of a job that has ended: of every agent."""
+        """The exit code of a job that has ended, which every agent ends with."""
         code = exit_code(self.supervisor)
         return protocol.EXIT_SAVED if code == protocol.EXIT_STOPPED and self._held != NONE else code
 
     def run(self) -> int:
-        """Run to the end; returns the exit code."""
+        """Run the job to its end. Return the exit code."""
         self.supervisor.begin_when_ready()
         self._loop.run(self)
         self.storage_answers = self.supervisor.saving.work() is None
@@ -279,14 +353,18 @@ class HeadJob:
         closing("write down what was learned of the job's limits", self.supervisor.close)
         closing("remove the control socket", self._control.close)
         closing("remove the notes by which nodes find that they share directories", lambda: shared_dirs.forget(shared))
-        with contextlib.suppress(OSError):  # a later head finds no node that runs its attempt
+        with contextlib.suppress(OSError):  # a plan left behind is harmless: no node runs its attempt
             plan.forget(self._spec.run_dir)
         closing("end the savers", lambda: self.supervisor.saving.link.close(patience))
         return self.code
 
 
 def _shared_word(spec: JobSpec) -> str:
-    """A word that lies in the directories that all nodes must share from now on. Raises Unusable."""
+    """Write a random word into the directories that all nodes must share, and return the word.
+
+    Raises:
+        Unusable: one of the directories cannot be written.
+    """
     word = secrets.token_hex(16)
     try:
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), word)
@@ -296,7 +374,7 @@ def _shared_word(spec: JobSpec) -> str:
 
 
 def _mirrors(workspace: Workspace) -> ClusterPages:
-    """The mirrors of the nodes' pages, without what a killed head has left: the nodes say what their memory holds."""
+    """Return the mirrors of the nodes' pages, cleared of what a killed head left: the nodes report what they hold."""
     pages = workspace.pages
     assert isinstance(pages, ClusterPages)
     pages.forget(0, len(pages))

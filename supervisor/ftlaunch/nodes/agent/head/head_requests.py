@@ -1,4 +1,8 @@
-"""What the head is asked on its control socket, or by an agent for somebody on its machine, besides stopping."""
+"""Answers the head's requests about nodes: status, nodes, forgive, grow and drain.
+
+A request comes on the head's control socket, or from an agent that passes on a request of its own socket. Requests to
+stop the job are `ftlaunch.engine.stop_requests`.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +22,33 @@ Request = Mapping[str, Any]
 
 
 class HeadRequests:
-    """Of one head."""
+    """The request handlers of a head."""
 
     def __init__(
-        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[bool], Overview],
+        self,
+        endpoint: str,
+        cluster: Cluster,
+        machines: IsolatedMachines,
+        overview: Callable[[bool], Overview],
         tell: Callable[[JobEvent], None],
-    ) -> None:  # fmt: skip
-        """endpoint: at which this head listens, for people."""
-        self._endpoint, self._cluster, self._machines, self._overview = endpoint, cluster, machines, overview
+    ) -> None:
+        """Create the handlers.
+
+        Args:
+            endpoint: the address and port of this head, for people.
+            cluster: the nodes of the job.
+            machines: machines that are isolated after failures.
+            overview: returns the overview of the job, with or without its ranks.
+            tell: writes an event to the journal.
+        """
+        self._endpoint = endpoint
+        self._cluster = cluster
+        self._machines = machines
+        self._overview = overview
         self._tell = tell
 
     def verbs(self) -> dict[str, Verb]:
-        """By name."""
+        """Return the handler of each request by the request's name."""
         return {
             "status": self._on_status,
             "nodes": lambda request: self._cluster.overview(),
@@ -46,7 +65,8 @@ class HeadRequests:
         return self._machines.forgive(str(request.get("node")), self._cluster.roster.members.values())
 
     def _on_drain(self, request: Request) -> dict[str, Any]:
-        node, why = str(request.get("node")), reason_of(request)
+        node = str(request.get("node"))
+        why = reason_of(request)
         answer = self._regroup(lambda: self._cluster.regrouping.drain(node, why))
         if answer["ok"]:
             self._tell(DrainRequested(node, why))

@@ -1,23 +1,30 @@
-"""A stop that nodes ask for while a head takes the place of another one: it waits until the ranks are taken up. Pure.
+"""Delays a stop that a new head inherits from the head before, until the running ranks are adopted. Pure.
 
-The nodes remember that the job was told to stop, and tell the next head, each as it comes. A head that stopped at the
-first word would save what this one node holds, and end the ranks of the others before their newest step is known.
+Each node remembers that the job was told to stop, and tells the next head as soon as the node joins. A head that
+stopped on the first such message would save only what that node holds, and would end the other nodes' ranks before
+their newest step is known.
 """
 
 from __future__ import annotations
 
 
 class InheritedStop:
-    """Of one head."""
+    """A request to stop that a new head has inherited, if any."""
 
     def __init__(self, until: float) -> None:
-        """until: monotonic seconds from which on nobody is waited for."""
-        self._until, self._why = until, ""
+        """Wait until `until`, in monotonic seconds, at most."""
+        self._until = until
+        self._why = ""
 
     def ask(self, why: str) -> None:
-        """A node asks the job to stop."""
+        """Record that a node asks the job to stop. The first reason is kept."""
         self._why = self._why or why
 
     def due(self, now: float, *, begun: bool) -> str:
-        """Why the job is to stop now; empty where it is not. begun: the ranks were taken up, or others started."""
+        """Return why the job must stop now; empty if it must not.
+
+        Args:
+            now: monotonic seconds.
+            begun: whether ranks were adopted or started.
+        """
         return self._why if begun or now >= self._until else ""

@@ -1,7 +1,8 @@
-"""The head of a job of several nodes: the engine of one machine, whose ranks are on other ones; a process of its own.
+"""Runs the head of a job of several nodes: the engine of one machine, with ranks on other machines.
 
-The first agent at the endpoint starts it, or the agent that takes the place of a head that is gone. It outlives that
-agent: its ranks are not the head's business.
+`be_head` is called in a process that the starter has forked for the head. The first agent at the endpoint has the head
+started, or an agent that replaces a head that is gone. The head outlives the agent that had it started, because that
+agent's ranks may end while other nodes go on.
 """
 
 from __future__ import annotations
@@ -51,19 +52,29 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
 
 _OBJECTS = 100_000
-"""that are made before Python looks for unused ones that name each other, of which there are hardly any here. With
-16,384 ranks each look makes so many objects for a moment that Python would look through all there are, 70 ms long."""
+"""the number of new objects after which Python's garbage collector runs. The head makes hardly any reference cycles.
+With 16,384 ranks each look creates so many short-lived objects that a default collector would run each time, for 70
+ms."""
 
 
 def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
-    """Be the head, and never return. See starter.BeHead."""
-    code, told = EXIT_BUG, _Told(write)
+    """Become the head if the election is won, run the job, and end this process. Never returns.
+
+    Args:
+        spec: the job.
+        token: the secret that peers must know.
+        write: the write end of the pipe on which the starter is told the head's pid or UNUSABLE. The pipe is closed
+            without a number if this process is not the head.
+        order: what this process was started for.
+    """
+    code = EXIT_BUG
+    outcome = _Outcome(write)
     try:
-        code = _run(spec, token, told, order)
+        code = _run(spec, token, outcome, order)
     except Unusable as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
         sys.stderr.flush()
-        told.tell(UNUSABLE)
+        outcome.tell(UNUSABLE)
         code = EXIT_USAGE
     except Deposed as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
@@ -75,14 +86,14 @@ def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
         leave(code)
 
 
-class _Told:
-    """What has the head started is told once what became of it; its end without a word is told by the closed pipe."""
+class _Outcome:
+    """The pipe that tells the starter, once, what became of the head. A closed pipe means that there is no head."""
 
     def __init__(self, write: int) -> None:
         self._write: int | None = write
 
     def tell(self, number: int) -> None:
-        """The head's pid, or UNUSABLE."""
+        """Send the head's pid, or UNUSABLE, and close the pipe. Later calls do nothing."""
         if self._write is not None:
             with contextlib.suppress(BrokenPipeError):  # its agent was killed meanwhile
                 os.write(self._write, b"%d\n" % number)
@@ -90,11 +101,18 @@ class _Told:
             self._write = None
 
 
-def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
-    """The head. told: whether it can be."""
-    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
+def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
+    """Stand for election and serve the job as its head. Return the exit code; 0 if the election was lost.
+
+    Raises:
+        Unusable: no head can run with these settings.
+        Deposed: another head has taken over.
+    """
+    _, second, third = gc.get_threshold()
+    gc.set_threshold(_OBJECTS, second, third)
     loop = EventLoop[Event](time.monotonic, gather_seconds=gather_seconds(spec.nodes.most))
-    door, claims = _Door(), arbiter.of(spec)
+    door = _Door()
+    claims = arbiter.of(spec)
 
     def listen(address: str, port: int) -> Listener:
         return Listener(
@@ -115,11 +133,11 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
         raise Unusable(f"cannot be the head: {error.filename or claims.where}: {error.strerror}") from error
     if elected is None:
         return 0
-    if order.what == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
-        told.tell(os.getpid())
+    if order.what == TAKE_OVER:  # told now: the agent looks for the new head's sign without waiting for the job
+        outcome.tell(os.getpid())
     processes.become_subreaper()
     descriptor_limit.raise_limit()
-    # a head that takes a dead one's place goes on with the job, also where the job was begun with --fresh
+    # A head that replaces a dead one goes on with the job, even if the job was begun with --fresh.
     fresh = spec.saving.fresh and order.what == START
     world = replace(
         spec,
@@ -131,7 +149,18 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
         with Signals(spec.launch.stop_signals) as signals:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             takes_over = order.what == TAKE_OVER
-            return _serve(spec, world, loop, door, terminal, signals, claims, elected, told, takes_over=takes_over)
+            return _serve(
+                spec=spec,
+                world=world,
+                loop=loop,
+                door=door,
+                terminal=terminal,
+                signals=signals,
+                claims=claims,
+                elected=elected,
+                outcome=outcome,
+                takes_over=takes_over,
+            )
     finally:
         elected.listener.close()
         loop.close()
@@ -139,29 +168,48 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
 
 
 class _Door:
-    """What is done with peers and sentences of the listener: set before the loop runs, and nothing comes earlier."""
+    """Passes the listener's peers and sentences on to the job, which is created after the listener.
+
+    Both attributes are set before the loop runs, and the listener calls nothing earlier.
+    """
 
     accepted: Callable[[Connection], None]
     say: Callable[[str], None]
 
     def accept(self, peer: Connection) -> None:
-        """A peer has come."""
+        """Pass on an authenticated connection."""
         self.accepted(peer)
 
     def tell(self, sentence: str) -> None:
-        """The listener has something to say."""
+        """Pass on a sentence of the listener's."""
         self.say(sentence)
 
 
 def _serve(
-    spec: JobSpec, world: JobSpec, loop: EventLoop[Event], door: _Door, terminal: Terminal, signals: Signals,
-    claims: Arbiter, elected: Elected, told: _Told, *, takes_over: bool,
-) -> int:  # fmt: skip
+    spec: JobSpec,
+    world: JobSpec,
+    loop: EventLoop[Event],
+    door: _Door,
+    terminal: Terminal,
+    signals: Signals,
+    claims: Arbiter,
+    elected: Elected,
+    outcome: _Outcome,
+    *,
+    takes_over: bool,
+) -> int:
+    """Run the job as its elected head. Return the exit code.
+
+    Raises:
+        Unusable: the job cannot be taken up.
+        Deposed: another head has taken over.
+    """
+
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)
         pages.delay_seconds = delay_seconds(beat_seconds(spec.nodes.most, spec.nodes.timeout))
         pages.reading(NONE)
-        pages.decide(Resume.FRESH, NONE, NONE)  # a killed head's: what memory holds, the nodes say
+        pages.decide(Resume.FRESH, NONE, NONE)  # forgets a killed head's decision: the nodes report what memory holds
         return pages
 
     try:
@@ -182,25 +230,37 @@ def _serve(
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
     reached = engine_main.tell_of_start(world, workspace, reporter)
     job = HeadJob(
-        spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life, may_be_beside=elsewhere
+        spec=spec,
+        world=world,
+        workspace=workspace,
+        reporter=reporter,
+        signals=signals,
+        helpers=helpers,
+        loop=loop,
+        random=random.random,
+        reached=reached,
+        life=life,
+        may_be_beside=elsewhere,
     )
-    if few := messages.few_descriptors(descriptor_limit.limit(), spec.nodes.most):
-        reporter.complain(few)
-    door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
-    told.tell(os.getpid())
+    if warning := messages.few_descriptors(descriptor_limit.limit(), spec.nodes.most):
+        reporter.complain(warning)
+    door.accepted = job.cluster.arrivals.accepted
+    door.say = reporter.say
+    outcome.tell(os.getpid())
     outlets = Outlets(helpers, world, loop, reporter.tell, time.monotonic)
     try:
         code = job.run()
     except Deposed:
         reporter.write_all()
-        remove_memory(workspace.memory_dir)  # only mirrors lie there; run dir and locks are the next head's
+        remove_memory(workspace.memory_dir)  # holds only mirrors; the run dir and its locks are the next head's
         raise
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
-    is_written = reporter.write_all()  # the exporter reads in the journal how the job has ended
+    is_written = reporter.write_all()  # now, because the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", outlets.close)
     engine_main.tell_last(closing, reporter, job.supervisor.unsaved() or job.kept())
-    state, is_written = job.supervisor.state, is_written and reporter.write_all()
+    state = job.supervisor.state
+    is_written = is_written and reporter.write_all()
     storage_answers = job.storage_answers and is_written
     engine_main.write_page(
         closing, reporter, lambda: page_at_end(helpers, world, state, storage_answers=storage_answers)

@@ -1,7 +1,9 @@
-"""Where a head listens, and the address by which other machines find it.
+"""Chooses where a head listens, and the address by which other machines find the head.
 
 Machines may know a host by several addresses. Debian's /etc/hosts, for one, gives the machine's own name to 127.0.1.1,
 which means another machine on every other machine.
+
+`of_endpoint` may wait for the resolver. `chosen` and `chosen_for_etcd` decide from addresses that they are given.
 """
 
 from __future__ import annotations
@@ -23,17 +25,22 @@ _LOCAL = ("localhost", "ip6-localhost", "ip6-loopback")
 
 
 class MeetingAddress(NamedTuple):
-    """Of one head."""
+    """Where a head listens."""
 
     listens: str
     """the address to bind"""
     told: str
-    """by which others find it"""
+    """the address by which other machines find the head"""
     port: int
+    """the port to bind; 0 for any free one"""
 
 
 def is_own(address: str) -> bool:
-    """Whether a numeric address is this machine's."""
+    """Return whether a numeric address belongs to this machine.
+
+    Raises:
+        OSError: no socket can be created.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
@@ -44,9 +51,9 @@ def is_own(address: str) -> bool:
 
 
 def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
-    """Of a head at the endpoint; None where that is another machine's. May wait for the resolver.
+    """Return where a head at the job's endpoint listens, or None if the endpoint is another machine's.
 
-    Where nodes meet in etcd, any of them may be the head, at any free port.
+    If the nodes meet in etcd, any of them may be the head, at any free port. May wait for the resolver.
     """
     if nodes.etcd is not None:
         told = chosen_for_etcd(_ways_to(nodes.etcd.members))
@@ -60,40 +67,50 @@ def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
 
 
 def of_sign(nodes: NodesSpec, told: str, port: int) -> MeetingAddress:
-    """Of a head that is elsewhere than at the endpoint."""
+    """Return where a head listens that others find at `told` instead of at the job's endpoint."""
     return MeetingAddress(told if nodes.etcd is not None else to_bind(nodes.address or "", told), told, port)
 
 
 def _ways_to(members: Sequence[tuple[str, int]]) -> list[str]:
-    """This machine's addresses on the ways to the members of etcd."""
+    """Return this machine's addresses on the routes to the members of etcd."""
     ways: list[str] = []
     for host, port in members:
-        with contextlib.suppress(OSError, UnicodeError):  # the latter: no name can be so
+        with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: the text is no possible host name
             ways += filter(None, map(route_to, addresses_of(host, port)))
     return ways
 
 
 def chosen_for_etcd(ways: Sequence[str], outside: Callable[[], Sequence[str]] | None = None) -> str:
-    """The address by which others find a head: on a way to etcd. outside: see `of_machine`.
+    """Return the address by which other machines find a head, preferably one on a route to etcd.
 
-    Where etcd is reached over the loopback, it may be a member on each machine: then the loopback is only for a machine
-    that has no other address.
+    A route over the loopback is the last choice, because each machine may run a member of etcd.
+
+    Args:
+        ways: this machine's addresses on its routes to the members of etcd.
+        outside: returns this machine's addresses for others; by default `of_machine`.
     """
     reachable = [address for address in ways if not ip_address(address).is_loopback]
     return [*(reachable or (outside or of_machine)()), *ways, "127.0.0.1"][0]
 
 
 def of_machine() -> list[str]:
-    """This machine's addresses for others: on its way out, then those of its interfaces."""
+    """Return this machine's addresses for others: first those on its route out, then those of its interfaces."""
     ways = [way for way in map(route_to, _ELSEWHERE) if way is not None]
     found = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries if entry.family in _IP]
-    return [one for one in (*ways, *found) if "%" not in one and not ip_address(one).is_loopback]
+    return [address for address in (*ways, *found) if "%" not in address and not ip_address(address).is_loopback]
 
 
 def chosen(
     host: str, own: Sequence[str], port: int, outside: Callable[[], Sequence[str]] = of_machine
 ) -> MeetingAddress:
-    """Where to listen, for an endpoint whose host has the addresses `own` here. outside: see `of_machine`."""
+    """Return where to listen for an endpoint on this machine.
+
+    Args:
+        host: the endpoint's host as the user has written it.
+        own: this machine's addresses among those of the host.
+        port: the endpoint's port.
+        outside: returns this machine's addresses for others.
+    """
     reachable = [address for address in own if not ip_address(address).is_loopback]
     if not reachable and not is_local(host):
         reachable = list(outside())
@@ -102,19 +119,19 @@ def chosen(
 
 
 def to_bind(host: str, told: str) -> str:
-    """The address to bind: all of this machine's where others may resolve the endpoint's name to another of them."""
+    """Return the address to bind: `told`, or all addresses if other machines may resolve `host` to another one."""
     if is_local(host):
         return told
     return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - peers must know the token
 
 
 def is_local(host: str) -> bool:
-    """Whether an endpoint's host means the same address to everybody: numeric, or a name of the loopback."""
+    """Return whether a host needs no resolver: it is numeric, or a name of the loopback."""
     return is_numeric(host) or host.split(".", maxsplit=1)[0] in _LOCAL or host.endswith(".localhost")
 
 
 def route_to(address: str) -> str | None:
-    """This machine's address on the way to another one; None where there is no way."""
+    """Return this machine's address on the route to another one, or None if there is no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # nothing is sent

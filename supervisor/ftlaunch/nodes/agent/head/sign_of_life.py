@@ -1,6 +1,7 @@
-"""The head says that it lives, in the run dir or in etcd.
+"""The head's sign of life in the run dir or in etcd: shown again and again while no newer head has claimed a term.
 
-That is a thread's work: storage that does not answer must not hold the head up.
+A thread of its own does this, because storage that does not answer must not delay the head. The head's event loop calls
+the public methods and watches `SignOfLife.fd`.
 """
 
 from __future__ import annotations
@@ -20,64 +21,79 @@ PERIOD = 0.25
 
 
 class Deposed(Exception):
-    """Another head has taken over; the message is a sentence."""
+    """Another head has taken over. The message is a sentence for the terminal."""
 
 
 class SignOfLife:
-    """Of one head."""
+    """Shows the sign of life of this head, and learns whether another head has taken over."""
 
     def __init__(self, claims: Arbiter, sign: Sign) -> None:
-        """sign: as it was shown when the term was claimed."""
-        self.claims, self.sign = claims, sign
+        """Start the thread.
+
+        Args:
+            claims: where signs are shown.
+            sign: the sign with which this head has claimed its term.
+
+        Raises:
+            OSError: there is no descriptor left.
+            RuntimeError: no thread can be started.
+        """
+        self.claims = claims
+        self.sign = sign
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """is readable once another head has a higher term"""
-        self._shown = time.monotonic()  # when the newest sign that was shown was begun
+        """readable once another head has a higher term"""
+        self._shown = time.monotonic()  # when the write of the newest shown sign was begun
         self._held_until = 0.0
-        self._newer: Sign | None = None  # of the head that has taken over
-        self._end, self._hurry = threading.Event(), threading.Event()
+        self._newer: Sign | None = None  # the sign of the head that has taken over
+        self._ending = threading.Event()
+        self._wakeup = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
         self._thread.start()
 
     def age(self) -> float:
-        """Seconds since whoever reads its sign has last seen the head, at the least; endless while held back."""
+        """Return how many seconds ago other nodes may last have seen a new sign; infinite while signs are held back."""
         now = time.monotonic()
         return math.inf if now < self._held_until else now - self._shown
 
     def look_now(self) -> None:
-        """See at once whether another head has taken over, and show a sign if none has."""
-        self._hurry.set()
+        """Have the thread check at once whether another head has taken over, and show a sign if none has."""
+        self._wakeup.set()
 
     @property
     def shown(self) -> float:
-        """When the newest look was begun that has found no other head: monotonic seconds."""
+        """When the newest check was begun that found no other head, in monotonic seconds."""
         return self._shown
 
     def hold_back(self, seconds: float) -> None:
-        """Show no sign for a while: whoever can reach more nodes than this head is to take its place."""
+        """Show no sign for `seconds`, so that a node that reaches more nodes than this head can take over."""
         self._held_until = time.monotonic() + seconds
 
     def raise_deposed(self) -> None:
-        """Raises Deposed."""
+        """Report the head that has taken over. Call this once `fd` is readable.
+
+        Raises:
+            Deposed: always.
+        """
         newest = self._newer
         assert newest is not None
         where = f"at {newest.address} port {newest.port}"
         raise Deposed(f"another head has taken over the job {where}: this one ends, and its nodes go there")
 
     def close(self, code: int) -> None:
-        """The job is over: whoever has lost this head finds the exit code in the run dir."""
-        self._end.set()
-        self._hurry.set()
+        """End the thread, and show the job's exit code to nodes that have lost this head."""
+        self._ending.set()
+        self._wakeup.set()
         self._thread.join(PERIOD)
-        if not self._thread.is_alive():  # storage that does not answer is not touched
+        if not self._thread.is_alive():  # else storage does not answer, and a write would block the head
             with contextlib.suppress(OSError):
                 self._show(code)
         os.close(self.fd)
 
     def _run(self) -> None:
         while True:
-            self._hurry.wait(PERIOD)
-            self._hurry.clear()
-            if self._end.is_set():
+            self._wakeup.wait(PERIOD)
+            self._wakeup.clear()
+            if self._ending.is_set():
                 return
             begun = time.monotonic()
             try:
@@ -89,7 +105,7 @@ class SignOfLife:
                 if begun < self._held_until:
                     continue
                 self._show(self.sign.over)
-            except OSError:  # its age says so
+            except OSError:  # the growing age of the sign shows that storage fails
                 continue
             self._shown = begun
 

@@ -1,7 +1,10 @@
-"""A process from which an agent has heads started, and the sign of life of the running one read.
+"""The starter: a process that forks heads for an agent, and reads the sign of life of the running head.
 
-It is forked before the agent has threads. What it does may wait for storage; the agent never waits for it but at its
-start. Where the process is killed, a thread of the agent's reads on, and other nodes start the heads.
+The agent forks the starter before it has threads. The starter's calls may wait for storage; the agent waits for the
+starter only once, at its own start. If the starter is killed, a thread of the agent reads the signs instead, and heads
+are started by other nodes.
+
+`HeadStarter` is the agent's side. The private functions below run in the starter's process or in that thread.
 """
 
 from __future__ import annotations
@@ -22,29 +25,47 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 
-START, SUCCEED, TAKE_OVER, LOOK = b"+", b"s", b"t", b"?"
-"""a head; another one where the one that was met has listened, on this machine; one for a head that is gone, wherever
-it was; and a look at the newest sign. Only START begins a job: the others come from nodes that had a head."""
+START = b"+"
+"""order: start a head for a job that may not have begun; the other orders come from nodes that had a head"""
+SUCCEED = b"s"
+"""order: start a head in place of one that listened on this machine"""
+TAKE_OVER = b"t"
+"""order: start a head in place of one that is gone, on whichever machine it was"""
+LOOK = b"?"
+"""order: read the newest sign"""
 UNUSABLE = -1
-"""told instead of a head's pid: it has said on the terminal why no head can be started with these settings"""
-_PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
-_MOST = 1 << 16
-_DEAF = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
+"""answered instead of a head's pid after the terminal was told why no head can run with these settings"""
+_LAST_WORDS_SECONDS = 10.0  # that an agent waits for its head to end
+_BLOCK = 1 << 16  # bytes of answers read at once
+_IGNORED_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 
 BeHead = Callable[[int, bytes, int], None]
-"""Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it can be the head,
-or UNUSABLE, or is closed; the order; and the term of the last sign that the agent was told of, or 0."""
+"""Runs the head in the process that calls it, and never returns. Arguments: the write end of a pipe that is told the
+head's pid once the head is elected, or UNUSABLE, or is closed; the order; and the term of the last sign that was read,
+or 0."""
 
 
 class HeadStarter:
-    """Heads are nobody's children: no agent takes them for something that a rank has left behind. They outlive it."""
+    """An agent's connection to its starter.
+
+    Heads are not the agent's children: they outlive the agent, and no agent takes a head for a process that a rank has
+    left behind.
+    """
 
     def __init__(self, spec: JobSpec, be_head: BeHead) -> None:
-        """Must be made while this process has no threads, and before it adopts orphans."""
+        """Fork the starter, while this process has no threads and before it adopts orphans.
+
+        Args:
+            spec: the job.
+            be_head: runs a head.
+
+        Raises:
+            OSError: the process or a pipe cannot be made.
+        """
         self._arbiter = arbiter.place_of(spec)
         orders, self._orders = os.pipe()
         self.fd, answers = os.pipe()
-        """is readable when `lines` has something"""
+        """readable when `lines` has answers; another descriptor after `read_on`"""
         child = os.fork()
         if not child:
             os.close(self._orders)
@@ -57,20 +78,20 @@ class HeadStarter:
         os.close(answers)
         os.waitpid(child, 0)
         os.set_blocking(self.fd, False)
-        self._told = b""
+        self._unread = b""  # the begin of an answer whose end has not come yet
         self.gone = False
-        """the process was killed: see `read_on`"""
+        """whether the starter was killed, so that `read_on` is due"""
         self.unusable = False
-        """no head can be started with these settings, which was said"""
+        """whether no head can run with these settings, which the terminal was told"""
         self._head = -1  # pidfd of the newest head that was started here
 
     @property
     def has_started(self) -> bool:
-        """Whether a head was started here."""
+        """Whether a head was started from here and has not been waited for."""
         return self._head >= 0
 
     def start(self) -> None:
-        """Start a head where the job's place is this machine's, and none lives."""
+        """Start the job's head if it belongs on this machine and none lives. Wait for the outcome."""
         self.order(START)
         while not self.gone:
             is_readable(self.fd, None)
@@ -79,60 +100,66 @@ class HeadStarter:
                 return
 
     def order(self, order: bytes) -> None:
-        """Send an order; `lines` has its answer later."""
+        """Send one of START, SUCCEED, TAKE_OVER and LOOK; `lines` returns the answer later."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, order)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Answers that have come: {"head": pid, 0 or UNUSABLE} or {"sign": fields or nothing}."""
+        """Return the answers that have arrived: {"head": pid, 0 or UNUSABLE} or {"sign": its fields, or empty}."""
         with contextlib.suppress(BlockingIOError):
-            block = os.read(self.fd, _MOST)
-            self._told += block
+            block = os.read(self.fd, _BLOCK)
+            self._unread += block
             self.gone = not block
-        whole, _, self._told = self._told.rpartition(b"\n")
+        whole, _, self._unread = self._unread.rpartition(b"\n")
         answers = [json.loads(line) for line in whole.splitlines()]
         for answer in answers:
             if answer.get("head", 0) > 0:
                 self._forget_head()
-                with contextlib.suppress(OSError):  # it has ended already, or its end cannot be waited for
+                with contextlib.suppress(OSError):  # the head has ended already, or its end cannot be waited for
                     self._head = open_end(answer["head"])
         return answers
 
     def read_on(self) -> None:
-        """The process was killed: signs are read by a thread from here on, and this node starts no head any more.
+        """Replace the killed starter by a thread that reads signs; this node starts no head any more.
 
-        Orders under way are not answered. `fd` is another one. Raises OSError, or RuntimeError where no thread can be
-        started: nothing is changed then, and it can be tried again.
+        Orders under way stay unanswered, and `fd` is another descriptor afterwards.
+
+        Raises:
+            OSError: no pipe can be made. Nothing has changed, and the call can be repeated.
+            RuntimeError: no thread can be started. Nothing has changed, and the call can be repeated.
         """
         with contextlib.ExitStack() as made:
-            (orders, own_orders), (fd, answers) = _pipe(made), _pipe(made)
+            orders, own_orders = _pipe(made)
+            fd, answers = _pipe(made)
             os.set_blocking(fd, False)
-            told = arbiter.at(self._arbiter), lambda order, term: 0, orders, answers
-            threading.Thread(target=_obey, args=told, name="signs", daemon=True).start()
+            arguments = arbiter.at(self._arbiter), lambda order, term: 0, orders, answers
+            threading.Thread(target=_obey, args=arguments, name="signs", daemon=True).start()
             made.pop_all()
         self.close()
-        self._orders, self.fd = own_orders, fd
-        self._told, self.gone = b"", False
+        self._orders = own_orders
+        self.fd = fd
+        self._unread = b""
+        self.gone = False
 
     def close(self) -> None:
-        """Start no more."""
+        """End the starter; heads that it has started go on."""
         os.close(self._orders)
         os.close(self.fd)
 
     def dismiss_head(self) -> None:
-        """This node cannot take part: end the head that was started here, if one was."""
+        """End the head that was started from here, if any, because this node cannot take part."""
         if self.has_started:
             signal.pidfd_send_signal(self._head, signal.SIGTERM)
         self.wait_for_head()
 
     def wait_for_head(self) -> None:
-        """Wait until the newest head that was started here has said its last words.
+        """Wait until the newest head that was started from here has ended.
 
-        It tells the agents of the job's end before it writes it down, and a scheduler may kill it as soon as the last
-        agent has ended.
+        A head tells the agents that the job is over before it writes its last files, and a scheduler may kill the head
+        as soon as the last agent has ended.
         """
         if self.has_started:
-            is_readable(self._head, _PATIENCE)
+            is_readable(self._head, _LAST_WORDS_SECONDS)
             self._forget_head()
 
     def _forget_head(self) -> None:
@@ -142,6 +169,7 @@ class HeadStarter:
 
 
 def _pipe(made: contextlib.ExitStack) -> tuple[int, int]:
+    """Return the read and write ends of a pipe that `made` closes."""
     ends = os.pipe()
     for end in ends:
         made.callback(os.close, end)
@@ -149,7 +177,10 @@ def _pipe(made: contextlib.ExitStack) -> tuple[int, int]:
 
 
 def _be_starter(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> None:
-    for signum in _DEAF:  # a scheduler signals all processes of a job: this one ends with its agent
+    """Obey orders until the agent ends, then end this process."""
+    for (
+        signum
+    ) in _IGNORED_SIGNALS:  # a scheduler signals all processes of a job, but the starter must end only with its agent
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
     _obey(claims, lambda order, term: _fork_head(be_head, order, term, (orders, answers)), orders, answers)
@@ -157,7 +188,14 @@ def _be_starter(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> 
 
 
 def _obey(claims: Arbiter, start_head: Callable[[bytes, int], int], orders: int, answers: int) -> None:
-    """Until the agent's end of `orders` is closed. start_head: given order and term; returns a pid, 0 or UNUSABLE."""
+    """Answer orders until the agent's end of `orders` is closed.
+
+    Args:
+        claims: where the signs of heads are read.
+        start_head: starts a head for an order and a term; returns its pid, 0 or UNUSABLE.
+        orders: the descriptor of which orders are read, one byte each.
+        answers: the descriptor to which answers are written, one line of JSON each.
+    """
     term = 0
     while order := os.read(orders, 1):
         if order == LOOK:
@@ -171,13 +209,25 @@ def _obey(claims: Arbiter, start_head: Callable[[bytes, int], int], orders: int,
 
 
 def _fork_head(be_head: BeHead, order: bytes, term: int, close: tuple[int, ...]) -> int:
-    """Its pid, or 0 where it is no head, or UNUSABLE. One that is no head yet ends with the agent."""
+    """Fork a process that stands for election, and wait for the outcome.
+
+    The process is killed if the agent ends before the election is decided.
+
+    Args:
+        be_head: runs the head.
+        order: START, SUCCEED or TAKE_OVER.
+        term: the term of the last sign that was read, or 0.
+        close: descriptors of the starter that the head must not keep; the first one is that of the orders.
+
+    Returns:
+        The head's pid, 0 if the process is not the head, or UNUSABLE.
+    """
     read, write = os.pipe()
     child = os.fork()
     if not child:
         for fd in (read, *close):
             os.close(fd)
-        for signum in (signal.SIGCHLD, *_DEAF):
+        for signum in (signal.SIGCHLD, *_IGNORED_SIGNALS):
             signal.signal(signum, signal.SIG_DFL)
         be_head(write, order, term)
     os.close(write)
@@ -186,5 +236,5 @@ def _fork_head(be_head: BeHead, order: bytes, term: int, close: tuple[int, ...])
     either.register(close[0], 0)  # only whether the agent has closed its end
     if not any(fd == read for fd, _ in either.poll()):
         os.kill(child, signal.SIGKILL)
-    with os.fdopen(read, "rb") as told:
-        return int(told.readline() or b"0")
+    with os.fdopen(read, "rb") as outcome:
+        return int(outcome.readline() or b"0")

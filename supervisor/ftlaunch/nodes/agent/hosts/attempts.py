@@ -1,4 +1,4 @@
-"""What the end of a host's session means, and when its agent is started again. Pure."""
+"""Decides what the end of a host's ssh session means, and when its agent is started again. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from collections.abc import Sequence
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 
 SSH_FAILED = 255
-"""what ssh ends with where it could not connect, or has lost the connection"""
-_SHELL_SIGNAL = 128  # plus the number of a signal
-_FIRST_WAIT, _LONGEST_WAIT = 5.0, 60.0  # seconds before the agent of a host is started again
+"""the exit code of ssh when it could not connect, or has lost the connection"""
+_SHELL_SIGNAL = 128  # a shell's exit code for a killed process, without the number of the signal
+_FIRST_WAIT = 5.0  # seconds before the agent of a host is started again; doubled each time up to _LONGEST_WAIT
+_LONGEST_WAIT = 60.0
 
 
 def was_lost(code: int) -> bool:
-    """Whether an agent did not end by itself: no connection, or a signal that it cannot answer."""
+    """Return whether the exit code means that the connection was lost or the agent was killed."""
     return code == SSH_FAILED or code < 0 or (code > _SHELL_SIGNAL and code != EXIT_STOPPED)
 
 
 def wait_before(tries: int) -> float:
-    """Seconds before the next try, after so many in a row that did not reach the host."""
+    """Return the seconds to wait before the next try, after `tries` in a row that did not reach the host."""
     return float(min(_FIRST_WAIT * 2 ** min(tries - 1, 10), _LONGEST_WAIT))
 
 
 def job_code(ended: Sequence[int], reached: bool, stopped: bool) -> int:
-    """The exit code of the job. ended: the codes of agents that ended by themselves, in that order.
+    """Return the exit code of the job.
 
-    The last one counts: agents that end before the job does were drained or refused. reached: whether any host was.
-    stopped: by a signal to the command.
+    Args:
+        ended: the exit codes of agents that ended by themselves, in the order of their ends. The last code counts,
+            because agents that end before the job were drained or refused.
+        reached: whether any host was reached.
+        stopped: whether a signal has told this command to stop.
     """
     if ended:
         return ended[-1]

@@ -1,4 +1,8 @@
-"""Starts the agent of each host by ssh, passes on signals, and ends with the agents' one exit code."""
+"""Starts the agent of each host by ssh, passes on signals, and returns the exit code of the job.
+
+`run` is called in the main thread of `ftlaunch --hosts`. The launcher is no node of the job: all it does for the job is
+to keep the sessions. `ftlaunch.nodes.agent.hosts.remote` is the other end of each session.
+"""
 
 from __future__ import annotations
 
@@ -26,45 +30,63 @@ from ftlaunch.system.own_modules import module
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract.protocol import EXIT_USAGE
 
-_FAREWELL = 2.0  # seconds that the last lines may take on their way to the terminal
+_FAREWELL_SECONDS = 2.0  # that the last lines may take on their way to the terminal
 _SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
-# Variables that the agents get of this command's environment: settings of ftlaunch, torch and its communication.
+# Prefixes of the environment variables that are passed on to the agents: settings of ftlaunch, torch and its
+# communication.
 _PASSED = ("FTLAUNCH_", "PET_", "TORCH", "NCCL_", "GLOO_", "OMP_")
 
 OWN_OPTIONS = ("hosts", "hostfile", "ssh", "nnodes", "rdzv_endpoint")
-"""options that agents are not given as they were written"""
+"""options of this command that are not passed on to the agents as written"""
 
 
 def run(spec: JobSpec, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a job on the spec's hosts to its end; returns the exit code.
+    """Run a job on the spec's hosts to its end.
 
-    words: the command line of the agents, but for what is different on each host.
+    Args:
+        spec: the job, with its hosts.
+        words: the part of the agents' command line that is the same on each host.
+        environ: this command's environment.
+
+    Returns:
+        The exit code of the job.
     """
     outlets = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
     with Signals(spec.launch.stop_signals) as signals:
-        launcher = Launcher(spec, words, environ, signals, outlets)
+        launcher = Launcher(spec=spec, words=words, environ=environ, signals=signals, outlets=outlets)
         code = launcher.run()
     for outlet in outlets:
-        outlet.close(_FAREWELL)
+        outlet.close(_FAREWELL_SECONDS)
     return code
 
 
 def agent_words(spec: JobSpec, number: int, words: Sequence[str]) -> list[str]:
-    """The command line of the agent of one host."""
+    """Return the command line of the agent of one host.
+
+    Args:
+        spec: the job.
+        number: the index of the host in the spec.
+        words: the part of the command line that is the same on each host.
+    """
     nodes = spec.nodes
     options = [f"--nnodes={shown.node_range(nodes.least, nodes.most)}"]
-    if number < nodes.most:  # those beyond stand by
+    if number < nodes.most:  # further hosts stand by without a rank
         options.append(f"--node-rank={number}")
     if nodes.etcd is not None:
         options.append(f"--rdzv-endpoint={nodes.etcd}")
     elif nodes.address is not None:
         options.append(f"--rdzv-endpoint={Endpoint(nodes.address, nodes.port)}")
     slots = nodes.hosts[number].slots
-    return [*options, *([] if slots is None else [f"--nproc-per-node={slots}"]), *words]
+    if slots is not None:
+        options.append(f"--nproc-per-node={slots}")
+    return [*options, *words]
 
 
 def agent_order(cwd: Path, argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
-    """What the other end of a session is told, see `remote.py`. A secret is in no environment that is passed."""
+    """Return the order that `remote.py` is sent to start an agent.
+
+    Secrets are not in the environment of the order, but in a list of their own.
+    """
     secrets = secrets_of(environ)
     env = {name: value for name, value in environ.items() if name.startswith(_PASSED)}
     env |= dict.fromkeys(secrets, FROM_STDIN)
@@ -72,18 +94,19 @@ def agent_order(cwd: Path, argv: Sequence[str], environ: Mapping[str, str]) -> d
 
 
 class _HostState:
-    """One of the hosts, and what became of its agent."""
+    """One of the hosts, and what has become of its agent."""
 
     def __init__(self, number: int, host: Host) -> None:
-        self.number, self.name = number, host.name
+        self.number = number
+        self.name = host.name
         self.session: HostSession | None = None
-        self.again = False  # its agent has run before
+        self.has_run = False  # its agent has been started before
         self.tries = 0  # in a row that did not reach it
-        self.told = ""  # why it cannot be reached: said once
+        self.reported = ""  # the last reported reason why it cannot be reached; each is reported once
 
 
 class Launcher:
-    """What the event loop works for: a session for each host."""
+    """Keeps one session for each host. Driven by its own event loop in `run`."""
 
     def __init__(
         self,
@@ -93,16 +116,21 @@ class Launcher:
         signals: Signals,
         outlets: tuple[Outlet, Outlet],
     ) -> None:
-        self._spec, self._words, self._environ, self._signals, self._outlets = spec, words, environ, signals, outlets
+        """Prepare the sessions. outlets: this command's stdout and stderr."""
+        self._spec = spec
+        self._words = words
+        self._environ = environ
+        self._signals = signals
+        self._outlets = outlets
         self._cwd = Path.cwd()
         self._loop = EventLoop[object](time.monotonic)
         self._helpers = HelperProcesses()
         self._hosts = [_HostState(number, host) for number, host in enumerate(spec.nodes.hosts)]
-        self._ended: list[int] = []
+        self._ended: list[int] = []  # exit codes of agents that ended by themselves, in the order of their ends
         self._reached = self._stopping = False
 
     def run(self) -> int:
-        """Run to the end; returns the exit code."""
+        """Run the job to its end. Return the exit code."""
         self._loop.register(self._signals.fd, self._on_signals)
         for state in self._hosts:
             self._start(state)
@@ -110,29 +138,31 @@ class Launcher:
         self._loop.close()
         code = attempts.job_code(self._ended, self._reached, self._stopping)
         if not self._ended:
-            self._say("no agent is left, and none has said how the job has ended"
-                      if self._reached else "cannot start: no host can be reached")  # fmt: skip
+            if self._reached:
+                self._say("no agent is left, and none has said how the job has ended")
+            else:
+                self._say("cannot start: no host can be reached")
         return code
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
     def take(self, event: object) -> None:
-        """Nothing is posted."""
+        """Ignore `event`: nothing posts one to this loop."""
 
     def look(self) -> None:
-        """Nothing shows only by looking."""
+        """Do nothing: every change is an event of a descriptor or a timer."""
 
     def next_look(self) -> float:
-        """Nothing shows only by looking: an hour is as good as never."""
+        """Return a moment an hour from now, because nothing needs a look."""
         return time.monotonic() + 3600.0
 
     def fail(self, error: Exception) -> None:
-        """End with an error that nothing in the loop expects: the agents on the hosts end with their connections."""
+        """Raise an unexpected error of the loop; the agents on the hosts end with their connections."""
         raise error
 
     @property
     def over(self) -> bool:
-        """Whether no agent is left that others could join again."""
+        """Whether no session is left, so that there is no job that a host could join again."""
         return all(state.session is None for state in self._hosts)
 
     # --- hosts ------------------------------------------------------------------------------------------------
@@ -142,28 +172,40 @@ class Launcher:
             return
         remote = shlex.join(module("ftlaunch.nodes.agent.hosts.remote"))
         argv = [*self._spec.nodes.ssh, *_SSH_OPTIONS, state.name, f"exec {remote}"]
-        told = self._loop, self._helpers, argv, state.name, self._outlets
         try:
-            state.session = HostSession(*told, lambda: self._on_reached(state), lambda code: self._on_end(state, code))
+            state.session = HostSession(
+                loop=self._loop,
+                helpers=self._helpers,
+                argv=argv,
+                host=state.name,
+                outlets=self._outlets,
+                on_reached=lambda: self._on_reached(state),
+                on_end=lambda code: self._on_end(state, code),
+            )
         except OSError as error:
             self._say(f"cannot run `{argv[0]}`: {str(error.strerror).lower()}; `--ssh` names another program")
             self._ended.append(EXIT_USAGE)
 
     def _on_reached(self, state: _HostState) -> None:
         assert state.session is not None
-        others = [one for one in self._hosts if one.session is not None and one.session.reached and one is not state]
-        if self._stopping or (state.again and not others):  # there is no job any more that it could join
+        others = [
+            other for other in self._hosts if other is not state and other.session is not None and other.session.reached
+        ]
+        if self._stopping or (state.has_run and not others):  # no job is left that this host could join
             state.session.give_up()
             return
         if state.tries:
             self._say(f"{state.name} is reached again: starting its agent")
-        self._reached = state.again = True
-        state.tries, state.told = 0, ""
+        self._reached = True
+        state.has_run = True
+        state.tries = 0
+        state.reported = ""
         order = agent_order(self._cwd, agent_words(self._spec, state.number, self._words), self._environ)
         state.session.send(json.dumps(order).encode() + b"\n")
 
     def _on_end(self, state: _HostState, code: int) -> None:
-        session, state.session = state.session, None
+        session = state.session
+        state.session = None
         assert session is not None
         why = next((word for word in reversed(session.words) if word), f"exit code {code}")
         if not attempts.was_lost(code):
@@ -173,10 +215,12 @@ class Launcher:
             return
         state.tries += 1
         if session.reached:
-            self._say(f"the connection to {state.name} is lost" if code == attempts.SSH_FAILED
-                      else f"the agent of {state.name} was killed ({signal_name(code - 128)})")  # fmt: skip
-        elif why != state.told:
-            state.told = why
+            if code == attempts.SSH_FAILED:
+                self._say(f"the connection to {state.name} is lost")
+            else:
+                self._say(f"the agent of {state.name} was killed ({signal_name(code - 128)})")
+        elif why != state.reported:
+            state.reported = why
             self._say(f"cannot reach {state.name}: {why}")
         if not self._stopping:
             when = time.monotonic() + attempts.wait_before(state.tries)

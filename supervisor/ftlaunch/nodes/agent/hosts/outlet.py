@@ -1,4 +1,4 @@
-"""Output that waits for no reader: a thread writes it, and what no reader takes in time is left out."""
+"""Output that never blocks its writer: a thread writes it, and drops the oldest data that no reader takes in time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from collections import deque
 
 from ftlaunch_contract.files import atomic
 
-_MOST = 1 << 20  # bytes that wait for the reader
+_MOST_WAITING = 1 << 20  # bytes that wait for the reader
 
 
 class Outlet:
-    """A descriptor that a thread writes to. A reader that has gone away, or takes nothing, holds up nobody."""
+    """A descriptor that a thread writes to. A reader that is gone or takes nothing delays nobody."""
 
     def __init__(self, fd: int) -> None:
-        """fd: stays open. Raises RuntimeError where no thread can be started."""
+        """Start the thread.
+
+        Args:
+            fd: the descriptor to write to; stays open.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
         self._fd = fd
         self._waiting: deque[bytes] = deque()
         self._size = 0
@@ -25,16 +32,16 @@ class Outlet:
         self._thread.start()
 
     def put(self, data: bytes) -> None:
-        """Have it written, after what waits already; never blocks. The oldest is left out where too much waits."""
+        """Have `data` written after what already waits; never block. The oldest data is dropped if too much waits."""
         with self._changed:
             self._waiting.append(data)
             self._size += len(data)
-            while self._size > _MOST and len(self._waiting) > 1:
+            while self._size > _MOST_WAITING and len(self._waiting) > 1:
                 self._size -= len(self._waiting.popleft())
             self._changed.notify()
 
     def close(self, timeout: float) -> None:
-        """Have the rest written, and wait for that so many seconds at most."""
+        """Have the rest written, and wait for that for `timeout` seconds at most."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -54,7 +61,7 @@ class Outlet:
                 self._discard()
 
     def _discard(self) -> None:
-        """The reader is gone: what follows goes nowhere."""
+        """Point the descriptor at /dev/null, because its reader is gone."""
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, self._fd)
         os.close(nowhere)

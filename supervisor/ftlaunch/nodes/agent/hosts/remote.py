@@ -1,14 +1,16 @@
-"""What ssh runs on a host: starts the agent there, passes on its output and its signals, and ends with its exit code.
+"""Runs on a host under ssh: starts the agent, passes on its output and signals, and ends with its exit code.
 
-Runs as `python -m ftlaunch.nodes.agent.hosts.remote`. Its stdin is the connection:
+Runs as `python -m ftlaunch.nodes.agent.hosts.remote`. The connection is stdin, stdout and stderr:
 
-    1. this process writes the line REACHED to its stdout: what came before is ssh's, or a login shell's
-    2. it is sent one line of JSON: {"cwd", "argv", "env", "secrets": [line, ...]}; the secrets go to the agent's stdin
-    3. then each byte is the number of a signal for the agent
+    1. This process writes the line REACHED to stdout. Earlier output is ssh's or a login shell's.
+    2. The launcher sends one line of JSON: {"cwd", "argv", "env", "secrets": [line, ...]}. The secrets go to the
+    agent's
+       stdin.
+    3. After that, each byte on stdin is the number of a signal for the agent.
 
-The end of its stdin is SIGTERM for the agent: the command that has started it is gone, or its machine, or the network.
-The agent then is drained, or the whole job stops in good order. That the agent's output has no reader any more stops
-nothing: it is thrown away here.
+At the end of stdin the agent gets SIGTERM, because the launcher, its machine or the network is gone. The agent is then
+drained, or the whole job stops in good order. Agent output that no reader takes any more is thrown away here and stops
+nothing.
 """
 
 from __future__ import annotations
@@ -31,19 +33,20 @@ from ftlaunch_contract.protocol import EXIT_USAGE
 
 REACHED = b"ftlaunch: this host is reached\n"
 _BLOCK = 64 << 10
-_FAREWELL = 5.0  # seconds that the last lines may take on their way
+_FAREWELL_SECONDS = 5.0  # that the last lines may take on their way
 
 
 class Remote:
-    """The agent of this host, and the connection."""
+    """Serves the connection for the agent of this host."""
 
     def __init__(self, out: Outlet, err: Outlet) -> None:
-        self._out, self._err = out, err
+        self._out = out
+        self._err = err
         self._agent: subprocess.Popen[bytes] | None = None
         self._selector = selectors.DefaultSelector()
 
     def run(self, order: dict[str, Any]) -> int:
-        """Start the agent, and serve it to its end; returns the exit code."""
+        """Start the agent, and serve the connection until the agent ends. Return the exit code."""
         try:
             agent = self._start(order)
         except OSError as error:
@@ -61,8 +64,8 @@ class Remote:
                 if key.fd in streams:
                     self._pass_on(key.fd, streams[key.fd])
                 elif key.fd == sys.stdin.fileno():
-                    self._hear()
-        for fd, outlet in streams.items():  # a head that the agent has started may hold them open
+                    self._read_signals()
+        for fd, outlet in streams.items():  # without blocking: a head that the agent has started may hold them open
             os.set_blocking(fd, False)
             while self._pass_on(fd, outlet):
                 pass
@@ -86,7 +89,7 @@ class Remote:
         return agent
 
     def _pass_on(self, fd: int, outlet: Outlet) -> bool:
-        """Whether there was something to pass on."""
+        """Pass on one block of output. Return whether there was one."""
         try:
             block = os.read(fd, _BLOCK)
         except BlockingIOError:
@@ -97,43 +100,47 @@ class Remote:
             self._selector.unregister(fd)
         return bool(block)
 
-    def _hear(self) -> None:
+    def _read_signals(self) -> None:
         try:
             numbers = os.read(sys.stdin.fileno(), _BLOCK)
-        except ConnectionError:  # sshd gives a socket, whose other end may have left something unread
+        except ConnectionError:  # stdin may be a socket of sshd's, whose other end has left something unread
             numbers = b""
         for number in numbers:
-            self._signal(number)
+            self._send_signal(number)
         if not numbers:
             self._selector.unregister(sys.stdin.fileno())
-            self._signal(signal.SIGTERM)
+            self._send_signal(signal.SIGTERM)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """A signal to this process is meant for the agent."""
-        self._signal(signal.SIGTERM)
+        """Handle a signal to this process: send SIGTERM to the agent."""
+        self._send_signal(signal.SIGTERM)
 
-    def _signal(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         if self._agent is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._agent.send_signal(number)
 
 
 def main() -> int:
-    """Serve the connection that is stdin."""
-    out, err = Outlet(sys.stdout.fileno()), Outlet(sys.stderr.fileno())
+    """Serve the connection on stdin, stdout and stderr. Return the exit code."""
+    out = Outlet(sys.stdout.fileno())
+    err = Outlet(sys.stderr.fileno())
     remote = Remote(out, err)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, remote.on_signal)
     out.put(REACHED)
     line = _first_line()
     code = remote.run(json.loads(line)) if line.endswith(b"\n") else EXIT_USAGE
-    out.close(_FAREWELL)
-    err.close(_FAREWELL)
+    out.close(_FAREWELL_SECONDS)
+    err.close(_FAREWELL_SECONDS)
     return code
 
 
 def _first_line() -> bytes:
-    """A byte at a time: those after it are signals. Without its end where the connection has ended."""
+    """Read the first line of stdin, byte by byte, because the bytes after the line are signals.
+
+    The line lacks its newline if the connection has ended.
+    """
     line = bytearray()
     while not line.endswith(b"\n") and (byte := os.read(sys.stdin.fileno(), 1)):
         line += byte

@@ -1,4 +1,7 @@
-"""One ssh session: the agent of one host, its lines, and its end."""
+"""One ssh session of the launcher: starts ssh, labels the host's output by line, and reports the end.
+
+Runs in the launcher's event loop.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +20,39 @@ from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch_contract.files.kernel_files import open_end
 
 _BLOCK = 64 << 10
-_LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several
-_ROOM = 1 << 20  # bytes of a pipe
-_MOST_WORDS = 20  # lines that are kept of what a host says before its agent begins
+_LONGEST_LINE = 64 << 10  # bytes; a longer line is cut into several
+_PIPE_SIZE = 1 << 20  # bytes
+_MOST_WORDS = 20  # lines that are kept of a host's output before the host is reached
 
 
 class _Stream:
-    """One of the two outputs of a session, line by line."""
+    """Splits stdout or stderr of a session into lines."""
 
     def __init__(self, fd: int, outlet: Outlet) -> None:
-        self.fd, self.outlet, self._partial = fd, outlet, b""
+        self.fd = fd
+        self.outlet = outlet
+        self._partial = b""
         os.set_blocking(fd, False)
 
     def read(self) -> tuple[list[bytes], bool]:
-        """The lines that have come, each with its end; whether there may be more."""
+        """Read one block.
+
+        Returns:
+            The whole lines that have come, each with its newline; and whether there may be more.
+        """
         try:
             block = os.read(self.fd, _BLOCK)
         except BlockingIOError:
             return [], False
         *lines, self._partial = (self._partial + block).split(b"\n")
-        if self._partial and (not block or len(self._partial) > _LONGEST):
+        if self._partial and (not block or len(self._partial) > _LONGEST_LINE):
             lines.append(self._partial)
             self._partial = b""
         return [line.rstrip(b"\r") + b"\n" for line in lines], bool(block)
 
 
 class HostSession:
-    """A connection to a host, from the start of ssh to its end."""
+    """A connection to one host, from the start of ssh to its end."""
 
     def __init__(
         self,
@@ -55,18 +64,35 @@ class HostSession:
         on_reached: Callable[[], None],
         on_end: Callable[[int], None],
     ) -> None:
-        """outlets: of our stdout and stderr. on_end: told the exit code. Raises OSError."""
-        self._loop, self._host, self._on_reached, self._on_end = loop, host, on_reached, on_end
+        """Start ssh.
+
+        Args:
+            loop: the launcher's event loop.
+            helpers: starts processes.
+            argv: the ssh command.
+            host: the host's name, which labels each line of its output.
+            outlets: the launcher's stdout and stderr.
+            on_reached: called once `remote.py` runs on the host.
+            on_end: called with the exit code of ssh.
+
+        Raises:
+            OSError: ssh cannot be started.
+        """
+        self._loop = loop
+        self._host = host
+        self._on_reached = on_reached
+        self._on_end = on_end
         self._process = process = helpers.start(argv, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._stdin = process.stdin.fileno()
-        with contextlib.suppress(OSError):  # a user may have used up what pipes may hold: then it is 64 KiB
-            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, _ROOM)
+        with contextlib.suppress(OSError):  # the user may have no pipe memory left: then the pipe stays at 64 KiB
+            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
         self.reached = False
+        """whether `remote.py` runs on the host"""
         self.words: deque[str] = deque(maxlen=_MOST_WORDS)
-        """what was said before the host was reached, by ssh or a login shell"""
+        """the last lines of ssh or a login shell before the host was reached"""
         self._streams = [_Stream(process.stdout.fileno(), outlets[0]), _Stream(process.stderr.fileno(), outlets[1])]
         self._end = open_end(process.pid)
         for stream in self._streams:
@@ -74,12 +100,12 @@ class HostSession:
         loop.register(self._end, self._on_exit)
 
     def send(self, data: bytes) -> None:
-        """Hand it to the other end; nothing where that is gone."""
+        """Write `data` to the host; do nothing if ssh is gone."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._stdin, data)
 
     def stop(self, number: int) -> None:
-        """Pass a signal on to the agent; a host that is not reached yet is given up."""
+        """Pass a signal on to the agent, or end the connection if the host is not reached yet."""
         if self.reached:
             self.send(bytes([number]))
         else:
@@ -93,16 +119,16 @@ class HostSession:
         self._read_more(stream)
 
     def _read_more(self, stream: _Stream) -> bool:
-        """Whether there may be more."""
+        """Pass on one block of a stream. Return whether there may be more."""
         lines, more = stream.read()
         for line in lines:
-            self._take(line, stream.outlet)
+            self._pass_on(line, stream.outlet)
         if not more and stream in self._streams and not lines:
             self._streams.remove(stream)
             self._loop.unregister(stream.fd)
         return more
 
-    def _take(self, line: bytes, outlet: Outlet) -> None:
+    def _pass_on(self, line: bytes, outlet: Outlet) -> None:
         if self.reached:
             outlet.put(f"[{self._host}] ".encode() + line)
         elif line == REACHED:

@@ -1,7 +1,8 @@
-"""The copier of a node: what its agent has it do, and what it says to the head.
+"""The agent's side of the copier: passes the head's orders to the copier process, and its answers to the head.
 
-The copier sends copies of snapshots to another node, keeps those that others send, and fetches what ranks of this node
-have lost. One that has died is followed by another one, which keeps nothing yet.
+The copier process (`ftlaunch.nodes.peers.copier`) sends copies of snapshots to another node, keeps copies that other
+nodes send, and fetches snapshots that ranks of this node have lost. A copier that dies is replaced by a new one that
+keeps no copies yet. `NodeCopier` runs in the agent's event loop.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from ftlaunch.system.resources import count_cpus
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
 
-_MOST_FAILURES = 5  # copies in a row
-_SLACK = 0.5  # part by which another interval must differ
-_FETCHED_INTO = 0  # the slot that a fetched snapshot lies in
-_MOST_STARTS = 5  # of copiers one after another that have said nothing
+_MOST_FAILURES = 5  # failed copies in a row after which the terminal is told
+_SLACK = 0.5  # the fraction by which a new interval must differ from the last one to be reported
+_FETCHED_INTO = 0  # the slot for fetched snapshots
+_MOST_STARTS = 5  # copiers in a row that die without an answer before no more are started
+
+
+def _resumed_copies(lineage: str, step: int) -> list[Any] | None:
+    """Return the lineage and the step of copies that stay valid in a new attempt, or None if none do."""
+    return [lineage, step] if lineage and step != NONE else None
 
 
 class NodeCopier:
-    """Of one agent."""
+    """The agent's connection to its copier."""
 
     def __init__(
         self,
@@ -34,39 +40,56 @@ class NodeCopier:
         tell: Callable[..., None],
         say: Callable[[str], None],
     ) -> None:
-        """start: raises OSError. begin: the first request. tell: sends a message of `messages.UP`."""
-        self._loop, self._start, self._begin, self._tell, self._say = loop, start, dict(begin), tell, say
-        self._attempt: dict[str, Any] = {}  # the newest request of each kind: for a copier that follows this one
+        """Start the copier; the node goes on without copies if it cannot be started.
+
+        Args:
+            loop: the agent's event loop.
+            start: starts a copier process. Raises OSError.
+            begin: the first request to each copier.
+            tell: sends a message of `messages.UP`.
+            say: writes a sentence to this node's terminal.
+        """
+        self._loop = loop
+        self._start_process = start
+        self._begin = dict(begin)
+        self._tell = tell
+        self._say = say
+        # The newest orders are kept for a copier that replaces this one: attempt, buddy and interval.
+        self._attempt: dict[str, Any] = {}
         self._buddy: dict[str, Any] | None = None
-        self._every = self._wants = 0
-        self._decided = False  # it is known with what the ranks of the attempt begin
-        self.port, self.lineage = 0, ""
-        self._numbers: dict[str, int] = {}  # of the head's newest question, by what is asked
-        self._fetched_for: list[int] = []  # ranks, of the newest fetch
-        self._pages: Pages | None = None
+        self._every = 0  # steps between copies, as the head has ordered; 0: none
+        self._affordable_every = 0  # steps between copies that this node can afford, as last reported
+        self._decided = False  # whether the state with which the ranks of the attempt begin is known
+        self.port = 0
+        """the port at which the copier accepts copies; 0 while there is none"""
+        self.lineage = ""
+        """the lineage that the copier keeps copies of; empty while there is none"""
+        self._numbers: dict[str, int] = {}  # the number of the head's newest question, by its kind
+        self._fetched_for: list[int] = []  # the ranks of the newest fetch
+        self._pages: Pages | None = None  # of the node's ranks; None while the node stands by
         self._processors = count_cpus()
-        self._failures = 0  # copies in a row
-        self._silent = 0  # copiers one after another that have said nothing
+        self._failures = 0  # failed copies in a row
+        self._silent = 0  # copiers in a row that have given no answer yet
         self._link: CopierLink | None = None
-        self._open()
+        self._start_copier()
 
     def said(self) -> dict[str, Any]:
-        """The fields of `copier`, for the head."""
-        return {"port": self.port, "lineage": self.lineage, "every": self._wants}
+        """Return the fields of the message `copier` to the head."""
+        return {"port": self.port, "lineage": self.lineage, "every": self._affordable_every}
 
     # --- the process --------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _start_copier(self) -> None:
         self._silent += 1
         if self._silent > _MOST_STARTS:
             self._say("no copies of snapshots are made on this node: the process that makes them dies again and again")
             return
         try:
-            link = self._start()
+            link = self._start_process()
             try:
                 self._loop.register(link.fd, self._on_answers)
             except OSError:
-                link.close(0.0)  # what it says would never be heard
+                link.close(0.0)  # without the loop nobody would read its answers
                 raise
         except OSError as error:
             self._say(f"no copies of snapshots are made on this node: {error.strerror}")
@@ -89,35 +112,43 @@ class NodeCopier:
             self._loop.unregister(self._link.fd)
             self._link.close(1.0)
             self._link = None
-            self._lose()
-            self._open()
+            self._answer_for_dead()
+            self._start_copier()
             return
         for answer in answers:
             self._silent = 0
-            self._heed(answer)
+            self._take_answer(answer)
 
-    def _lose(self) -> None:
-        """What was asked of a copier that has died is answered for it."""
-        self.port, self.lineage = 0, ""
+    def _answer_for_dead(self) -> None:
+        """Answer the head's open questions in place of a copier that has died."""
+        self.port = 0
+        self.lineage = ""
         for page in self._pages.pages if self._pages is not None else ():
             page.sending = NONE
         self._tell("copier", **self.said())
         if "copies" in self._numbers:
             self._tell("copies", number=self._numbers.pop("copies"), held={})
         if "fetch" in self._numbers:
-            self._heed({"did": "fetch", "error": "the process that fetches snapshots has died"})
+            self._take_answer({"did": "fetch", "error": "the process that fetches snapshots has died"})
 
     def look(self, now: float) -> None:
-        """See whether the copier can answer."""
+        """Check whether the copier still answers."""
         if self._link is not None:
             self._link.look(now)
 
     # --- what the head says -------------------------------------------------------------------------------------
 
     def begin(self, message: Mapping[str, Any], pages: Pages) -> None:
-        """An attempt begins: `message` is `spawn`, and `pages` are those of its ranks."""
-        place, copies, step = message["place"], message["copies"], message["resume"][1]
-        resumed = [copies["before"], step] if copies["before"] and step != NONE else None
+        """Begin an attempt with ranks on this node.
+
+        Args:
+            message: the head's message `spawn`.
+            pages: the pages of the node's ranks.
+        """
+        place = message["place"]
+        copies = message["copies"]
+        step = message["resume"][1]
+        resumed = _resumed_copies(copies["before"], step)
         self._pages = pages
         self._attempt = {
             "do": "attempt",
@@ -134,11 +165,13 @@ class NodeCopier:
         pages.copy_every(copies["every"])
 
     def _stand_by(self, message: Mapping[str, Any]) -> None:
-        """An attempt begins, or goes on, without ranks of this node."""
-        self._pages, self._buddy, self._every = None, None, 0
+        """Begin or go on with an attempt that has no ranks on this node. message: the head's message `keep`."""
+        self._pages = None
+        self._buddy = None
+        self._every = 0
         if message["step"] == NONE:
             self._ask({"do": "forget"})
-        resumed = [message["before"], message["step"]] if message["before"] and message["step"] != NONE else None
+        resumed = _resumed_copies(message["before"], message["step"])
         self._attempt = {
             "do": "attempt",
             "lineage": message["lineage"],
@@ -150,17 +183,22 @@ class NodeCopier:
         self._ask(self._attempt)
 
     def heed_pages(self, verb: str, values: Sequence[int]) -> None:
-        """What the head has done to the pages."""
+        """Follow a change that the head has made to the pages.
+
+        Args:
+            verb: the method of the pages that the head has called.
+            values: its arguments.
+        """
         if verb == "copy_every":
             self._set_every(values[0])
         elif verb == "decide":
             if not Resume(values[0]).in_memory:
-                self._ask({"do": "forget"})  # no copy is of the state with which the ranks begin
+                self._ask({"do": "forget"})  # the ranks do not begin from memory: no copy is of their state
             self._decided = Resume(values[0]) is not Resume.UNDECIDED
             self._set_every(self._every)
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """A message of the head."""
+        """Obey a message of the head: `buddy`, `keep`, `copies` or `fetch`."""
         do = message["do"]
         if do == "buddy":
             self._set_buddy(message["to"])
@@ -172,17 +210,20 @@ class NodeCopier:
             self._fetch(message)
 
     def _set_buddy(self, to: Mapping[str, Any]) -> None:
-        """Send copies there from now on; nowhere where it is empty."""
+        """Send copies to the node `to` from now on; send none if `to` is empty."""
         self._buddy = dict(to) or None
         self._ask({"do": "buddy", "to": self._buddy})
 
     def _set_every(self, steps: int) -> None:
-        """Send copies of every so many steps; 0: of none, and none before it is known with what the ranks begin."""
+        """Copy a snapshot every `steps` steps; 0 copies none.
+
+        No copies are made before the state with which the ranks begin is known.
+        """
         self._every = steps
         self._ask({"do": "every", "every": steps if self._decided else 0})
 
     def _freeze(self, number: int, lineage: str) -> None:
-        """Say what is kept, and change nothing of it until the next attempt."""
+        """Report which copies are kept, and keep exactly these until the next attempt."""
         if self._link is None:
             self._tell("copies", number=number, held={})
             return
@@ -190,18 +231,27 @@ class NodeCopier:
         self._ask({"do": "freeze", "lineage": lineage})
 
     def _fetch(self, message: Mapping[str, Any]) -> None:
-        """Fetch snapshots that this node's ranks lack, or that it is to save for ranks of a lost node."""
-        self._numbers["fetch"], self._fetched_for = message["number"], [int(rank) for rank in message["ranks"]]
+        """Fetch snapshots that this node's ranks lack, or that this node must save for ranks of a lost node."""
+        self._numbers["fetch"] = message["number"]
+        self._fetched_for = [int(rank) for rank in message["ranks"]]
         if self._link is None:
-            self._heed({"did": "fetch", "error": "no process that fetches snapshots runs"})
+            self._take_answer({"did": "fetch", "error": "no process that fetches snapshots runs"})
             return
         ranks = {rank: {"slot": _FETCHED_INTO, "from": nodes} for rank, nodes in message["ranks"].items()}
-        told = {name: message[name] for name in ("step", "world", "suppliers")}
-        self._ask({"do": "fetch", "lineage": self._attempt["lineage"], "ranks": ranks, **told})
+        self._ask(
+            {
+                "do": "fetch",
+                "lineage": self._attempt["lineage"],
+                "ranks": ranks,
+                "step": message["step"],
+                "world": message["world"],
+                "suppliers": message["suppliers"],
+            }
+        )
 
     # --- what the copier says -----------------------------------------------------------------------------------
 
-    def _heed(self, answer: Mapping[str, Any]) -> None:
+    def _take_answer(self, answer: Mapping[str, Any]) -> None:
         did = answer["did"]
         if did == "begin":
             self._on_begun(answer)
@@ -228,12 +278,14 @@ class NodeCopier:
         self._tell("copier", **self.said())
 
     def _on_fetched(self, answer: Mapping[str, Any]) -> None:
-        """The slots are whole: those of this node's ranks become snapshots of the ranks, which wait for that."""
-        error, first = str(answer.get("error", "")), self._attempt["first"]
+        """Report a finished or failed fetch, and publish fetched slots to this node's ranks, which wait for them."""
+        error = str(answer.get("error", ""))
+        first = self._attempt["first"]
         pages = self._pages.pages if self._pages is not None else []
-        for rank in self._fetched_for if not error else ():
-            if first <= rank < first + len(pages):
-                pages[rank - first].set_slot(_FETCHED_INTO, answer["step"])
+        if not error:
+            for rank in self._fetched_for:
+                if first <= rank < first + len(pages):
+                    pages[rank - first].set_slot(_FETCHED_INTO, answer["step"])
         self._tell(
             "fetched",
             number=self._numbers.pop("fetch"),
@@ -244,23 +296,28 @@ class NodeCopier:
         )
 
     def _on_failed(self, why: str) -> None:
-        """One copy may fail: the next one is tried. Say it where none succeeds."""
+        """Count a failed copy, and tell the terminal once _MOST_FAILURES copies in a row have failed."""
         self._failures += 1
         if self._failures == _MOST_FAILURES:
             self._say(f"cannot copy snapshots to another node: {why}; if this machine is lost, storage is asked")
 
     def _on_copied(self, answer: Mapping[str, Any]) -> None:
-        """Say how many steps are to lie between copies, where that has changed."""
+        """Report the affordable number of steps between copies if it has changed by much."""
         if self._pages is None:
             return
         step_seconds = max(page.step_seconds for page in self._pages.pages)
-        every = steps_between(answer["seconds"], answer["processor_seconds"], step_seconds, self._processors)
-        if abs(every - self._wants) > _SLACK * self._wants:
-            self._wants = every
+        every = steps_between(
+            seconds=answer["seconds"],
+            processor_seconds=answer["processor_seconds"],
+            step_seconds=step_seconds,
+            processors=self._processors,
+        )
+        if abs(every - self._affordable_every) > _SLACK * self._affordable_every:
+            self._affordable_every = every
             self._tell("copier", **self.said())
 
     def close(self) -> None:
-        """End the copier; what it keeps stays in memory."""
+        """End the copier; the copies that it keeps stay in memory."""
         if self._link is not None:
             self._loop.unregister(self._link.fd)
             self._link.close(1.0)

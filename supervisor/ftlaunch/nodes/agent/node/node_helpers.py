@@ -1,4 +1,7 @@
-"""The helper processes of a node: its saver, its fork server, and what collects an autopsy; asked by the head."""
+"""The helper processes of a node that the head gives work to: the saver and the autopsy collectors.
+
+Runs in the agent's event loop. A saver that dies is replaced, and its request is repeated once.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
 
 _AGAIN_SECONDS = 1.0
-"""between two tries to start a saver"""
+"""seconds between two tries to start a saver"""
 _WITHOUT_SECONDS = 5.0
-"""without a saver, as none can be started, after which what it is asked for fails"""
+"""seconds without a saver, because none can be started, after which its requests fail"""
 SlotDirs = Callable[[Mapping[str, int]], dict[str, str]]
+"""returns the directory of a snapshot slot by rank, for the slot's number by rank"""
 Request = dict[str, Any]
 
 
 class NodeHelpers:
-    """Of one agent."""
+    """The helper processes of one agent."""
 
     def __init__(
         self,
@@ -29,14 +33,30 @@ class NodeHelpers:
         may_begin: Callable[[float], bool],
         tell: Callable[..., None],
     ) -> None:
-        """Raises OSError where the saver cannot be started. tell: sends a message of `messages.UP`."""
-        self._loop, self._start_saver, self._collect, self._tell = loop, start_saver, collect, tell
+        """Start the saver.
+
+        Args:
+            loop: the agent's event loop.
+            start_saver: starts a saver. Raises OSError.
+            collect: starts an autopsy collector. Raises OSError.
+            may_begin: returns, for a moment in monotonic seconds, whether ranks can be started.
+            tell: sends a message of `messages.UP`.
+
+        Raises:
+            OSError: the saver cannot be started.
+        """
+        self._loop = loop
+        self._start_saver = start_saver
+        self._collect = collect
+        self._tell = tell
         self.may_begin = may_begin
-        """whether ranks can be started by now: the fork server is ready, or it is known that there is none"""
+        """returns whether ranks can be started at a moment: the fork server is ready, or is known not to work"""
         self._collectors: dict[int, DumpCollector] = {}
         self._waiting: list[Request] = []
-        self._repeated = False  # the request under way is one over which a saver has died
-        self._lost: Request | None = None  # one over which a saver has died, and that no other was asked yet
+        self._repeated = False  # a saver has already died over the request under way
+        self._lost_request: Request | None = (
+            None  # the request over which a saver has died, until the next saver is asked
+        )
         self._missing_since: float | None = None  # since when no saver can be started
         self._next_try = 0.0
         self._link: SaverLink | None = None
@@ -45,7 +65,12 @@ class NodeHelpers:
     # --- the saver --------------------------------------------------------------------------------------------
 
     def ask_saver(self, request: Request, slot_dirs: SlotDirs) -> None:
-        """Have shards written."""
+        """Pass a request on to the saver, after those that wait.
+
+        Args:
+            request: what the head asks for; `hurry` is passed on at once.
+            slot_dirs: turns the request's slots into directories.
+        """
         if request.get("do") == "hurry":
             if self._link is not None and self._link.pending is not None:
                 self._link.hurry()
@@ -57,8 +82,9 @@ class NodeHelpers:
         link = self._link
         if link is None or link.pending is not None:
             return
-        if self._lost is not None:
-            lost, self._lost = self._lost, None
+        if self._lost_request is not None:
+            lost = self._lost_request
+            self._lost_request = None
             link.ask(lost)
         elif self._waiting:
             self._repeated = False
@@ -67,10 +93,11 @@ class NodeHelpers:
     def _on_saver(self) -> None:
         link = self._link
         assert link is not None
-        pending, answers = link.pending, link.answers()
+        pending = link.pending
+        answers = link.answers()
         if answers is None:
             answers = self._forget(link, pending)
-            with contextlib.suppress(OSError):  # `look` tries it again
+            with contextlib.suppress(OSError):  # `look` tries again
                 self._start()
         for answer in answers:
             assert pending is not None
@@ -78,21 +105,32 @@ class NodeHelpers:
         self._ask()
 
     def _forget(self, link: SaverLink, pending: Request | None) -> list[dict[str, Any]]:
-        """A saver has died; returns what is answered for it. The next saver is asked once more for what it was about.
+        """Give up a saver that has died, and note its request for the next saver.
 
-        pending: the request under way.
+        Args:
+            link: the connection to the dead saver.
+            pending: the request under way, or None.
+
+        Returns:
+            The answers in the saver's place: an error if two savers have died over the same request, else nothing.
         """
         self._loop.unregister(link.fd)
-        self._link, status = None, link.close(1.0)
+        self._link = None
+        status = link.close(1.0)
         if pending is None:
             return []
         if self._repeated:
             return [{"error": f"its saver has died twice over it ({status})"}]
-        self._repeated, self._lost = True, pending
+        self._repeated = True
+        self._lost_request = pending
         return []
 
     def _start(self) -> None:
-        """Start a saver. Raises OSError."""
+        """Start a saver.
+
+        Raises:
+            OSError: no saver can be started.
+        """
         link = self._start_saver()
         try:
             self._loop.register(link.fd, self._on_saver)
@@ -102,7 +140,7 @@ class NodeHelpers:
         self._link = link
 
     def _start_again(self, now: float) -> None:
-        """Start a saver where there is none; what it is asked for fails where that cannot be done for long."""
+        """Try again to start a saver. After _WITHOUT_SECONDS of failures, fail the requests that wait."""
         self._next_try = now + _AGAIN_SECONDS
         try:
             self._start()
@@ -116,27 +154,33 @@ class NodeHelpers:
         self._ask()
 
     def _fail_requests(self, why: str) -> None:
-        requests = self._waiting if self._lost is None else [self._lost, *self._waiting]
-        self._waiting, self._lost = [], None
+        requests = self._waiting if self._lost_request is None else [self._lost_request, *self._waiting]
+        self._waiting = []
+        self._lost_request = None
         for request in requests:
             self._tell("saver", answer={"error": why, "number": request["number"]})
 
     # --- autopsies --------------------------------------------------------------------------------------------
 
     def collect(self, number: int, request: Request) -> None:
-        """Collect what an autopsy is made of."""
+        """Start to collect the data of an autopsy.
+
+        Args:
+            number: identifies the collector in messages.
+            request: what to collect.
+        """
         try:
             self._collectors[number] = self._collect(request)
-        except OSError:  # the autopsy has nothing of this node's ranks then
+        except OSError:  # the autopsy then has no data of this node's ranks
             self._tell("collected", number=number)
 
     def collect_no_more(self, number: int) -> None:
-        """Nobody waits for it any more."""
+        """Kill a collector, because the head no longer waits for its data."""
         if (collector := self._collectors.pop(number, None)) is not None:
             collector.kill()
 
     def look(self, now: float) -> None:
-        """Tell of what has been collected, and see whether the saver can answer."""
+        """Report collectors that have finished; start a saver if there is none, or check the one that runs."""
         if self._link is not None:
             self._link.look(now)
         elif now >= self._next_try:
@@ -147,7 +191,11 @@ class NodeHelpers:
                 self._tell("collected", number=number)
 
     def close(self, patience: float) -> None:
-        """Let the saver leave."""
+        """Kill the collectors, and end the saver.
+
+        Args:
+            patience: seconds that the saver is given to finish.
+        """
         for number in list(self._collectors):
             self.collect_no_more(number)
         self._waiting.clear()

@@ -1,4 +1,8 @@
-"""The ranks of a node: started, asked to leave, killed as the head says; what happens to them is told to the head."""
+"""The ranks of a node: starts, stops and kills them on the head's orders, and reports to the head what they do.
+
+`AgentRanks` runs in the agent's event loop. The head keeps mirrors of the ranks' pages; beats carry what has changed in
+the pages, and `perform` repeats what the head has done to the mirrors.
+"""
 
 from __future__ import annotations
 
@@ -34,64 +38,83 @@ from ftlaunch_contract.protocol import Resume
 
 @dataclass(frozen=True)
 class AgentSurroundings:
-    """What the ranks of a node are started with."""
+    """What `AgentRanks` works with."""
 
     spec: JobSpec
     memory_dir: Path
+    """the memory directory of this node, with its pages and snapshots"""
     fork_server: Warm
     base_env: Mapping[str, str]
+    """the environment of the ranks, without the variables that ftlaunch adds"""
     control: Path
+    """the path of the agent's control socket"""
     marker: str
+    """a line of the environment by which processes of this node are recognised"""
     loop: EventLoop[Any]
     clock: Callable[[], float]
+    """monotonic seconds"""
     helpers: HelperProcesses
     tell: Callable[..., None]
     """sends a message of `messages.UP`"""
     copier: NodeCopier | None
-    """None where no copies are made"""
+    """None if no copies of snapshots are made"""
     bulkheads: Bulkheads
-    """makes calls that only look: the node goes on where one fails"""
+    """makes calls that the node can do without if they fail"""
     files: FileThread
-    """touches the directory of the logs"""
+    """the thread that makes all calls on the directory of the logs"""
 
 
 class AgentRanks:
-    """Of one attempt at a time."""
+    """The ranks of one node, of one attempt at a time."""
 
     def __init__(self, node: AgentSurroundings) -> None:
-        self._node, self._gpus = node, Gpus()
+        self._node = node
+        self._gpus = Gpus()
         self.pages: Pages | None = None
         self._group: LocalRanks | None = None
         self._place: Placement | None = None
         self._changes: dict[int, Changes] = {}
         self._deaths: ExitWatch | None = None
-        self._gone = True
-        self._unstarted: int | None = None  # an attempt of which nothing could be started, and the head waits for word
-        self._killed = False  # the ranks of the last attempt, by this agent
+        self._is_cleared = True  # no process of the last attempt is left, and the head was told so
+        self._unstarted: int | None = None  # an attempt that could not be started, until the head is told `gone`
+        self._killed = False  # whether this agent has killed the ranks of the last attempt
         self._exits = ExitReports(node.loop, node.clock, self._send_exits)
         self._beats = 0
         nodes = node.spec.nodes
         self._beat_seconds = beat_pace.beat_seconds(nodes.most, nodes.timeout)
         self._next_beat = 0.0
-        # The ranks were told to stop: the head saves their step as soon as all hold it. What they do where they were
-        # told to leave, their ends say.
+        # Beats are sent faster once the ranks were told to stop, because the head saves their step as soon as all
+        # ranks hold it. Ranks that were told to leave need no faster beats: their ends are reported at once.
         self._is_stopping = False
         self._known_lineage = self.lineage()
-        self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
+        self._next: Mapping[str, Any] | None = None  # an attempt that waits for the end of the last one's processes
 
     # --- what its memory has ----------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, Any]:
-        """What a head must know of it, fields of `hello`. Raises OSError."""
+        """Return the fields of `hello` that describe this node's memory and the ranks that run on.
+
+        Raises:
+            OSError: the pages cannot be read now.
+        """
         held, slots = self.held()
         copier = {"port": 0, "lineage": "", "every": 0} if self._node.copier is None else self._node.copier.said()
-        told = {"lineage": self.lineage(), "running": self.running(), "copier": copier}
-        return {"held": held, "slots": slots, **told}
+        return {
+            "held": held,
+            "slots": slots,
+            "lineage": self.lineage(),
+            "running": self.running(),
+            "copier": copier,
+        }
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
-        """First rank and number of ranks whose memory lies here, or nothing; and by rank the steps in its slots.
+        """Return which ranks' memory lies here.
 
-        Raises OSError where that cannot be seen now: memory that holds steps is not taken for one that holds none.
+        Returns:
+            The first rank and the number of ranks, or an empty list; and the steps in the slots of each rank.
+
+        Raises:
+            OSError: the pages cannot be read now. Memory with steps must never be taken for empty memory.
         """
         slots = {}
         for path in page_files(self._node.memory_dir):
@@ -106,46 +129,75 @@ class AgentRanks:
         return [min(slots), len(slots)], slots
 
     def running(self) -> dict[str, Any]:
-        """The place, processes and ends of ranks that run on, and where they resume; empty where none does.
+        """Describe the ranks that run on, for a head that may adopt them.
 
-        `killed`: they were killed here, and have not all ended: no head may take them up. `stop_at`: they were told to
-        stop at that step, or NONE.
+        Returns:
+            Nothing if no rank lives; else the fields:
+            place: the place of this node in the attempt.
+            pids: the process of each rank, living or not.
+            ended: the exit code of each rank that has ended.
+            resume: the state with which the attempt has begun.
+            stop_at: the step at which the ranks were told to stop, or NONE.
+            killed: whether the ranks were killed here and have not all ended, so that no head may adopt them.
         """
-        if self._group is None or self._place is None or self.pages is None or self._gone or not self._group.living:
+        if (
+            self._group is None
+            or self._place is None
+            or self.pages is None
+            or self._is_cleared
+            or not self._group.living
+        ):
             return {}
-        ranks, page = self._group.ranks, self.pages[self._place.first]
+        ranks = self._group.ranks
+        page = self.pages[self._place.first]
         pids = {number: rank.process.pid for number, rank in ranks.items()}
         ended = {number: rank.process.returncode for number, rank in ranks.items() if not rank.alive}
-        told = {"resume": list(page.resume), "stop_at": page.stop_at, "killed": self._killed}
-        return {"place": self._place.node, "pids": pids, "ended": ended, **told}
+        return {
+            "place": self._place.node,
+            "pids": pids,
+            "ended": ended,
+            "resume": list(page.resume),
+            "stop_at": page.stop_at,
+            "killed": self._killed,
+        }
 
     @property
     def place(self) -> int:
-        """Of this node in the last attempt that it took part in, or -1."""
+        """The place of this node in the last attempt with ranks on this node, or -1."""
         return -1 if self._place is None else self._place.node
 
     def lineage(self) -> str:
-        """Of which attempt the steps in memory are; empty where that is not known."""
+        """Return the lineage of the steps in memory; empty if unknown."""
         return read_lineage(self._node.memory_dir)
 
     def free_port(self) -> int:
-        """A port at which the ranks of the next attempt may meet. Raises OSError."""
+        """Return a port at which the ranks of the next attempt can meet.
+
+        Raises:
+            OSError: no port is free.
+        """
         return self._node.spec.launch.master_port or processes.free_port("")
 
     # --- what the head says -----------------------------------------------------------------------------------
 
     def spawn(self, message: Mapping[str, Any]) -> None:
-        """Start the ranks of an attempt, once no process of an earlier one is left."""
-        if not self._gone:
+        """Start the ranks of an attempt as soon as no process of an earlier attempt is left.
+
+        Args:
+            message: the head's message `spawn`.
+        """
+        if not self._is_cleared:
             self._next = message
             return
-        attempt, place = int(message["attempt"]), Placement(**message["place"])
-        self._is_stopping, self._next_beat = False, 0.0
+        attempt = int(message["attempt"])
+        place = Placement(**message["place"])
+        self._is_stopping = False
+        self._next_beat = 0.0
         self._unstarted = None
         kind, step, persist_at, every, reading = message["resume"]
         try:
             pages = self._take_pages(place)
-            pages.reading(reading)  # a head that is gone may have left another one: its slot would be kept for ever
+            pages.reading(reading)  # resets the mark of a lost head, which would protect a slot for ever
             pages.prepare(Resume(kind), step, persist_at)
             (self._node.memory_dir / LINEAGE).write_text(message["lineage"])
             self._known_lineage = message["lineage"]
@@ -153,22 +205,22 @@ class AgentRanks:
                 pages.announce_interval(every, max(step, 0))
             if self._node.copier is not None:
                 self._node.copier.begin(message, pages)
-            self._group = group = LocalRanks(self._around(pages, message["seed"]), attempt, self._on_exit, place)
-            self._gone = self._killed = False
+            self._group = group = LocalRanks(self._surroundings(pages, message["seed"]), attempt, self._on_exit, place)
+            self._is_cleared = self._killed = False
             group.spawn()
         except OSError as error:
             why = f"{error.filename or 'a system call'}: {error.strerror}"
             self._node.tell("cannot_start", attempt=attempt, rank=place.first, why=why)
-            if self._gone:
+            if self._is_cleared:
                 self._unstarted = attempt
             return
         except SpawnFailed as failed:
             self._node.tell("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
-        pids = {rank: one.process.pid for rank, one in group.ranks.items()}
-        log_from = {rank: one.log_from for rank, one in group.ranks.items()}
+        pids = {number: rank.process.pid for number, rank in group.ranks.items()}
+        log_from = {number: rank.log_from for number, rank in group.ranks.items()}
         self._node.tell("started", attempt=attempt, pids=pids, log_from=log_from)
 
-    def _around(self, pages: Pages, seed: str) -> Surroundings:
+    def _surroundings(self, pages: Pages, seed: str) -> Surroundings:
         node = self._node
         base_env = {**node.base_env, seeds.ENV_SEED: seed}
         return Surroundings(
@@ -185,7 +237,11 @@ class AgentRanks:
         )
 
     def _take_pages(self, place: Placement) -> Pages:
-        """The pages of its ranks. Those of other ranks, from another place in the job, are deleted. Raises OSError."""
+        """Open the pages of the ranks at `place`, and delete memory of another place or of another number of ranks.
+
+        Raises:
+            OSError: the pages cannot be made.
+        """
         same = self._place is not None and self._place.ranks == place.ranks and self._place.world == place.world
         if self.pages is not None and same:
             if self._deaths is not None:
@@ -193,101 +249,126 @@ class AgentRanks:
             return self.pages
         if self.pages is not None:
             self.pages.close()
-            self.pages, self._changes = None, {}
+            self.pages = None
+            self._changes = {}
         if self.held()[0] != [place.first, place.count] or nodes_of(self._known_lineage) != place.nodes:
-            forget_snapshots(self._node.memory_dir)  # of another place, or of another number of ranks
-        self.pages, self._place = Pages(self._node.memory_dir, place.count, place.first), place
+            forget_snapshots(self._node.memory_dir)
+        self.pages = Pages(self._node.memory_dir, place.count, place.first)
+        self._place = place
         self._changes = {rank: Changes(self.pages[rank]) for rank in place.ranks}
         if self._deaths is not None:
             self._node.loop.unregister(self._deaths.fd)
-        # without it a death is seen when it is over
+        # Without the watch, a death is noticed only when the process has ended.
         self._deaths = self._node.bulkheads.call("hear at once of ranks that die", lambda: self._listen(place), None)
         return self.pages
 
     def _listen(self, place: Placement) -> ExitWatch:
-        """Hear of deaths from now on. Raises OSError."""
+        """Watch for ranks that begin to die.
+
+        Raises:
+            OSError: the watch cannot be set up.
+        """
         deaths = ExitWatch([page_path(self._node.memory_dir, rank) for rank in place.ranks])
         self._node.loop.register(deaths.fd, self._on_deaths)
         return deaths
 
     def perform(self, verb: str, values: list[Any]) -> None:
-        """Do to the pages what the head has done to their mirrors."""
+        """Repeat on the pages what the head has done to their mirrors.
+
+        Args:
+            verb: the method of the pages.
+            values: its arguments.
+        """
         if self.pages is not None:
             if verb == "stop":
-                self._is_stopping, self._next_beat = True, 0.0
+                self._is_stopping = True
+                self._next_beat = 0.0
             cluster_pages.perform(self.pages, verb, values)
             if self._node.copier is not None:
                 self._node.copier.heed_pages(verb, values)
 
     def heed_copies(self, message: Mapping[str, Any]) -> None:
-        """A message about copies of snapshots."""
+        """Pass a message about copies of snapshots on to the copier, if there is one."""
         if self._node.copier is not None:
             self._node.copier.take(message)
 
     def leave(self) -> None:
-        """SIGTERM to the ranks."""
+        """Send SIGTERM to the ranks."""
         if self._group is not None:
             self._group.ask_to_leave()
 
     def kill(self) -> None:
-        """SIGKILL to the ranks."""
+        """Send SIGKILL to the ranks."""
         if self._group is not None:
             self._killed = True
             self._group.kill()
 
     def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
-        """Rank -> directory of the slot, of ranks and slots by number."""
+        """Return the directory of a snapshot slot by rank.
+
+        Args:
+            slots: the number of the slot by rank.
+        """
         return {rank: str(layout.slot_dir(self._node.memory_dir, int(rank), slot)) for rank, slot in slots.items()}
 
     # --- what happens -----------------------------------------------------------------------------------------
 
     @property
     def cleared(self) -> bool:
-        """Whether no process of the last attempt is left."""
-        return self._gone
+        """Whether no process of the last attempt is left, and the head was told so."""
+        return self._is_cleared
 
     @property
     def clearing(self) -> bool:
-        """Whether all ranks have ended, and what they have left is being ended: the next attempt waits for that."""
-        return not self._gone and self._group is not None and self._group.empty
+        """Whether all ranks have ended, but processes that they have left behind are still being ended."""
+        return not self._is_cleared and self._group is not None and self._group.empty
 
     def look(self) -> int | None:
-        """Tell what the ranks have written, where that is due, and that all have gone.
+        """Reap processes, send a beat if one is due, and report the end of the attempt's last process.
 
         Returns:
-            The number of the beat that was sent; None where none was due.
+            The number of the beat that was sent, or None.
         """
         group = self._group
         if self._node.copier is not None:
             self._node.copier.look(self._node.clock())
-        if group is not None and not self._gone:
-            now, spared, call = self._node.clock(), self._node.helpers.pids, self._node.bulkheads.call
+        if group is not None and not self._is_cleared:
+            now = self._node.clock()
+            spared = self._node.helpers.pids
+            call = self._node.bulkheads.call
             call("look at what the ranks' processes do", lambda: group.notice(now), None)
             call("take the exit status of orphans", lambda: group.reap(spared), 0)
         beat = self.tell_words() if self._node.clock() >= self._next_beat else None
         ended = self._unstarted
-        if group is not None and not self._gone and group.empty and self._is_swept(group):
+        if group is not None and not self._is_cleared and group.empty and self._is_swept(group):
             ended = group.attempt
         if ended is not None:
             attempt = ended
             beat = self._node.bulkheads.call(
                 "tell the head that the ranks have gone", lambda: self._tell_gone(attempt), beat
             )
-            if self._gone and self._next is not None:
-                waited, self._next = self._next, None
+            if self._is_cleared and self._next is not None:
+                waited = self._next
+                self._next = None
                 self.spawn(waited)
         return beat
 
     def _tell_gone(self, attempt: int) -> int | None:
-        """Tell the head that no process of an attempt is left; return the number of the beat that goes before.
+        """Tell the head that no process of an attempt is left.
 
-        Raises OSError; nothing was told then.
+        Returns:
+            The number of the beat that is sent before.
+
+        Raises:
+            OSError: a system call failed before anything was sent.
         """
-        port, slots = self.free_port(), self.held()[1]
+        port = self.free_port()
+        slots = self.held()[1]
         evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
-        self._gone, self._unstarted = True, None
+        self._is_cleared = True
+        self._unstarted = None
         self._exits.send_all()
-        beat = self.tell_words()  # what the ranks have written last; no rank writes any more
+        beat = self.tell_words()  # carries the last words of the ranks, of which none writes any more
         self._node.tell("gone", attempt=attempt, port=port, slots=slots, evidence=evidence)
         return beat
 
@@ -296,27 +377,41 @@ class AgentRanks:
         return self._node.bulkheads.call("find what the ranks have left", lambda: group.sweep(spared), False)
 
     def tell_beat(self) -> None:
-        """Tell the head that this node lives, while ranks are forked."""
+        """Send a beat while ranks are being forked, so that the head knows that this node lives."""
         self.tell_words()
 
     def tell_words(self) -> int:
-        """Tell the head what has changed in the pages. It is a sign of life; returns its number."""
+        """Send a beat: this node's sign of life, with what has changed in the pages. Return the beat's number."""
         self._beats += 1
-        hurries = self._is_stopping and not self._gone
+        hurries = self._is_stopping and not self._is_cleared
         pause = beat_pace.hurried_seconds(self._beat_seconds) if hurries else self._beat_seconds
         self._next_beat = self._node.clock() + pause
-        words = [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
-        group, noted, stopped = self._group, [], []
-        if group is not None and not self._gone:
+        changes = {rank: page_changes.look() for rank, page_changes in self._changes.items()}
+        words = [[rank, changed] for rank, changed in changes.items() if changed]
+        group = self._group
+        noted = []
+        stopped = []
+        if group is not None and not self._is_cleared:
             views = group.views()
-            noted = [[v.rank, v.active, v.logged, v.busy] for v in views if not v.attached and not v.observed]
+            noted = [
+                [view.rank, view.active, view.logged, view.busy]
+                for view in views
+                if not view.attached and not view.observed
+            ]
             stopped = sorted(group.stopped())
-        told = {"words": words, "noted": noted, "stopped": stopped}
-        self._node.tell("beat", number=self._beats, lineage=self._known_lineage, now=self._node.clock(), **told)
+        self._node.tell(
+            "beat",
+            number=self._beats,
+            lineage=self._known_lineage,
+            now=self._node.clock(),
+            words=words,
+            noted=noted,
+            stopped=stopped,
+        )
         return self._beats
 
     def tell_all_words_again(self) -> None:
-        """There is another head: it knows nothing yet."""
+        """Send all words of the pages with the next beat, because a new head knows none of them."""
         self._next_beat = 0.0
         if self.pages is not None and self._place is not None:
             self._changes = {rank: Changes(self.pages[rank]) for rank in self._place.ranks}
@@ -328,7 +423,7 @@ class AgentRanks:
         self._exits.add(self._group.attempt, rank.number, code, is_last=self._group.empty)
 
     def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
-        self.tell_words()  # first: its last words say whether a rank has ended well
+        self.tell_words()  # first, because a rank's last words say whether it has ended well
         self._node.tell("exits", attempt=attempt, codes=codes)
 
     def _on_deaths(self) -> None:

@@ -34,7 +34,9 @@ class EtcdClaims:
     """Of one job. Not for two threads at a time."""
 
     def __init__(self, etcd: EtcdPort, job: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._etcd, self._key, self._clock = etcd, messages.key_of(job), clock
+        self._etcd = etcd
+        self._key = messages.key_of(job)
+        self._clock = clock
         self.where = etcd.where
         self._lease: int | None = None  # of this process's signs
         self._renewed = 0.0

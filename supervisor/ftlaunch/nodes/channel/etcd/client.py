@@ -95,7 +95,8 @@ class EtcdClient:
         return numbers[self._first :] + numbers[: self._first]
 
     def _tls(self) -> ssl.SSLContext:
-        spec, used = self._spec, "cacert"
+        spec = self._spec
+        used = "cacert"
         try:
             context = ssl.create_default_context(cafile=spec.cacert)
             used = "cert"

@@ -19,7 +19,9 @@ class EtcdMember:
     """Not for two threads at a time."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        self._host, self._port, self._tls = host, port, tls
+        self._host = host
+        self._port = port
+        self._tls = tls
         self._addresses: list[str] = []  # of the host; that which has answered comes first
         self._connection: http.client.HTTPConnection | None = None
 
@@ -75,7 +77,8 @@ class EtcdMember:
 
     def _reach(self, until: float) -> socket.socket:
         """A connection to the first of the host's addresses at which there is one."""
-        addresses, self._addresses = self._addresses or _addresses(self._host, self._port, until), []
+        addresses = self._addresses or _addresses(self._host, self._port, until)
+        self._addresses = []
         problem = OSError(f"{self._host} has no address")
         for address in addresses:
             try:
@@ -109,7 +112,9 @@ class _BoundedResponse(http.client.HTTPResponse):
 
 class _BoundedSocket(io.RawIOBase):
     def __init__(self, sock: socket.socket, until: float) -> None:
-        self._sock, self._until, self._raw = sock, until, sock.makefile("rb", buffering=0)
+        self._sock = sock
+        self._until = until
+        self._raw = sock.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
         return True

@@ -18,7 +18,8 @@ class CommonInterval:
 
     def __init__(self, pages: ClusterPages, ranks_each: int) -> None:
         """ranks_each: of a node; its first one says what the node wants."""
-        self._pages, self._each = pages, ranks_each
+        self._pages = pages
+        self._each = ranks_each
         self._from = 0  # the step from which the announced one holds
 
     def look(self, front: Callable[[], tuple[int, float]]) -> None:
@@ -28,7 +29,8 @@ class CommonInterval:
         look at every rank.
         """
         wanted = [page.wanted for page in self._pages.pages[:: self._each]]
-        every, before = max(wanted), self._pages.every
+        every = max(wanted)
+        before = self._pages.every
         if not all(wanted) or (before and abs(every - before) <= _SLACK * before):
             return
         newest, step_seconds = front()

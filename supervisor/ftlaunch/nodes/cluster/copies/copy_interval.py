@@ -20,7 +20,8 @@ class CopyInterval:
 
     def __init__(self, pages: ClusterPages, asked: int | Literal["auto"]) -> None:
         """asked: steps; 0 is off."""
-        self._pages, self._asked = pages, asked
+        self._pages = pages
+        self._asked = asked
 
     def look(self, nodes: Iterable[Node]) -> None:
         """Announce another interval where it has changed."""

@@ -14,7 +14,8 @@ class HeldSteps:
     """Of one job."""
 
     def __init__(self, around: Around, roster: Roster) -> None:
-        self._around, self._roster = around, roster
+        self._around = around
+        self._roster = roster
         self.lineage = ""
         """whose steps count; none: no attempt was begun by this head, and no node has come with steps"""
 
@@ -25,7 +26,9 @@ class HeldSteps:
                 self._take_up(node)
 
     def _take_up(self, node: Node) -> None:
-        slots, node.slots, place = node.slots, None, node.member.place
+        slots = node.slots
+        node.slots = None
+        place = node.member.place
         if slots is None or node.member.held != place:
             return
         if nodes_of(node.lineage) != self._roster.wanted:  # its snapshots are those of another number of ranks

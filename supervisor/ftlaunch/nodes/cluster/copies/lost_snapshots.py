@@ -41,7 +41,8 @@ class LostSnapshots:
     """Of one job."""
 
     def __init__(self, around: Around, copies: CopiesElsewhere) -> None:
-        self._around, self._copies = around, copies
+        self._around = around
+        self._copies = copies
         self._homes: dict[int, int] = {}  # rank -> place of the node that has made its snapshot again
         self._asked: tuple[int, Callable[[], None], float] | None = None  # until when it is waited for the answers
 
@@ -74,7 +75,8 @@ class LostSnapshots:
 
     def _plan(self) -> tuple[RecoveryPlan, dict[int, int]]:
         """The plan for all ranks, and rank -> place of the node that keeps its copy, or NONE."""
-        around, copies = self._around, self._copies
+        around = self._around
+        copies = self._copies
         pages = around.pages
         plan = recovery_plan.of_snapshots(pages.slots(), len(pages), (), around.ranks_each, copies.kept())
         far = {rank: source.node for (rank, _), source in plan.sources.items() if source.rung is Rung.PEER}

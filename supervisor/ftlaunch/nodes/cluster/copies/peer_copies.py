@@ -58,10 +58,15 @@ class PeerCopies:
 
     def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], places: PlacedNodes) -> None:
         """nodes: by key of their members."""
-        self._around, self._roster, self._nodes, self._places = around, roster, nodes, places
+        self._around = around
+        self._roster = roster
+        self._nodes = nodes
+        self._places = places
         self.ranks_each = around.ranks_each
         around.pages.on_decided = self._decided
-        self._number, self.lineage, self._buddies = 0, "", dict[int, int]()
+        self._number = 0
+        self.lineage = ""
+        self._buddies = dict[int, int]()
         self.lost_snapshots = LostSnapshots(around, self)
         self._awaited: set[int] | None = None  # keys of nodes that have not said what they keep; None: nobody was asked
         self._kept: list[Kept] = []
@@ -90,7 +95,9 @@ class PeerCopies:
 
     def goes_on(self, lineage: str) -> None:
         """An attempt goes on under this head, with the places that nodes have now."""
-        self._awaited, self._fetch, self.lineage = None, None, lineage
+        self._awaited = None
+        self._fetch = None
+        self.lineage = lineage
         if self._around.copies:
             self._buddies = buddies({place: node.topology for place, node in self._places.all().items()})
 
@@ -142,8 +149,10 @@ class PeerCopies:
     def take(self, node: Node, name: str, message: Mapping[str, Any]) -> bool:
         """A message of a node; False where it is about something else. Raises ValueError or TypeError for nonsense."""
         if name == "copier":
-            moved, node.copier_port = node.copier_port != message["port"], message["port"]
-            node.copier_lineage, node.wants_copies_every = message["lineage"], message["every"]
+            moved = node.copier_port != message["port"]
+            node.copier_port = message["port"]
+            node.copier_lineage = message["lineage"]
+            node.wants_copies_every = message["every"]
             if moved:
                 self._renew(node)
         elif name == "copies":
@@ -229,7 +238,8 @@ class PeerCopies:
     def _go_on(self, fetch: _Fetch) -> None:
         """Ask those that can fetch now."""
         for place, ranks in fetch.wanted.items():
-            node, holders = self._places.at(place), {key: self._nodes.get(key) for key in ranks.values()}
+            node = self._places.at(place)
+            holders = {key: self._nodes.get(key) for key in ranks.values()}
             if node is None and not fetch.for_others:  # its attempt is over: the next one plans with what is kept
                 self._fetch = None
                 return
@@ -250,7 +260,8 @@ class PeerCopies:
 
         A node that fetches for ranks of other nodes has much of that itself.
         """
-        wanted, pages = self._roster.wanted, self._around.pages
+        wanted = self._roster.wanted
+        pages = self._around.pages
         after = [(place + 1 + offset) % wanted for offset in range(wanted - 1)]
         after = [place, *after] if fetch.for_others else after
         whole = [

@@ -36,7 +36,8 @@ class Greeting:
 
 def read(hello: Mapping[str, Any], ranks_each: int, places: int) -> Greeting:
     """Raises ValueError, TypeError or OverflowError for nonsense. places: how many the job has."""
-    held, each = hello["held"], ranks_each
+    held = hello["held"]
+    each = ranks_each
     fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
     place = held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < places else -1
     slots = slots_of(hello)
@@ -77,7 +78,8 @@ def refusal(job: str, ours: str, node: NodeFacts, head: NodeFacts) -> str:
 
 def warnings(greeting: Greeting, head: NodeFacts, now: float) -> list[str]:
     """What differs and is allowed to, and what the node itself warns of, in sentences. now: the head's wall clock."""
-    node, ahead = greeting.facts, greeting.wall - now
+    node = greeting.facts
+    ahead = greeting.wall - now
     found = [f"warning: {node.host}: {clause}" for clause in greeting.warnings]
     if node.python != head.python:
         found.append(f"warning: Python is {node.python} on {node.host}, and {head.python} on {head.host}")

@@ -26,7 +26,9 @@ class IsolatedMachines:
 
     def __init__(self, limit: int, run_dir: Path, files: FileThread, say: Callable[[str], None]) -> None:
         """limit: see `--isolate-after`; 0 is off. files: writes in the run dir."""
-        self._run_dir, self._files, self._say = run_dir, files, say
+        self._run_dir = run_dir
+        self._files = files
+        self._say = say
         self._isolation = Isolation(limit, read(run_dir))
 
     def begun(self, members: Collection[Member]) -> None:
@@ -63,7 +65,8 @@ class IsolatedMachines:
                 self._say(f"{begun}: it keeps its place, for no other node stands by to take it")
                 continue
             self._say(f"{begun}: it gets no ranks any more, and {_host(standby.machine)} takes its place")
-            place, member.place = member.place, -1
+            place = member.place
+            member.place = -1
             left(place)
             standby.place = place
 
@@ -89,7 +92,8 @@ class IsolatedMachines:
             one.isolated = self._isolation.is_isolated(one.machine)
 
     def _note(self) -> None:
-        path, content = self._run_dir / NAME, json.dumps(self._isolation.failures).encode()
+        path = self._run_dir / NAME
+        content = json.dumps(self._isolation.failures).encode()
         self._files.write(lambda: atomic.replace_durable(path, content), self._cannot_note, replaces=NAME)
 
     def _cannot_note(self, error: OSError) -> None:

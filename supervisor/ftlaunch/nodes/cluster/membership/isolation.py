@@ -20,7 +20,8 @@ class Isolation:
 
     def __init__(self, limit: int, failures: Mapping[str, int]) -> None:
         """limit: failures after which a machine is isolated; 0: never. failures: by machine, counted so far."""
-        self._limit, self.failures = limit, dict(failures)
+        self._limit = limit
+        self.failures = dict(failures)
         self._places: dict[int, str] = {}  # the machines of the running attempt
         self._blamed: set[str] = set()  # in that attempt
         self._told: set[str] = set()
@@ -29,7 +30,8 @@ class Isolation:
 
     def begun(self, places: Mapping[int, str]) -> None:
         """An attempt has begun. places: which machine has which place."""
-        self._places, self._blamed = dict(places), set()
+        self._places = dict(places)
+        self._blamed = set()
 
     def placed(self) -> list[str]:
         """The machines of the running attempt, by place; an empty word for a place whose node is not known."""

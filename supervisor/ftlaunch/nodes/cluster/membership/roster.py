@@ -50,7 +50,9 @@ class Roster:
 
     def __init__(self, least: int, most: int, last_call: float = 0.0) -> None:
         """least, most: nodes of the job. last_call: see Around."""
-        self.least, self.most, self.last_call = least, most, last_call
+        self.least = least
+        self.most = most
+        self.last_call = last_call
         self.wanted = most
         """places: nodes of the attempt, or of the one whose memory is taken up"""
         self.members: dict[int, Member] = {}  # in the order of their coming
@@ -102,7 +104,8 @@ class Roster:
 
     def size(self, now: float) -> int | None:
         """How many nodes the next attempt is to have; None: others have to come, or to get ready."""
-        able, here = len(self.able), sum(not one.leaving for one in self.members.values())
+        able = len(self.able)
+        here = sum(not one.leaving for one in self.members.values())
         if able < self.least:
             self.called_since = None
             return None
@@ -170,7 +173,9 @@ class Roster:
 
     def begin(self) -> None:
         """An attempt begins, or goes on: it has been decided how many nodes there are."""
-        self.begun, self._kept, self.called_since = True, 0, None
+        self.begun = True
+        self._kept = 0
+        self.called_since = None
 
     def fill(self) -> bool:
         """Give the vacant places to nodes that are able; True when every place has one.

@@ -45,7 +45,9 @@ class SharedDirs:
 
     def begin(self, word: str, now: float) -> None:
         """The head has named its word."""
-        self._word, self.until, self._looked = word, now + PATIENCE, now
+        self._word = word
+        self.until = now + PATIENCE
+        self._looked = now
 
     @property
     def proven(self) -> bool:

@@ -53,7 +53,8 @@ class ClusterPages(Pages):
 
     def prepare(self, kind: Resume, step: int, persist_at: int) -> None:
         """See Pages; the nodes do it when they are told to start the ranks."""
-        send, self.send = self.send, lambda verb, values: None
+        send = self.send
+        self.send = lambda verb, values: None
         super().prepare(kind, step, persist_at)
         self.send = send
 

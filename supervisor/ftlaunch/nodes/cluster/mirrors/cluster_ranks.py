@@ -48,8 +48,13 @@ class ClusterRanks:
         exited: Exited,
     ) -> None:
         """spec: its number of ranks is that of the job. pages: the mirrors. files: touches the logs."""
-        self._spec, self._pages, self._nodes, self._clock, self._files = spec, pages, nodes, clock, files
-        self.attempt, self._exited = attempt, exited
+        self._spec = spec
+        self._pages = pages
+        self._nodes = nodes
+        self._clock = clock
+        self._files = files
+        self.attempt = attempt
+        self._exited = exited
         self.started = clock()
         self.port = 0
         self.ranks: dict[int, Rank] = {}
@@ -109,15 +114,18 @@ class ClusterRanks:
 
     def on_noted(self, number: int, active: float, logged: float, *, busy: bool) -> None:
         """What was seen from outside of a rank that does not beat: on the head's clock."""
-        self.ranks[number].active, self.ranks[number].logged = active, logged
+        self.ranks[number].active = active
+        self.ranks[number].logged = logged
         self._busy[number] = busy
 
     def on_exit(self, number: int, code: int, lost: str = "") -> None:
         """A rank has ended. lost: why its node counts as lost, if that is how its end is known."""
-        process, rank = self._processes[number], self.ranks[number]
+        process = self._processes[number]
+        rank = self.ranks[number]
         if process.returncode is not None:
             return
-        process.returncode, process.lost = code, lost
+        process.returncode = code
+        process.lost = lost
         self._ends += 1
         rank.order = self._ends if rank.order < 0 else rank.order
         rank.ended = self._clock()
@@ -169,7 +177,9 @@ class ClusterRanks:
                 continue
             if signum := rank.process.ended_by():
                 self._ends += 1
-                rank.dying, rank.order, found[number] = now, self._ends, signum
+                rank.dying = now
+                rank.order = self._ends
+                found[number] = signum
         return found
 
     def failed(self, *, must_read: bool) -> list[Evidence]:

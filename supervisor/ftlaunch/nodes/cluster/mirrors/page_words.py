@@ -32,7 +32,8 @@ class Changes:
     def look(self) -> list[Change]:
         """Return the words that have changed; all of them at the first look, words of one value together."""
         now = tuple(self._page.q[:_COUNT])
-        before, self._before = self._before, now
+        before = self._before
+        self._before = now
         if not before:
             return _runs(now)
         return [(word, value) for word, value in enumerate(now) if value != before[word]] if now != before else []

@@ -10,7 +10,8 @@ class RemoteProcess:
 
     def __init__(self, rank: int, log: Path) -> None:
         """log: on the run dir that all nodes share."""
-        self.rank, self.log = rank, log
+        self.rank = rank
+        self.log = log
         self.pid = 0  # on its machine; 0: it has not been started yet
         self.returncode: int | None = None
         self.ending = 0  # the signal that its agent has seen ending it

@@ -23,7 +23,8 @@ class Arrivals:
 
     def __init__(self, around: Around, welcome: Callable[[Connection, dict[str, Any], Greeting], None]) -> None:
         """welcome: takes a node that may take part, with its hello."""
-        self._around, self._welcome = around, welcome
+        self._around = around
+        self._welcome = welcome
         self._warned = 0
         self._waiting: dict[Connection, tuple[float, bool]] = {}  # until when, and whether it was turned away
 

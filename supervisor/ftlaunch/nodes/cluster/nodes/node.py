@@ -15,15 +15,17 @@ from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 class Node:
     """A node that has said hello."""
 
-    def __init__(
-        self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float, head: str
-    ) -> None:  # fmt: skip
+    def __init__(self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float, head: str) -> None:
         """head: the address of the head's machine, by which other machines find a node that is on it, too."""
-        self.connection, self.member = connection, member
+        self.connection = connection
+        self.member = member
         peer = connection.peer.rpartition(":")[0].strip("[]")
-        self.host, self.address = str(hello["host"]), head if _is_beside(peer) else peer
-        self.leaves, self.signalled = "", False  # why it is to leave the job, and whether a signal has told it to
-        self.probe, self.port = int(hello["probe"]), int(hello["port"])
+        self.host = str(hello["host"])
+        self.address = head if _is_beside(peer) else peer
+        self.leaves = ""
+        self.signalled = False  # why it is to leave the job, and whether a signal has told it to
+        self.probe = int(hello["probe"])
+        self.port = int(hello["port"])
         self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock
         self.warnings: list[str] = hello["warnings"]
         self.running: dict[str, Any] = hello["running"]
@@ -73,7 +75,8 @@ class Node:
         if name == "exits":
             self.running["ended"] |= message["codes"]
         else:
-            self.gone_already, self.port = True, message["port"]
+            self.gone_already = True
+            self.port = message["port"]
 
     def ranks_gone(self, message: Mapping[str, Any]) -> None:
         """No rank is left; those that ran on when the node came have changed its memory since. Raises ValueError."""

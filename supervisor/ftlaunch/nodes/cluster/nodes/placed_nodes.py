@@ -18,7 +18,10 @@ class PlacedNodes:
         self, roster: Roster, nodes: Mapping[int, Node], ranks_each: int, tell: Callable[[JobEvent], None]
     ) -> None:
         """nodes: by key of their members. ranks_each: of a node. tell: is told who comes, is placed and leaves."""
-        self._roster, self._nodes, self._each, self._tell = roster, nodes, ranks_each, tell
+        self._roster = roster
+        self._nodes = nodes
+        self._each = ranks_each
+        self._tell = tell
         self._told: dict[int, int] = {}  # by key of a member: the place that was told
 
     def node_of(self, member: Member | None) -> Node | None:

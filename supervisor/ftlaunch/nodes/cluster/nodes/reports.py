@@ -16,7 +16,8 @@ class Reports:
 
     def __init__(self, pages: ClusterPages, clock: Callable[[], float]) -> None:
         """pages: the mirrors."""
-        self._pages, self._clock = pages, clock
+        self._pages = pages
+        self._clock = clock
         self.group: ClusterRanks | None = None
         """the ranks of the running attempt, or the last one"""
         self.lineage = ""
@@ -46,7 +47,8 @@ class Reports:
         elif name == "dying":
             self._on_dying(group, _own(message["ranks"], ranks))
         elif name == "gone":
-            node.gone, node.port = True, message["port"]
+            node.gone = True
+            node.port = message["port"]
             self._pages.evidence_told |= _own(message["evidence"], ranks)
         elif name == "exits":
             for rank, code in _own(message["codes"], ranks).items():

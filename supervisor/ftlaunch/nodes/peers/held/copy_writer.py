@@ -22,7 +22,9 @@ class CopyWriter:
         self, directory: Path, rank: int, slot: SlotLayout, present: Mapping[str, Runs], before: Reserved | None
     ) -> None:
         """before: what is laid out there; other files are deleted. Raises OSError."""
-        self._directory, self._slot, self._present = directory, slot, present
+        self._directory = directory
+        self._slot = slot
+        self._present = present
         self.headers = {group: found.digest for group, found in slot.items()}
         self._fits = before == (self.headers, dict(present))
         self.fds: dict[str, int] = {}

@@ -67,7 +67,8 @@ class KeptCopies:
     def forget(self) -> None:
         """Delete all copies. Raises OSError where one cannot be deleted: no copy counts any more all the same."""
         with self._lock:
-            self._copies, self._laid_out = {}, {}
+            self._copies = {}
+            self._laid_out = {}
             self._delete_others()
 
     def begin(self, lineage: str, resumed: tuple[str, int] | None, own: Collection[int]) -> None:
@@ -82,7 +83,8 @@ class KeptCopies:
                 if (copy.lineage, copy.step) == resumed or (copy.lineage == lineage and copy.rank not in own):
                     kept[key] = replace(copy, lineage=lineage)
                     self._note(kept[key])
-            self._copies, self._closed = kept, False
+            self._copies = kept
+            self._closed = False
             self._laid_out = {key: (copy.headers, copy.present) for key, copy in kept.items()}
             self._delete_others()
 

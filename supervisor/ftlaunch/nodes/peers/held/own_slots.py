@@ -24,7 +24,8 @@ class OwnSlots:
 
     def __init__(self, memory_dir: Path, first: int, count: int, layouts: Layouts) -> None:
         """Raises OSError or ValueError where there is no page of a rank."""
-        self._memory_dir, self._layouts = memory_dir, layouts
+        self._memory_dir = memory_dir
+        self._layouts = layouts
         self.ranks = range(first, first + count)
         self._pages = dict(zip(self.ranks, open_pages(memory_dir, count, first), strict=True))
         self.spare(NONE)

@@ -40,7 +40,9 @@ class SnapshotFiles:
 
     def samples(self, group: str, own: Runs) -> list[bytes]:
         """Digest a sample of the values of each chunk, as they are now; of those in `own` nothing. Raises OSError."""
-        found, left_out, fd = self.layouts[group], indexes(own), self.fds[group]
+        found = self.layouts[group]
+        left_out = indexes(own)
+        fd = self.fds[group]
         return [
             bytes(SAMPLE_BYTES) if number in left_out else _sample(fd, begin, chunk.nbytes)
             for number, (chunk, begin) in enumerate(zip(found.chunks, found.begins, strict=True))

@@ -69,7 +69,8 @@ def byte_ranges(layout: TensorLayout, runs: Runs) -> list[tuple[int, int]]:
     """Where in the file the chunks lie that `runs` names; empty ones lie nowhere."""
     found = []
     for first, end in runs:
-        begin, last = layout.begins[first], layout.begins[end - 1] + layout.chunks[end - 1].nbytes
+        begin = layout.begins[first]
+        last = layout.begins[end - 1] + layout.chunks[end - 1].nbytes
         if begin < last:
             found.append((begin, last))
     return found
@@ -79,7 +80,8 @@ def checked_runs(value: object, count: int, what: str) -> Runs:
     """Runs of `count` chunks as they come from another node. Raises ValueError."""
     if not isinstance(value, list):
         raise ValueError(f"{what} is not a list")
-    found, before = [], -1
+    found = []
+    before = -1
     for pair in value:
         if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
             raise ValueError(f"{what} is not a list of pairs of whole numbers")

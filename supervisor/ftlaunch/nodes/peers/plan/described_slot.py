@@ -28,7 +28,8 @@ class DescribedSlot:
 
     def shared(self, group: str) -> dict[int, Identity]:
         """Number of a chunk -> its identity, of those that other nodes may hold as well."""
-        own, samples = indexes(self.own[group]), self.samples[group]
+        own = indexes(self.own[group])
+        samples = self.samples[group]
         return {
             number: identity(chunk, samples[number])
             for number, chunk in enumerate(self.layouts[group].chunks)

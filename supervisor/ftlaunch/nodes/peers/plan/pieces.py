@@ -28,7 +28,8 @@ def cut(ranges: Iterable[FileRange], largest: int = LARGEST, most: int = MOST_RA
         while begin < end:
             if not room or not left:
                 pieces.append([])
-                room, left = largest, most
+                room = largest
+                left = most
             stop = min(end, begin + room)
             pieces[-1].append((rank, group, begin, stop))
             room -= stop - begin
@@ -121,7 +122,8 @@ def _cut_stretches(stretches: Iterable[Stretch], largest: int, most: int) -> lis
         while done < stretch.size:
             if not room or not left:
                 found.append([])
-                room, left = largest, most
+                room = largest
+                left = most
             size = min(stretch.size - done, room)
             found[-1].append(stretch.part(done, size))
             room -= size

@@ -35,7 +35,9 @@ class WrongDigestError(Exception):
 
 def as_message(slots: Sequence[DescribedSlot], known: Collection[str]) -> tuple[list[dict[str, Any]], bytes]:
     """What a message says of the slots, and the bytes after it. known: digests of headers that are not sent again."""
-    told, content, sent = [], [], set(known)
+    told = []
+    content = []
+    sent = set(known)
     for slot in slots:
         headers = {}
         for group, found in slot.layouts.items():

@@ -49,7 +49,8 @@ class PeerConnection:
 
     def __init__(self, connection: socket.socket, sealer: Sealer, opener: Opener) -> None:
         self._socket = connection
-        self._sealer, self._opener = sealer, opener
+        self._sealer = sealer
+        self._opener = opener
         self.bytes = 0
         """of what was sent and received between messages"""
 
