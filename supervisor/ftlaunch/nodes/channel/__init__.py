@@ -1,1 +1,4 @@
-"""Authenticated messages between machines, on sockets in the loop. Nothing here knows what a message means."""
+"""Authenticated messages between machines, and the arbiter by which nodes find the head.
+
+The sockets belong to an event loop. Nothing here knows what a message means.
+"""

@@ -1,4 +1,8 @@
-"""Who says which process is the head of a job of several nodes: the run dir that all nodes share, or etcd."""
+"""The arbiter: says which process is the head of a job of several nodes, from the shared run dir or from etcd.
+
+`Arbiter` is the interface that both implement, `Claims` for the run dir and `EtcdClaims` for etcd. A third kind needs a
+class with these methods, an entry in `place_of` and `at`, and a way for the spec to choose it.
+"""
 
 from __future__ import annotations
 
@@ -13,57 +17,89 @@ from ftlaunch.spec.nodes.etcd import EtcdSpec
 
 
 class Arbiter(Protocol):
-    """Of one job, for one thread at a time. Its methods may wait for storage, and are nothing for an event loop."""
+    """Records which process is the head of one job.
+
+    Each head claims a term, a number that is higher than all terms before. An arbiter is for one thread at a time. All
+    methods may wait for storage, and must not be called in an event loop.
+    """
 
     where: str
-    """for people"""
+    """names the place, for people"""
 
     def read(self) -> Sign | None:
-        """The newest sign; None where there is none, or nobody can tell."""
+        """Return the newest sign, or None if there is none or the place does not answer."""
 
     def newest(self) -> Sign | None:
-        """The newest sign; None where there is none. Raises OSError where nobody can tell."""
+        """Return the newest sign, or None if there is none.
+
+        Raises:
+            OSError: the place does not answer.
+        """
 
     def next_term(self) -> int:
-        """The term after all that were claimed. Raises OSError."""
+        """Return the term after all claimed ones.
+
+        Raises:
+            OSError: the place does not answer.
+        """
 
     def claim(self, sign: Sign) -> bool:
-        """Claim a term, and show the sign; False where another one has it, or a higher one. Raises OSError."""
+        """Claim the term of `sign` and show the sign.
+
+        Returns:
+            False if another process has claimed this term or a higher one.
+
+        Raises:
+            OSError: the claim cannot be written.
+        """
 
     def show(self, sign: Sign) -> None:
-        """Replace the sign of life. Raises OSError."""
+        """Replace the sign of life by `sign`.
+
+        Raises:
+            OSError: the sign cannot be written.
+        """
 
     def newer(self, term: int) -> Sign | None:
-        """The sign of a head of a higher term than this; None where there is none. Raises OSError."""
+        """Return the sign of a head with a term above `term`, or None if there is no such head.
+
+        Raises:
+            OSError: the place does not answer.
+        """
 
     def check(self, term: int) -> None:
-        """Raises PermissionError where a head of a higher term has claimed the job, or nobody can tell."""
+        """Check that the head of `term` still leads, before a checkpoint is committed.
+
+        Raises:
+            PermissionError: a head of a higher term has claimed the job, or the place does not answer.
+        """
 
 
 Place = Mapping[str, Any]
-"""what another process of this job needs to ask the same arbiter; it may hold a password"""
+"""what another process needs to use the same arbiter, as JSON can hold it; may contain a password"""
 
 
 def place_of(spec: JobSpec) -> Place:
-    """Where the arbiter of a job is, as JSON can say it."""
+    """Return the place of a job's arbiter."""
     if spec.nodes.etcd is None:
         return {"run_dir": str(spec.run_dir)}
     return {"etcd": asdict(spec.nodes.etcd), "job": spec.job_id}
 
 
 def at(place: Place) -> Arbiter:
-    """The arbiter at a place."""
+    """Return the arbiter at a place."""
     if "run_dir" in place:
         return Claims(Path(place["run_dir"]))
-    # http.client and ssl cost every agent, head and saver 2 MiB, and most jobs have no etcd.
+    # Imported only here: http.client and ssl cost each agent, head and saver 2 MiB, and most jobs have no etcd.
     from ftlaunch.nodes.channel.etcd.claims import EtcdClaims  # noqa: PLC0415
     from ftlaunch.nodes.channel.etcd.client import EtcdClient  # noqa: PLC0415
 
-    told = place["etcd"]
-    spec = EtcdSpec(**{**told, "members": tuple((host, port) for host, port in told["members"])})
+    fields = place["etcd"]
+    members = tuple((host, port) for host, port in fields["members"])
+    spec = EtcdSpec(**{**fields, "members": members})
     return EtcdClaims(EtcdClient(spec), place["job"])
 
 
 def of(spec: JobSpec) -> Arbiter:
-    """The arbiter of a job."""
+    """Return the arbiter of a job."""
     return at(place_of(spec))

@@ -1,4 +1,8 @@
-"""The files of the claims, in a folder that all nodes share: what its server does at once, or not at all."""
+"""The files of claims, in a folder that all nodes share.
+
+`ClaimStore` has only operations that a file server does at once or not at all. `ClaimFiles` is the real folder; the
+simulation has a store of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,55 +12,68 @@ from typing import Protocol
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
-_MOST = 4096  # bytes
+_MOST_BYTES = 4096  # of a file that are read
 
 
 class ClaimStore(Protocol):
-    """Each method is one request to the server, which may fail although the server has done it. Raises OSError."""
+    """Files in a shared folder.
+
+    Each method is one request to the file server. Each may raise OSError, even if the server has done what was asked.
+    """
 
     def read(self, name: str) -> bytes:
-        """The content of a file, which is opened by its name."""
+        """Return the content of the file that has this name now."""
 
     def names(self) -> list[str]:
-        """The files that are there; the newest may be missing."""
+        """Return the names of the files; the newest may be missing."""
 
     def write(self, name: str, content: bytes, *, durable: bool) -> None:
-        """Write a file that nobody else writes."""
+        """Write a file under a name that nobody else writes.
+
+        Args:
+            name: the name of the file.
+            content: all its bytes.
+            durable: whether the bytes must reach the disk before the method returns.
+        """
 
     def link(self, written: str, name: str) -> None:
-        """Give a written file a second name. Raises FileExistsError where the name is taken."""
+        """Give a written file a second name.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
 
     def links(self, written: str) -> int:
-        """How many names a written file has."""
+        """Return how many names a written file has."""
 
     def replace(self, written: str, name: str) -> None:
-        """Give a written file another name, whose file it replaces."""
+        """Rename a written file, and replace the file of that name."""
 
     def remove(self, name: str) -> None:
-        """Remove a name, where it is there."""
+        """Remove a name, if it exists."""
 
 
 class ClaimFiles:
-    """Files in a folder."""
+    """A ClaimStore in a folder of the run dir."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: is made when something is written there first."""
+        """Use `folder`, which is made at the first write."""
         self.folder = folder
 
     def read(self, name: str) -> bytes:
-        """See ClaimStore."""
+        """Return the content of the file that has this name now. NFS asks its server at each open."""
         with open_regular(self.folder / name) as file:
-            return file.read(_MOST)
+            return file.read(_MOST_BYTES)
 
     def names(self) -> list[str]:
-        """See ClaimStore."""
+        """Return the names of the files. NFS may answer from a cache, without the newest."""
         try:
             return [path.name for path in self.folder.iterdir()]
         except FileNotFoundError:
             return []
 
     def write(self, name: str, content: bytes, *, durable: bool) -> None:
-        """See ClaimStore."""
+        """Write a file, and make the folder first if it is missing."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         if durable:
             atomic.write_durable(self.folder / name, content)
@@ -64,17 +81,17 @@ class ClaimFiles:
             (self.folder / name).write_bytes(content)
 
     def link(self, written: str, name: str) -> None:
-        """See ClaimStore."""
+        """Give a written file a second name by link(2). Raises FileExistsError if the name is taken."""
         atomic.link_once(self.folder / written, self.folder / name)
 
     def links(self, written: str) -> int:
-        """See ClaimStore."""
+        """Return how many names a written file has."""
         return (self.folder / written).stat().st_nlink
 
     def replace(self, written: str, name: str) -> None:
-        """See ClaimStore."""
+        """Rename a written file, and replace the file of that name."""
         (self.folder / written).replace(self.folder / name)
 
     def remove(self, name: str) -> None:
-        """See ClaimStore."""
+        """Remove a name, if it exists."""
         (self.folder / name).unlink(missing_ok=True)

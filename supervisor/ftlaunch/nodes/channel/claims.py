@@ -1,11 +1,14 @@
-"""Who is the head of a job of several nodes, and where it listens: claims in the run dir, which all nodes share.
+"""The arbiter in the shared run dir: says which process is the head of a job, and where the head listens.
 
-claims.claim(sign)       # link(2): of many that claim a term one wins, and nobody ever reads half a claim
-claims.show(sign)        # again and again: the head lives; the storage is the witness where the network is cut
-claims.read()            # whoever has lost the head
+    claims.claim(sign)  # by a process that wants to be the head; link(2) lets exactly one process win a term
+    claims.show(sign)   # by the head, again and again, to show that it lives even if the network is cut
+    claims.read()       # by an agent that has lost the head
 
-Each head has a term of its own. Whoever reads a higher term than its own is head no more. The sign of life is one file
-under one name that is replaced: NFS asks its server whenever a name is opened, and not whenever a directory is listed.
+Each head has a term of its own. A head that reads a term above its own is no longer the head. The sign of life is one
+file that is replaced under the same name, because NFS asks its server whenever a name is opened, but not whenever a
+directory is listed.
+
+`Claims` is for one thread at a time, and waits for storage. The functions that read a `Sign` are pure.
 """
 
 from __future__ import annotations
@@ -24,26 +27,29 @@ from ftlaunch.nodes.channel.claim_files import ClaimFiles, ClaimStore
 from ftlaunch_contract.files import untrusted_json
 
 NOT_OVER = -1
+"""`Sign.over` of a job that goes on"""
 _SIGN = "sign.json"
-_LINKED = 2  # names of a written claim that has got its own
+_LINKED = 2  # names of a written claim after a successful link
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a head says of itself."""
+    """A head's sign of life: what the head says about itself."""
 
     term: int
+    """the term that the head has claimed"""
     address: str
+    """the numeric address at which other machines find the head"""
     port: int
     machine: str
-    """see `this_machine`"""
+    """the head's machine, as `this_machine` names it"""
     pid: int
     started: int
-    """start time of that process, in the kernel's ticks: a reused pid is another process"""
+    """the start time of the head's process, in the kernel's ticks, by which a reused pid is recognised"""
     count: int
-    """counts the signs of this head: where it goes on counting, it lives"""
+    """the number of this sign; a head that lives goes on counting"""
     over: int = NOT_OVER
-    """the job has ended with this exit code"""
+    """the exit code of the job once it has ended, or NOT_OVER"""
 
     @property
     def ended(self) -> bool:
@@ -52,7 +58,7 @@ class Sign:
 
 
 def this_machine() -> str:
-    """Names what a process and its pid can be seen from: a boot of a kernel, a host name, and namespaces."""
+    """Return a name for the place in which a pid means one process: kernel boot, host name and namespaces."""
     spaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "net")]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return " ".join([boot, os.uname().nodename[:100], *spaces])
@@ -62,37 +68,60 @@ _NUMBERS = [field.name for field in dataclasses.fields(Sign) if field.type == "i
 
 
 class Claims:
-    """Of one job: an Arbiter."""
+    """The arbiter of one job, in its run dir."""
 
     def __init__(self, run_dir: Path, files: ClaimStore | None = None) -> None:
-        """run_dir: the directory that all nodes share. files: its folder of claims, where they are no files there."""
+        """Use the claims in a run dir.
+
+        Args:
+            run_dir: the directory that all nodes share.
+            files: replaces the folder of claims in the run dir; for the simulation.
+        """
         self.folder = run_dir / CLAIMS
         self.where = str(self.folder)
         self._files = ClaimFiles(self.folder) if files is None else files
 
     def read(self) -> Sign | None:
-        """See Arbiter."""
+        """Return the newest sign, or None if there is none or storage does not answer."""
         try:
             return self.newest()
         except OSError:
             return None
 
     def newest(self) -> Sign | None:
-        """See Arbiter. What cannot be a sign is none."""
+        """Return the newest sign, or None if there is none or the file holds no sign.
+
+        Raises:
+            OSError: storage does not answer.
+        """
         try:
             return parse(self._files.read(_SIGN))
         except (FileNotFoundError, ValueError):
             return None
 
     def next_term(self) -> int:
-        """See Arbiter. It counts whether the winner has shown its sign or has died before."""
+        """Return the term after all claimed ones, including those of winners that died before they showed a sign.
+
+        Raises:
+            OSError: storage does not answer.
+        """
         newest = self.read()
         ends = [name.removeprefix("claim.") for name in self._files.names() if name.startswith("claim.")]
         claimed = [int(end) for end in ends if end.isdigit()]
         return 1 + max([0 if newest is None else newest.term, *claimed])
 
     def claim(self, sign: Sign) -> bool:
-        """See Arbiter."""
+        """Claim the term of `sign` and show the sign.
+
+        The claim is written under a random name and then linked to the name of its term. Of several links one succeeds,
+        and nobody ever reads half a claim.
+
+        Returns:
+            False if another process has claimed this term or a higher one.
+
+        Raises:
+            OSError: the claim cannot be written.
+        """
         files = self._files
         written = f".claim.{os.urandom(8).hex()}"
         try:
@@ -109,7 +138,13 @@ class Claims:
         return True
 
     def _link(self, written: str, name: str) -> None:
-        """Raises OSError where the link was not made: of one that was made, NFS may lose the answer."""
+        """Link a written claim to the name of its term.
+
+        NFS may lose the answer to a link that was made; therefore the number of names decides.
+
+        Raises:
+            OSError: the link was not made. FileExistsError: the name is taken.
+        """
         try:
             self._files.link(written, name)
         except OSError:
@@ -117,17 +152,24 @@ class Claims:
                 raise
 
     def show(self, sign: Sign) -> None:
-        """See Arbiter."""
+        """Replace the sign of life by `sign`.
+
+        Raises:
+            OSError: the sign cannot be written.
+        """
         written = f".{_SIGN}.{sign.term}"
         self._files.write(written, _bytes(sign), durable=False)
         self._files.replace(written, _SIGN)
 
     def newer(self, term: int) -> Sign | None:
-        """Return the sign of a head with a higher term; None where no higher term was claimed. Raises OSError.
+        """Return the sign of a head with a term above `term`, or None if no higher term was claimed.
 
-        The claim of the next term counts as much as the sign: a head that was frozen between its look at the sign and
-        showing its own has written over the sign of the head that has taken over. No term is claimed before the one
-        ahead of it.
+        The claim of the next term counts as much as the sign. A head that was frozen just before it showed its sign may
+        have overwritten the sign of the head that has taken over. Terms are claimed one after another, so that the
+        claim of the next term exists if any higher one does.
+
+        Raises:
+            OSError: storage does not answer, or holds a claim that cannot be read.
         """
         newest = self.newest()
         if newest is not None and newest.term > term:
@@ -141,7 +183,11 @@ class Claims:
             raise OSError(errno.EIO, f"it is no claim: {error}", str(self.folder / name)) from error
 
     def check(self, term: int) -> None:
-        """See Arbiter."""
+        """Check that the head of `term` still leads.
+
+        Raises:
+            PermissionError: a head of a higher term has claimed the job, or storage does not answer.
+        """
         if self.read() is None:
             raise PermissionError(f"the sign of the head in {self.folder} cannot be read")
         try:
@@ -153,23 +199,39 @@ class Claims:
 
 
 def refuse_commit(newest: Sign) -> NoReturn:
-    """Raises PermissionError: this head is of an older term."""
+    """Refuse a commit by the head of an older term.
+
+    Args:
+        newest: the sign of the head that has taken over.
+
+    Raises:
+        PermissionError: always.
+    """
     raise PermissionError(f"another head has taken over the job, at {newest.address} port {newest.port}")
 
 
 def parse(content: bytes) -> Sign:
-    """A sign from what was read. Raises ValueError where it is none."""
+    """Return the sign that the content of a file holds.
+
+    Raises:
+        ValueError: the content is no sign.
+    """
     found = of_fields(untrusted_json.mapping(untrusted_json.parse(content), "the sign of the head"))
     if found is None:
         raise ValueError("the sign of the head lacks a field")
     return found
 
 
-def of_fields(told: Mapping[str, Any]) -> Sign | None:
-    """A sign from its fields; None where one is missing. Raises ValueError where one is nonsense."""
+def of_fields(fields: Mapping[str, Any]) -> Sign | None:
+    """Return a sign made of its fields, or None if a field is missing.
+
+    Raises:
+        ValueError: a field has a wrong type or value.
+    """
     try:
-        words = {name: untrusted_json.text(told[name], name) for name in ("address", "machine")}
-        return Sign(**words, **{name: untrusted_json.whole(told[name], name, NOT_OVER) for name in _NUMBERS})  # type: ignore[arg-type]
+        texts = {name: untrusted_json.text(fields[name], name) for name in ("address", "machine")}
+        numbers = {name: untrusted_json.whole(fields[name], name, NOT_OVER) for name in _NUMBERS}
+        return Sign(**texts, **numbers)  # type: ignore[arg-type]
     except KeyError:
         return None
 

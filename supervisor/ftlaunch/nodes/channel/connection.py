@@ -1,4 +1,8 @@
-"""One connection between an agent and the head: messages both ways, once both have proven that they know the token."""
+"""One authenticated connection between an agent and the head, which carries messages both ways.
+
+Messages flow once both sides have proven that they know the token, and run the same version of the protocol. All runs
+in the event loop of its process. `connect` is the agent's end; `listener.py` makes the head's end.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ from ftlaunch.system.loop import Clock, Loop
 from ftlaunch_contract.files import untrusted_json
 
 HANDSHAKE_SECONDS = 5.0
-"""how long a handshake may take once there is a connection"""
+"""seconds that a handshake may take once there is a connection"""
 BROKEN_OFF = "the handshake was broken off"
-"""said where the other side ends the connection before it has proven that it knows the token"""
+"""part of the reason if the other side ends the connection before it has proven that it knows the token"""
 NO_FTLAUNCH = "what listens there is no head of ftlaunch"
-"""said where the other side has not begun as a head does; one that is frozen says nothing, and ends nothing"""
+"""part of the reason if the other side does not begin as a head does; a frozen head sends nothing and ends nothing"""
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)  # dumps() would make one for each message
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)  # json.dumps() would make one for each message
 
 
 def _ignore(_: object = None) -> None:
@@ -39,14 +43,22 @@ def _ignore(_: object = None) -> None:
 
 
 class Connection:
-    """Messages to and from one peer.
+    """Sends messages to one peer and receives its messages.
 
-    `on_ready`, `on_message` and `on_end` are set by the owner; they are called by the loop, never from within `send`.
-    `on_end` is called once, with a sentence; after it, and after `close`, nothing is called.
+    The owner sets `on_ready`, `on_message` and `on_end`, which the loop calls, never from within `send`. `on_end` is
+    called once, with a sentence. No handler is called after `on_end` or `close`.
     """
 
     def __init__(self, loop: Loop, clock: Clock, stream: Stream, handshake: Handshake, version: str) -> None:
-        """stream: not begun yet."""
+        """Set the handlers of the stream.
+
+        Args:
+            loop: the event loop.
+            clock: monotonic seconds.
+            stream: the socket, which has not begun yet.
+            handshake: this side's handshake.
+            version: the version of the messages; the other side must have the same.
+        """
         self._loop = loop
         self._clock = clock
         self._stream = stream
@@ -56,24 +68,32 @@ class Connection:
         self._decoder = FrameDecoder(LONGEST_GREETING)
         self._early: list[bytes] = []  # messages that wait for the handshake
         self._early_size = 0
-        self._over = self._connected = self._challenged = False
+        self._over = False  # `close` or `on_end` was called
+        self._connected = False  # the socket is connected
+        self._challenged = False  # the other side has sent its challenge
         self._deadline = float("inf")
-        self._given = 0.0  # seconds that there were until the deadline when it was set
+        self._deadline_seconds = 0.0  # seconds from the moment at which the deadline was set to the deadline
         self.peer = stream.peer
         self.ready = False
         self.on_ready: Callable[[], None] = _ignore
         self.on_message: Callable[[dict[str, Any]], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
         self.on_proven: Callable[[], None] = _ignore
-        """for the listener: the other side knows the token; its version is not known yet"""
+        """called for the listener once the other side has proven that it knows the token, before its version is known"""
         stream.on_open = self._opened
-        stream.on_data = self._take
+        stream.on_data = self._on_data
         stream.on_end = self._stream_ended
 
     # --- for the owner ------------------------------------------------------------------------------------
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, or queue it, also before `ready`. Raises ValueError for what no peer would take."""
+        """Send a message, or queue it until it can be sent, also before `ready`.
+
+        The connection ends if more than MOST_QUEUED bytes wait.
+
+        Raises:
+            ValueError: the message is too long for any peer.
+        """
         content = _ENCODER.encode(message).encode()
         if len(content) > LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(content)} bytes cannot be sent, {LONGEST_MESSAGE} are allowed")
@@ -92,7 +112,7 @@ class Connection:
             self._loop.call_at(self._clock(), (self, "deadline"), lambda: self.on_end(why))
 
     def close(self) -> None:
-        """End the connection, without `on_end`; what is still queued is dropped."""
+        """End the connection without a call of `on_end`. Queued messages are dropped."""
         self._over = True
         self.ready = False
         self._early.clear()
@@ -100,14 +120,14 @@ class Connection:
         self._stream.close()
 
     def end_by(self, deadline: float) -> None:
-        """End the connection at monotonic `deadline` if it is not ready by then; the earliest deadline counts."""
+        """End the connection at `deadline`, in monotonic seconds, unless ready by then. The earliest one counts."""
         if deadline < self._deadline:
             self._deadline = deadline
-            self._given = deadline - self._clock()
+            self._deadline_seconds = deadline - self._clock()
             self._loop.call_at(deadline, (self, "deadline"), self._too_late)
 
     def forget_handlers(self) -> None:
-        """Let the next owner begin without the handlers of the last."""
+        """Remove the handlers, so that a new owner can set its own."""
         self.on_ready = self.on_message = self.on_end = self.on_proven = _ignore
 
     # --- the handshake ------------------------------------------------------------------------------------
@@ -146,7 +166,7 @@ class Connection:
 
     # --- receiving ----------------------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
+    def _on_data(self, data: bytes) -> None:
         self._decoder.add(data)
         try:
             while not self._over and (content := self._decoder.take()) is not None:
@@ -155,7 +175,7 @@ class Connection:
             self._end(f"cannot talk to {self.peer}: {self._stranger()}{error}")
 
     def _stranger(self) -> str:
-        """What is said of a listener that has not begun as one of ours does."""
+        """Return the begin of a reason for a listener that does not speak our handshake; empty for others."""
         return f"{NO_FTLAUNCH}: " if self._handshake.role is Role.CLIENT and not self._challenged else ""
 
     def _take_frame(self, content: bytes) -> None:
@@ -177,19 +197,21 @@ class Connection:
         if self.ready:
             self._end(f"the connection to {self.peer} has ended: {why}")
         elif self._connected:
-            where = self._stranger() or f"{BROKEN_OFF} (is its token another?): "
-            self._end(f"cannot talk to {self.peer}: {where}{why}")
+            cause = self._stranger() or f"{BROKEN_OFF} (is its token another?): "
+            self._end(f"cannot talk to {self.peer}: {cause}{why}")
         else:
             self._end(f"cannot connect to {self.peer}: {why}")
 
     def _too_late(self) -> None:
         if self._connected and self._stranger():
-            silent = f"it has said nothing for {self._given:.1f} s: another program listens there, or a head is frozen"
-            self._end(f"cannot talk to {self.peer}: {silent}")
+            silence = f"it has said nothing for {self._deadline_seconds:.1f} s"
+            self._end(f"cannot talk to {self.peer}: {silence}: another program listens there, or a head is frozen")
         elif self._connected:
-            self._end(f"cannot talk to {self.peer}: it did not finish the handshake within {self._given:.1f} s")
+            self._end(
+                f"cannot talk to {self.peer}: it did not finish the handshake within {self._deadline_seconds:.1f} s"
+            )
         else:
-            self._end(f"cannot connect to {self.peer} within {self._given:.1f} s")
+            self._end(f"cannot connect to {self.peer} within {self._deadline_seconds:.1f} s")
 
     def _end(self, why: str) -> None:
         if not self._over:
@@ -198,6 +220,7 @@ class Connection:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
+    """Return the message in the content of a frame. Raises FrameError if there is none."""
     try:
         return untrusted_json.mapping(untrusted_json.parse(content), "it")
     except ValueError as error:
@@ -215,10 +238,23 @@ def connect(
     version: str,
     silence_seconds: float = SILENCE_SECONDS,
 ) -> Connection:
-    """A connection that begins; it ends unless it is ready by `deadline`, in monotonic seconds.
+    """Begin to connect to a listener, and return at once.
 
-    Returns at once; what becomes of it is told by `on_ready` or `on_end`, in a later call from the loop. Raises
-    ValueError for an address that is a name. silence_seconds: see `watch_peer`.
+    `on_ready` or `on_end` of the connection is called later from the loop. Even a failure to make the socket is
+    reported by `on_end`.
+
+    Args:
+        loop: the event loop.
+        clock: monotonic seconds.
+        address: a numeric address.
+        port: the port.
+        token: the secret that both sides must know.
+        deadline: monotonic seconds at which the connection ends unless it is ready.
+        version: the version of the messages; the other side must have the same.
+        silence_seconds: seconds without an answer of the other machine's kernel after which the connection ends.
+
+    Raises:
+        ValueError: `address` is a name.
     """
     peer = named(address, port)
     problem = ""
@@ -229,9 +265,9 @@ def connect(
         connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         problem = error.strerror or str(error)
-    stream = Stream(loop, clock, connection, peer, silence_seconds)
+    stream = Stream(loop=loop, clock=clock, connection=connection, peer=peer, silence_seconds=silence_seconds)
     handshake = Handshake(Role.CLIENT, token, secrets.token_bytes(NONCE))
-    made = Connection(loop, clock, stream, handshake, version)
+    made = Connection(loop=loop, clock=clock, stream=stream, handshake=handshake, version=version)
     made.end_by(deadline)
     if problem:
         stream.fail_later(problem)

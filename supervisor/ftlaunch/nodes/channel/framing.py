@@ -1,7 +1,7 @@
-"""Frames: a length of four bytes, then so many bytes; sealed ones carry a sequence number and an HMAC-SHA256.
+"""Frames: four bytes of length, then the content. A sealed frame has a sequence number and an HMAC-SHA256. Pure.
 
-No clock, no socket. A length that was altered cuts the bytes elsewhere: the HMAC of the frame is wrong once the frame
-is whole, or the frame is refused for its length.
+The length itself is not sealed. An altered length cuts the bytes at the wrong place: then the HMAC of the frame is
+wrong, or the frame is refused for its length.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hmac
 import struct
 
 LONGEST_GREETING = 1 << 10
-"""bytes of a frame from somebody who has not proven yet that he knows the token"""
+"""bytes of a frame from a peer that has not proven yet that it knows the token"""
 LONGEST_MESSAGE = 4 << 20
 """bytes of a message"""
 
@@ -18,22 +18,26 @@ _LENGTH = struct.Struct(">I")
 _NUMBER = struct.Struct(">Q")
 _MAC = 32
 PREFIX = _LENGTH.size
-"""bytes of a frame before its content: they tell the content's length"""
+"""bytes of a frame before its content; they hold the content's length"""
 OVERHEAD = _NUMBER.size + _MAC
 """bytes that sealing adds to the content of a frame"""
 
 
 class FrameError(Exception):
-    """What was received is refused; the message is a clause that follows a colon."""
+    """Received bytes are refused. The message is a clause that follows a colon."""
 
 
 def framed(content: bytes) -> bytes:
-    """A frame of `content`."""
+    """Return the frame that holds `content`."""
     return _LENGTH.pack(len(content)) + content
 
 
 def length_in(prefix: bytes | bytearray, longest: int) -> int:
-    """Bytes of the content of the frame that begins with `prefix`. Raises FrameError for more than `longest`."""
+    """Return the length, in bytes, of the content of the frame that begins with `prefix`.
+
+    Raises:
+        FrameError: the length is above `longest`.
+    """
     (length,) = _LENGTH.unpack_from(prefix)
     if length > longest:
         raise FrameError(f"it sent a frame of {length} bytes, {longest} are allowed")
@@ -41,21 +45,22 @@ def length_in(prefix: bytes | bytearray, longest: int) -> int:
 
 
 class FrameDecoder:
-    """Cuts frames out of bytes that come in any pieces."""
+    """Cuts a stream of bytes, received in any pieces, into frames."""
 
     def __init__(self, longest: int) -> None:
-        """longest: bytes of a frame's content; it may be changed between two frames."""
+        """Accept frames of at most `longest` bytes of content; the limit can be changed between two frames."""
         self.longest = longest
         self._buffer = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Take bytes as they were received."""
+        """Add received bytes."""
         self._buffer += data
 
     def take(self) -> bytes | None:
-        """The content of the next frame, or None while it is not whole.
+        """Return the content of the next frame, or None while the frame is not whole.
 
-        Raises FrameError for a frame that is too long, as soon as its length is known.
+        Raises:
+            FrameError: the frame is too long; raised as soon as its length is known.
         """
         if len(self._buffer) < PREFIX:
             return None
@@ -68,20 +73,24 @@ class FrameDecoder:
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun that is not whole."""
+        """Whether a frame has begun but is not whole."""
         return bool(self._buffer)
 
 
 class Sealer:
-    """Seals what one side sends, each frame with the next number."""
+    """Seals the messages of one direction, each with the next number."""
 
     def __init__(self, key: bytes) -> None:
-        """key: of this direction in this session; never used for anything else."""
+        """Seal with `key`, which belongs to this direction and session and is used for nothing else."""
         self._key = key
         self._number = 0
 
     def seal(self, message: bytes) -> bytes:
-        """A whole frame that holds `message`. Raises ValueError if it is too long."""
+        """Return the sealed frame that holds `message`.
+
+        Raises:
+            ValueError: the message is longer than LONGEST_MESSAGE.
+        """
         if len(message) > LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(message)} bytes cannot be sent, {LONGEST_MESSAGE} are allowed")
         numbered = _NUMBER.pack(self._number) + message
@@ -90,15 +99,19 @@ class Sealer:
 
 
 class Opener:
-    """Opens what the other side has sealed, in the order in which it was sealed."""
+    """Opens the frames of one direction, in the order in which they were sealed."""
 
     def __init__(self, key: bytes) -> None:
-        """key: the sealer's."""
+        """Open with `key`, the key of the sealer."""
         self._key = key
         self._number = 0
 
     def open(self, content: bytes) -> bytes:
-        """The message in a frame. Raises FrameError unless the other side sealed exactly this one next."""
+        """Return the message in the content of a sealed frame.
+
+        Raises:
+            FrameError: this is not exactly the frame that the other side sealed next.
+        """
         if len(content) < OVERHEAD:
             raise FrameError(f"it sent a frame of {len(content)} bytes, too short for a sealed one")
         mac = content[:_MAC]

@@ -15,14 +15,14 @@ from ftlaunch.nodes.channel.framing import FrameError, Opener, Sealer
 from ftlaunch_contract.files import untrusted_json
 
 PROTOCOL = "1"
-"""version of the messages; the handshake itself has none and stays as it is"""
+"""the version of the messages; the handshake itself has no version and never changes"""
 NONCE = 32
-"""bytes"""
+"""bytes of a nonce"""
 _LONGEST_VERSION = 64
 
 
 class Role(Enum):
-    """Which end of the connection this side is; the value labels what is derived for it."""
+    """Which end of the connection a side is. The value labels the proofs and keys that are derived for that end."""
 
     CLIENT = b"client"
     LISTENER = b"listener"
@@ -37,17 +37,30 @@ class Handshake:
     """One side of the handshake."""
 
     def __init__(self, role: Role, token: bytes, nonce: bytes) -> None:
-        """nonce: NONCE random bytes that are used once. An empty token is one that everybody knows."""
+        """Begin a handshake.
+
+        Args:
+            role: this side's end of the connection.
+            token: the secret that both sides must know; an empty one is known to everybody.
+            nonce: NONCE random bytes that are used once.
+        """
         self.role = role
         self._token = token
         self._session = b""
         self.challenge = nonce
-        """what this side sends first, in a frame"""
+        """the content of the first frame that this side sends"""
         self.proven = False
         """whether the other side has proven that it knows the token"""
 
     def hear(self, content: bytes) -> bytes | None:
-        """Take the content of a frame; returns what is to be sent in answer. Raises FrameError."""
+        """Take the content of a received frame.
+
+        Returns:
+            The content of the frame to send in answer, or None for no answer.
+
+        Raises:
+            FrameError: the other side does not know the token, or does not speak this protocol.
+        """
         if self.proven:
             raise FrameError("it goes on with a handshake that is over")
         if not self._session:
@@ -60,7 +73,7 @@ class Handshake:
     def _take_challenge(self, nonce: bytes) -> bytes | None:
         if len(nonce) != NONCE:
             raise FrameError("it does not begin as ftlaunch does")
-        if nonce == self.challenge:  # an echo server, or a socket that was connected to itself
+        if nonce == self.challenge:  # an echo server, or a socket connected to itself
             raise FrameError("it sends back what it was sent")
         nonces = self.challenge + nonce if self.role is Role.CLIENT else nonce + self.challenge
         self._session = hmac.digest(self._token, b"ftlaunch channel" + nonces, "sha256")
@@ -70,13 +83,20 @@ class Handshake:
         return hmac.digest(self._session, what + b" of " + role.value, "sha256")
 
     def keys(self) -> tuple[Sealer, Opener]:
-        """What seals this side's frames, and what opens the other's. Only after the other side has proven itself."""
+        """Return the sealer of this side's frames and the opener of the other's.
+
+        Call this only once the other side has proven that it knows the token.
+        """
         assert self.proven
         return Sealer(self._derived(b"key", self.role)), Opener(self._derived(b"key", self.role.other))
 
 
 def same_version(message: dict[str, object], ours: str) -> str:
-    """ "" if the other side runs our version, else the version that it runs. Raises ValueError."""
+    """Return the other side's protocol version, or an empty text if it is `ours`.
+
+    Raises:
+        ValueError: the message holds no version.
+    """
     theirs = untrusted_json.text(message.get("protocol"), "its protocol version")
     if not 0 < len(theirs) <= _LONGEST_VERSION or not theirs.isprintable():
         raise ValueError("its protocol version is no version")

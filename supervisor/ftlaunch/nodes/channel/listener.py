@@ -1,4 +1,7 @@
-"""The head's end: it accepts connections, and hands over those whose other side knows the token."""
+"""The head's end of connections: accepts peers, and hands over those that know the token.
+
+Runs in the head's event loop.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,21 @@ from ftlaunch.nodes.channel.stream import SILENCE_SECONDS, Stream, named, resolv
 from ftlaunch.system.loop import Clock, Loop
 
 MOST_STRANGERS = 64
-"""connections at once whose other side has not proven yet that it knows the token"""
+"""the number of connections at once whose other side has not proven yet that it knows the token"""
 FAIR_CHANCE = 0.1
-"""seconds that each of them has before it is dropped for a newer one"""
+"""seconds that each such connection has before it can be dropped for a newer one"""
 _BACKLOG = 4096  # the kernel has a limit of its own: net.core.somaxconn
-_A_TURN = 16  # connections that are accepted in one turn: those that wait for an answer get one in between
-_PAUSE = 0.1  # seconds without accepting when the system has no descriptor or no memory left
+_MOST_A_TURN = 16  # connections accepted in one turn of the loop, so that others are answered in between
+_PAUSE_SECONDS = 0.1  # without accepting while the system has no descriptor or no memory left
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener:
     """Listens, and calls `accepted` with each connection that is ready.
 
-    Where MOST_STRANGERS wait, the oldest is dropped for a newer one, but never within FAIR_CHANCE: until then the newer
-    one waits in the kernel. So neither a thousand agents that come at once nor a flood of strangers keep an agent out.
+    A stranger is a connection whose other side has not proven yet that it knows the token. With MOST_STRANGERS of them,
+    the oldest is dropped for a newer one, but never within FAIR_CHANCE; until then the newer one waits in the kernel.
+    Therefore neither a thousand agents at once nor a flood of strangers keeps an agent out.
     """
 
     def __init__(
@@ -43,9 +47,22 @@ class Listener:
         version: str = PROTOCOL,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        """address: a numeric one; port 0: any. Raises OSError, and ValueError for a name.
+        """Listen from now on.
 
-        silence_seconds: see `watch_peer`.
+        Args:
+            loop: the event loop.
+            clock: monotonic seconds.
+            address: a numeric address.
+            port: the port; 0 for any free one.
+            token: the secret that peers must know.
+            accepted: takes each connection that is ready.
+            say: takes a sentence about refused connections.
+            version: the version of the messages; peers must have the same.
+            silence_seconds: seconds without an answer of a peer's kernel after which its connection ends.
+
+        Raises:
+            OSError: the address or the port cannot be used.
+            ValueError: `address` is a name.
         """
         self._silence_seconds = silence_seconds
         self._loop = loop
@@ -53,8 +70,8 @@ class Listener:
         self._token = token
         self._version = version
         self._accepted = accepted
-        self._strangers: dict[Connection, float] = {}  # when each was accepted, the oldest first
-        self._greeted: set[Connection] = set()  # they know the token, and their version is not known yet
+        self._strangers: dict[Connection, float] = {}  # the moment at which each was accepted, the oldest first
+        self._greeted: set[Connection] = set()  # those that know the token, and whose version is not known yet
         self._refusals = Refusals(loop, clock, say)
         self._socket = _listening(address, port)
         self.port: int = self._socket.getsockname()[1]
@@ -63,7 +80,7 @@ class Listener:
         loop.register(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Listen no longer; connections that were handed over stay."""
+        """Stop listening, and end the connections that were not handed over."""
         if self._closed:
             return
         self._closed = True
@@ -80,7 +97,7 @@ class Listener:
     # --- accepting ----------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        for _ in range(_A_TURN):
+        for _ in range(_MOST_A_TURN):
             if self._must_wait():
                 return
             try:
@@ -90,14 +107,14 @@ class Listener:
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._refusals.add(f"a connection cannot be accepted: {error.strerror}")
-                    self._pause(self._clock() + _PAUSE)
+                    self._pause(self._clock() + _PAUSE_SECONDS)
                     return
-                continue  # that one has ended already
+                continue  # this connection has ended already
             self._make_room()
             self._greet(connection, named(address[0].partition("%")[0], address[1]))
 
     def _must_wait(self) -> bool:
-        """Whether there is no room for a newer connection yet; then accepting is paused until there is."""
+        """Return whether there is no room for a newer connection; if so, pause until there is."""
         if len(self._strangers) < MOST_STRANGERS:
             return False
         chance = next(iter(self._strangers.values())) + FAIR_CHANCE
@@ -128,9 +145,17 @@ class Listener:
 
     def _greet(self, accepted: socket.socket, peer: str) -> None:
         accepted.setblocking(False)
-        stream = Stream(self._loop, self._clock, accepted, peer, self._silence_seconds)
+        stream = Stream(
+            loop=self._loop,
+            clock=self._clock,
+            connection=accepted,
+            peer=peer,
+            silence_seconds=self._silence_seconds,
+        )
         handshake = Handshake(Role.LISTENER, self._token, secrets.token_bytes(NONCE))
-        connection = Connection(self._loop, self._clock, stream, handshake, self._version)
+        connection = Connection(
+            loop=self._loop, clock=self._clock, stream=stream, handshake=handshake, version=self._version
+        )
         connection.on_proven = lambda: self._proven(connection)
         connection.on_ready = lambda: self._hand_over(connection)
         connection.on_end = lambda why: self._refused(connection, why)
@@ -159,10 +184,13 @@ class Listener:
 
 
 def _listening(address: str, port: int) -> socket.socket:
+    """Return a non-blocking socket that listens. Raises OSError, and ValueError if `address` is a name."""
     family, target = resolved(address, port)
     listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a head that follows another binds at once
+        listening.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a new head can bind its predecessor's port at once
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # :: listens on IPv4, too
         listening.bind(target)

@@ -1,4 +1,4 @@
-"""What is said of connections that were refused: one line in ten seconds, with a count."""
+"""Reports refused connections to the terminal: at most one line in ten seconds, with a count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVERY = 10.0
 
 
 class Refusals:
-    """Counts refusals; the first is said at once, what follows within EVERY together."""
+    """Counts refusals. The first is reported at once, and those of the next EVERY seconds together."""
 
     def __init__(self, loop: Loop, clock: Clock, say: Callable[[str], None]) -> None:
         self._loop = loop
@@ -19,16 +19,17 @@ class Refusals:
         self._say = say
         self._count = 0
         self._last = ""
-        self._quiet = False  # a line was said less than EVERY ago
+        self._quiet = False  # whether a line was written less than EVERY seconds ago
 
     def add(self, why: str) -> None:
-        """Count one. why: a sentence."""
+        """Count a refusal. why: a sentence."""
         self._count += 1
         self._last = why
         if not self._quiet:
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
+        """Report the refusals since the last line, if any, and gather those of the next EVERY seconds."""
         self._quiet = self._count > 0
         if self._count == 1:
             self._say(f"refused a connection: {self._last}")
@@ -36,8 +37,8 @@ class Refusals:
             self._say(f"refused {self._count} connections in {EVERY:.0f} s; of the last: {self._last}")
         self._count = 0
         if self._quiet:
-            self._loop.call_at(self._clock() + EVERY, (self, "tell"), self._tell)
+            self._loop.call_at(self._clock() + EVERY, (self, "tell"), self._report)
 
     def close(self) -> None:
-        """Say no more."""
+        """Report nothing more."""
         self._loop.cancel((self, "tell"))

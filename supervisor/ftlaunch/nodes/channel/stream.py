@@ -1,4 +1,7 @@
-"""A non-blocking TCP socket in the loop, and the bytes that wait to be sent. Nothing here knows of frames or tokens."""
+"""A non-blocking TCP socket in an event loop, with a queue of bytes to send.
+
+Nothing here knows frames or tokens.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,27 @@ from ipaddress import IPv6Address, ip_address
 from ftlaunch.system.loop import Clock, Loop
 
 SILENCE_SECONDS = 2.0
-"""without an answer of the other machine's kernel, after which a connection ends if no longer time is given"""
+"""seconds without an answer of the other machine's kernel after which a connection ends; the least that can be set"""
 MOST_QUEUED = 16 << 20
 """bytes that may wait to be sent"""
-_CHUNK = 64 << 10  # bytes that are received in one turn; room for them is made at each call
-_LAST_CHUNKS = 64  # chunks that are received after an error of sending: what the other side sent before it ended
+_CHUNK = 64 << 10  # bytes that are received in one turn; each call allocates as many
+_LAST_CHUNKS = 64  # chunks that are still received after sending has failed
 _GONE = {errno.EPIPE, errno.ECONNRESET}
-_SHORT = {errno.ENOBUFS, errno.ENOMEM}
+_NO_MEMORY = {errno.ENOBUFS, errno.ENOMEM}
 _SHORTAGE_SECONDS = 2.0
-"""for which the kernel may have no memory for a connection: a node whose connection ends costs a restart"""
+"""seconds for which the kernel may lack memory before the connection ends; a node that loses its connection costs a
+restart"""
 _AGAIN_SECONDS = 0.02
-"""until something is sent again, where there was no memory for it"""
+"""seconds after which a send that the kernel had no memory for is tried again"""
 
 
 def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:
-    """Family and socket address of a numeric address; asks no resolver. Raises OSError, and ValueError for a name."""
+    """Return the address family and the socket address of a numeric address, without a resolver.
+
+    Raises:
+        OSError: the system does not know the address.
+        ValueError: `address` is a name, or `port` is no port.
+    """
     ip_address(address)
     if not 0 <= port < 1 << 16:
         raise ValueError(f"{port} is no port")
@@ -36,7 +45,7 @@ def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:
 
 
 def named(address: str, port: int) -> str:
-    """Address and port as people write them."""
+    """Return address and port as people write them. Raises ValueError if `address` is a name."""
     parsed = ip_address(address)
     if isinstance(parsed, IPv6Address):
         return f"{parsed.ipv4_mapped}:{port}" if parsed.ipv4_mapped else f"[{parsed}]:{port}"
@@ -44,10 +53,17 @@ def named(address: str, port: int) -> str:
 
 
 def watch_peer(connection: socket.socket, silence_seconds: float = SILENCE_SECONDS) -> None:
-    """Have the kernel say when the other side's machine is gone. Raises OSError.
+    """Have the kernel end a connection once the other side's machine is gone.
 
-    Keepalive asks for a sign of it while nothing is sent; the user timeout is how long there may be none:
-    silence_seconds, and SILENCE_SECONDS at least.
+    Keepalive asks the other kernel for a sign of life while nothing is sent. The user timeout limits how long sent
+    bytes and keepalives may stay unanswered.
+
+    Args:
+        connection: a connected TCP socket.
+        silence_seconds: the limit; at least SILENCE_SECONDS are used.
+
+    Raises:
+        OSError: the connection has ended.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
@@ -68,7 +84,7 @@ def _ignore(_: object = None) -> None:
 
 
 class Stream:
-    """A socket; `on_open`, `on_data` and `on_end` are set by the owner. After its end nothing is called."""
+    """A TCP socket whose owner sets `on_open`, `on_data` and `on_end`. No handler is called after the end."""
 
     def __init__(
         self,
@@ -78,7 +94,15 @@ class Stream:
         peer: str,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        """connection: non-blocking; None is one that could not be made. silence_seconds: see `watch_peer`."""
+        """Take a socket, without using it before `adopt` or `connect`.
+
+        Args:
+            loop: the event loop.
+            clock: monotonic seconds.
+            connection: a non-blocking socket; None if none could be made, so that only `fail_later` can follow.
+            peer: the other side, for people.
+            silence_seconds: the limit that `watch_peer` sets.
+        """
         self._loop = loop
         self._clock = clock
         self._socket = connection
@@ -90,21 +114,23 @@ class Stream:
         self.on_end: Callable[[str], None] = _ignore
         """called with the reason, a clause that follows a colon"""
         self._queue: deque[bytes] = deque()
-        self._sent = 0  # bytes of the queue's first element
+        self._sent = 0  # bytes of the queue's first element that were sent
         self.queued = 0
         """bytes that wait to be sent"""
-        self._registered = self._watching = self._over = False
-        self._short_since: float | None = None  # since when the kernel has no memory for this connection
+        self._registered = False  # the loop watches the socket
+        self._watching = False  # the loop also watches for room to write
+        self._over = False
+        self._short_since: float | None = None  # since when the kernel lacks memory for this connection
 
     # --- beginning ----------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Begin with a socket that is connected."""
+        """Begin with a connected socket."""
         if self._register():
             self._opened()
 
     def connect(self, target: tuple[object, ...]) -> None:
-        """Begin to connect; whatever becomes of it is told in a later call from the loop."""
+        """Begin to connect. `on_open` or `on_end` is called later from the loop."""
         assert self._socket is not None
         error = self._socket.connect_ex(target)
         if error not in (0, errno.EINPROGRESS):
@@ -114,11 +140,11 @@ class Stream:
             self._watch_writes(self._connected)
 
     def fail_later(self, why: str) -> None:
-        """End in a later call from the loop: whoever calls now is in the middle of something."""
+        """Have the loop call `on_end` later, because the caller may be in the middle of something."""
         self._loop.call_at(self._clock(), (self, "end"), lambda: self._end(why))
 
     def _register(self) -> bool:
-        """Have the loop tell when there is something to read; False where it cannot, and the end is told later."""
+        """Watch the socket for bytes to read. Return False if the loop cannot, in which case `on_end` follows."""
         assert self._socket is not None
         try:
             self._loop.register(self._socket.fileno(), self._readable)
@@ -136,7 +162,7 @@ class Stream:
         try:
             self._socket.getpeername()
         except OSError:
-            return  # not yet
+            return  # not connected yet
         self._watch_writes(None)
         self._opened()
 
@@ -144,7 +170,7 @@ class Stream:
         assert self._socket is not None
         try:
             watch_peer(self._socket, self._silence_seconds)
-        except OSError as error:  # it has ended already
+        except OSError as error:  # the connection has ended already
             self.fail_later(_words(error))
             return
         self.open = True
@@ -159,7 +185,7 @@ class Stream:
             self._connected()
 
     def _receive(self) -> bool:
-        """Receive once; whether there was anything."""
+        """Receive once. Return whether there was anything."""
         if self._socket is None:
             return False
         try:
@@ -180,16 +206,16 @@ class Stream:
     # --- sending ------------------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Send, or queue; never blocks and ends nothing at once."""
+        """Send `data`, or queue what the socket does not take. Never blocks, and never calls `on_end` itself."""
         if self._socket is None or not self.open:
             return
         self._queue.append(data)
         self.queued += len(data)
-        if len(self._queue) == 1:  # else it is waited for the socket to take what came before
+        if len(self._queue) == 1:  # else the bytes before still wait for the socket
             self._flush()
 
     def _flush(self) -> None:
-        """Send as much as the socket takes."""
+        """Send as many queued bytes as the socket takes."""
         if self._socket is None:
             return
         try:
@@ -209,8 +235,8 @@ class Stream:
         self._watch_writes(None)
 
     def _lacks_memory(self, error: OSError) -> bool:
-        """Whether a call has failed because the kernel has no memory, and not for long: it is made again then."""
-        if error.errno not in _SHORT:
+        """Return whether a call failed for lack of kernel memory, and the shortage is short enough for a retry."""
+        if error.errno not in _NO_MEMORY:
             return False
         now = self._clock()
         if self._short_since is None:
@@ -230,7 +256,7 @@ class Stream:
             self._sent = 0
 
     def _cannot_send(self, error: OSError) -> None:
-        """What the other side sent before it ended still waits in the socket, and its last words count."""
+        """Drop the queue, and receive what the other side sent before it ended: its last words count."""
         self._queue.clear()
         self.queued = self._sent = 0
         self._watch_writes(None)
@@ -251,7 +277,7 @@ class Stream:
             self.on_end(why)
 
     def close(self) -> None:
-        """End without a word; what is queued is dropped."""
+        """End the connection without a call of `on_end`. Queued bytes are dropped."""
         connection = self._socket
         self._socket = None
         self._over = True

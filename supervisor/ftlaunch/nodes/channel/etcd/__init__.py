@@ -1,1 +1,1 @@
-"""etcd as the place where nodes meet, over its JSON gateway. Nothing here decides who becomes the head."""
+"""The arbiter in etcd, over etcd's JSON gateway. Nothing here decides which process becomes the head."""

@@ -1,7 +1,8 @@
-"""Who is the head of a job, and where it listens: the same claims as in a run dir, in etcd.
+"""The arbiter in etcd: says which process is the head of a job, and where the head listens.
 
-The sign of the newest head is one key. To claim a term is to write a sign of it where none of that term or a higher one
-is, which is one transaction: of many that claim a term one wins. A head's later signs replace no newer head's.
+The sign of the newest head is one key. A claim is one transaction that writes a sign only if the key holds no sign of
+the same or a higher term. Therefore exactly one process wins a term, and a head never overwrites the sign of a newer
+one.
 """
 
 from __future__ import annotations
@@ -17,75 +18,113 @@ from ftlaunch.nodes.channel.etcd.messages import GRANT, KEEP_ALIVE, RANGE, TXN
 
 PATIENCE = 10.0
 """seconds for which claims and commits wait for etcd, which may have lost its leader"""
-_LEASE = 86_400  # seconds for which a sign outlives its head
-_RENEWED = 3_600.0  # seconds
+_LEASE_SECONDS = 86_400  # for which a sign outlives its head
+_RENEW_SECONDS = 3_600.0  # between two renewals of the lease
 
 
 class EtcdPort(Protocol):
-    """See EtcdClient."""
+    """What `EtcdClaims` needs of an EtcdClient; the simulation has one of its own."""
 
     where: str
+    """names etcd, for people"""
 
     def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
-        """Raises OSError."""
+        """Return etcd's answer to a request.
+
+        Args:
+            path: the path of the JSON gateway.
+            request: the body.
+            patience: seconds for which failures are retried.
+
+        Raises:
+            OSError: there is no answer, or etcd refuses the request.
+        """
 
 
 class EtcdClaims:
-    """Of one job. Not for two threads at a time."""
+    """The arbiter of one job, for one thread at a time."""
 
     def __init__(self, etcd: EtcdPort, job: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._etcd = etcd
         self._key = messages.key_of(job)
         self._clock = clock
         self.where = etcd.where
-        self._lease: int | None = None  # of this process's signs
-        self._renewed = 0.0
+        self._lease: int | None = None  # the lease of this process's signs
+        self._renewed = 0.0  # when the lease was last renewed
 
     def read(self) -> Sign | None:
-        """See Arbiter."""
+        """Return the newest sign, or None if there is none or etcd does not answer."""
         try:
             return self._found(0.0).sign
         except (OSError, ValueError):
             return None
 
     def newest(self) -> Sign | None:
-        """See Arbiter."""
+        """Return the newest sign, or None if there is none.
+
+        Raises:
+            OSError: etcd does not answer, or refuses.
+        """
         return self._surely_found().sign
 
     def next_term(self) -> int:
-        """See Arbiter. Where there is no sign any more, it is above all terms of earlier ones: each of those was
-        written by a change, and terms began no higher than the number of changes.
+        """Return the term after all claimed ones.
+
+        Without a sign, the term follows etcd's revision, its number of changes. Each earlier term was written by a
+        change, and started no higher than the revision of its time; so the result is above all earlier terms.
+
+        Raises:
+            OSError: etcd does not answer, or refuses.
         """
         sign, revision = self._surely_found()
         return 1 + (revision if sign is None else sign.term)
 
     def claim(self, sign: Sign) -> bool:
-        """See Arbiter. A claim that was made, but whose answer was lost, is found when it is made again.
+        """Claim the term of `sign` and show the sign.
 
-        It is under no lease yet: of many that claim a term only the winner needs one.
+        A repeated claim finds its own sign if the first answer was lost. The claim has no lease yet, because only the
+        winner needs one.
+
+        Returns:
+            False if another process has claimed this term or a higher one.
+
+        Raises:
+            OSError: etcd does not answer, or refuses.
         """
         there = self._write(sign, sign.term, PATIENCE)
         return there is None or there == sign
 
     def show(self, sign: Sign) -> None:
-        """See Arbiter."""
+        """Replace the sign of life by `sign`.
+
+        Raises:
+            OSError: etcd does not answer, or refuses. PermissionError: a newer head has taken over.
+        """
         self._keep_lease()
         try:
             there = self._write(sign, sign.term + 1, 0.0)
         except EtcdRefused as error:
             if error.lost:
-                self._lease = None  # nobody has renewed it for so long: the next sign has another one
+                self._lease = None  # the lease has expired: the next sign gets a new one
             raise
         if there is not None:
             refuse_commit(there)
 
     def newer(self, term: int) -> Sign | None:
-        """See Arbiter."""
+        """Return the sign of a head with a term above `term`, or None if there is no such head.
+
+        Raises:
+            OSError: etcd does not answer, or refuses.
+        """
         newest = self.newest()
         return newest if newest is not None and newest.term > term else None
 
     def check(self, term: int) -> None:
-        """See Arbiter."""
+        """Check that the head of `term` still leads.
+
+        Raises:
+            PermissionError: a head of a higher term has claimed the job, or etcd does not answer.
+        """
         try:
             newest = self.newest()
         except OSError as error:
@@ -99,31 +138,44 @@ class EtcdClaims:
         return messages.found(self._etcd.ask(RANGE, messages.read(self._key), patience))
 
     def _surely_found(self) -> messages.Found:
+        """Return what the key holds. Wait for etcd for PATIENCE seconds. Raises OSError."""
         try:
             return self._found(PATIENCE)
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
     def _write(self, sign: Sign, below: int, patience: float) -> Sign | None:
-        """None: the sign was written; else the one that stands against it. Raises OSError."""
-        request = messages.write_if_newest(self._key, sign, below, self._lease)
+        """Write a sign unless the key holds a sign with a term of at least `below`.
+
+        Returns:
+            None if the sign was written, else the sign that the key holds.
+
+        Raises:
+            OSError: etcd does not answer, or refuses.
+        """
+        request = messages.write_if_newest(key=self._key, sign=sign, below=below, lease=self._lease)
         try:
             return messages.newer(self._etcd.ask(TXN, request, patience))
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
     def _granted(self) -> int:
+        """Return a new lease. Raises OSError."""
         try:
-            return messages.granted(self._etcd.ask(GRANT, {"TTL": str(_LEASE)}))
+            return messages.granted(self._etcd.ask(GRANT, {"TTL": str(_LEASE_SECONDS)}))
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
     def _keep_lease(self) -> None:
-        """The key of a job that has ended goes a day later. Raises OSError."""
+        """Get or renew the lease, so that the key of a job that has ended disappears a day later.
+
+        Raises:
+            OSError: etcd does not answer, or refuses.
+        """
         now = self._clock()
         if self._lease is None:
             self._lease = self._granted()
-        elif now < self._renewed + _RENEWED:
+        elif now < self._renewed + _RENEW_SECONDS:
             return
         else:
             self._etcd.ask(KEEP_ALIVE, {"ID": str(self._lease)})

@@ -1,6 +1,7 @@
-"""Asks the members of an etcd in turn, beginning with the one that has answered last, until one of them answers.
+"""A client of etcd: asks the members in turn until one answers, beginning with the one that answered last.
 
-What is asked may be done although no answer comes, and may be done twice: nothing may be asked that does harm then.
+A request may be carried out although no answer comes, and may be carried out twice. Callers must send only requests for
+which both are harmless. Calls wait for the network.
 """
 
 from __future__ import annotations
@@ -21,51 +22,68 @@ from ftlaunch.spec.parsers import Endpoint
 from ftlaunch_contract.files import untrusted_json
 
 ANSWER = 1.0
-"""seconds that one member has for one answer, its connection included: less than after which a head counts as gone"""
-_PAUSE = 0.1  # seconds between two rounds of all members
+"""seconds that one member has for one answer, including the connection; less than the time after which a head counts as
+gone"""
+_PAUSE_SECONDS = 0.1  # between two rounds through all members
 _OK = 200
-_INVALID, _NOT_FOUND, _DENIED, _FAILED, _UNIMPLEMENTED, _UNKNOWN_TOKEN = 3, 5, 7, 9, 12, 16  # of gRPC
+# Codes of gRPC.
+_INVALID = 3
+_NOT_FOUND = 5
+_DENIED = 7
+_FAILED = 9
+_UNIMPLEMENTED = 12
+_UNKNOWN_TOKEN = 16
+# Codes with which a repeated request would fail again.
 _FINAL = {_INVALID, _NOT_FOUND, _DENIED, _FAILED, _UNIMPLEMENTED, _UNKNOWN_TOKEN}
 
 
 class EtcdSilent(OSError):
-    """No member does what it is asked, at least for now; `filename` names etcd, and `strerror` says why."""
+    """No member answers or can carry out the request at the moment. `filename` names etcd, and `strerror` says why."""
 
 
 class EtcdRefused(OSError):
-    """etcd does not do it, and would not a second time; likewise."""
+    """etcd refuses the request, and would do so again. `filename` names etcd, and `strerror` says why."""
 
     def __init__(self, why: str, where: str, code: int = 0) -> None:
         super().__init__(errno.EACCES, why, where)
         self.code = code
-        """of gRPC; 0: these are not etcd's own words"""
+        """the code of gRPC; 0 if the refusal is not etcd's own"""
 
     @property
     def lost(self) -> bool:
-        """Whether something that the request names is not there any more."""
+        """Whether something that the request names no longer exists."""
         return self.code == _NOT_FOUND
 
 
 class _NoEtcd(ValueError):
-    """What answers at a member's address is none."""
+    """The server at a member's address is not etcd."""
 
 
 class EtcdClient:
-    """Not for two threads at a time."""
+    """Sends requests to the members of one etcd. For one thread at a time."""
 
     def __init__(self, spec: EtcdSpec) -> None:
         self.where = f"etcd at {spec}"
-        """for people"""
+        """names etcd, for people"""
         self._spec = spec
         self._members: list[EtcdMember] = []
-        self._names = [str(Endpoint(*member)) for member in spec.members]
-        self._first = 0  # which has answered last
-        self._token = ""
+        self._names = [str(Endpoint(host, port)) for host, port in spec.members]
+        self._first = 0  # the index of the member that answered last
+        self._token = ""  # of the user, as etcd has given it out
 
     def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
-        """The answer. Raises EtcdSilent, where nobody has one for `patience` seconds, or EtcdRefused.
+        """Return etcd's answer to a request.
 
-        Each member is asked once at the least, for ANSWER seconds at the most.
+        Each member is asked at least once, for at most ANSWER seconds at a time.
+
+        Args:
+            path: the path of the JSON gateway.
+            request: the body.
+            patience: seconds for which the members are asked again after failures.
+
+        Raises:
+            EtcdSilent: no member has answered within `patience` seconds.
+            EtcdRefused: etcd refuses the request.
         """
         until = time.monotonic() + patience
         while True:
@@ -85,9 +103,10 @@ class EtcdClient:
                 raise EtcdRefused(why, self.where)
             if time.monotonic() >= until:
                 raise EtcdSilent(errno.EHOSTUNREACH, why, self.where)
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
 
     def _in_turn(self) -> list[int]:
+        """Return the indices of the members, beginning with the one that answered last."""
         if not self._members:
             tls = self._tls() if self._spec.tls else None
             self._members = [EtcdMember(host, port, tls) for host, port in self._spec.members]
@@ -95,6 +114,7 @@ class EtcdClient:
         return numbers[self._first :] + numbers[: self._first]
 
     def _tls(self) -> ssl.SSLContext:
+        """Return the TLS settings. Raises EtcdRefused if the certificates cannot be used."""
         spec = self._spec
         used = "cacert"
         try:
@@ -102,37 +122,40 @@ class EtcdClient:
             used = "cert"
             if spec.cert is not None:
                 context.load_cert_chain(spec.cert, spec.key)
-        except OSError as error:  # an ssl.SSLError, too
+        except OSError as error:  # includes ssl.SSLError
             files = spec.cacert if used == "cacert" else " and ".join(filter(None, (spec.cert, spec.key)))
             raise EtcdRefused(f"the {used} in {files} cannot be used: {error.strerror or error}", self.where) from None
         return context
 
     def _ask_member(self, index: int, path: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one member's answer, after logging in if the spec names a user."""
         spec = self._spec
         if spec.user is None:
             return self._post(index, path, request)
-        known = bool(self._token)
-        if not known:
+        had_token = bool(self._token)
+        if not had_token:
             self._authenticate(index)
         try:
             return self._post(index, path, request)
         except EtcdRefused as error:
-            if not known or error.code not in (_UNKNOWN_TOKEN, _INVALID):
+            if not had_token or error.code not in (_UNKNOWN_TOKEN, _INVALID):
                 raise
-        self._authenticate(index)  # tokens are forgotten after some minutes, and when users change
+        self._authenticate(index)  # etcd forgets tokens after some minutes, and when users change
         return self._post(index, path, request)
 
     def _authenticate(self, index: int) -> None:
         self._token = ""
-        who = {"name": self._spec.user, "password": self._spec.password}
-        answer = self._post(index, AUTHENTICATE, who)
+        credentials = {"name": self._spec.user, "password": self._spec.password}
+        answer = self._post(index, AUTHENTICATE, credentials)
         self._token = untrusted_json.text(answer.get("token"), "the token that etcd gives out")
 
     def _post(self, index: int, path: str, request: Mapping[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = self._token
-        status, content = self._members[index].post(path, json.dumps(request).encode(), headers, ANSWER)
+        status, content = self._members[index].post(
+            path=path, content=json.dumps(request).encode(), headers=headers, seconds=ANSWER
+        )
         if status == _OK:
             try:
                 return untrusted_json.mapping(untrusted_json.parse(content), "an answer")
@@ -147,6 +170,7 @@ class EtcdClient:
 
 
 def _reason(error: Exception) -> str:
+    """Return why a member has not answered, as a clause for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate cannot be trusted: {error.verify_message}"
     if isinstance(error, http.client.HTTPException):

@@ -1,4 +1,4 @@
-"""One member of etcd: requests over one connection that is kept. Every one ends by its deadline."""
+"""Requests to one member of etcd over one kept connection. Each request ends by its deadline, even a resolver's."""
 
 from __future__ import annotations
 
@@ -12,24 +12,38 @@ from typing import Any
 
 from ftlaunch.system.name_lookup import addresses_of, ask_resolver
 
-_MOST = 1 << 20  # bytes of an answer
+_MOST_BYTES = 1 << 20  # of an answer
 
 
 class EtcdMember:
-    """Not for two threads at a time."""
+    """The connection to one member. For one thread at a time."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self._host = host
         self._port = port
         self._tls = tls
-        self._addresses: list[str] = []  # of the host; that which has answered comes first
+        self._addresses: list[str] = []  # of the host; the one that answered last comes first
         self._connection: http.client.HTTPConnection | None = None
 
     def post(self, path: str, content: bytes, headers: dict[str, str], seconds: float) -> tuple[int, bytes]:
-        """HTTP status and content of the answer. Raises OSError, http.client.HTTPException or ValueError.
+        """Post a request.
 
-        What is asked may be done although this raises, and may be done twice: a connection that was kept may have ended
-        before the request was sent, or after it was heard.
+        The request may be carried out although this raises, and may be carried out twice: a kept connection may have
+        ended before the request was sent or after it was received, and the request is then sent again on a new one.
+
+        Args:
+            path: the path of the JSON gateway.
+            content: the body.
+            headers: the HTTP headers.
+            seconds: the time for the whole call.
+
+        Returns:
+            The HTTP status and the content of the answer.
+
+        Raises:
+            OSError: there is no answer; TimeoutError if the time is over.
+            http.client.HTTPException: the server does not speak HTTP.
+            ValueError: the answer is too long.
         """
         until = time.monotonic() + seconds
         kept = self._connection is not None
@@ -49,7 +63,7 @@ class EtcdMember:
             raise
 
     def close(self) -> None:
-        """Give the connection back; the next request makes another."""
+        """End the connection. The next request makes a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -58,16 +72,16 @@ class EtcdMember:
         if self._connection is None:
             self._connection = self._connect(until)
         connection = self._connection
-        connection.sock.settimeout(_left(until))
+        connection.sock.settimeout(_seconds_left(until))
         connection.response_class = functools.partial(_BoundedResponse, until=until)  # type: ignore[assignment]
-        connection.request("POST", path, content, headers)
+        connection.request("POST", path, body=content, headers=headers)
         answer = connection.getresponse()
-        told = answer.read(_MOST + 1)
-        if answer.will_close or len(told) > _MOST:
+        body = answer.read(_MOST_BYTES + 1)
+        if answer.will_close or len(body) > _MOST_BYTES:
             self.close()
-        if len(told) > _MOST:
-            raise ValueError(f"its answer has more than {_MOST} bytes")
-        return answer.status, told
+        if len(body) > _MOST_BYTES:
+            raise ValueError(f"its answer has more than {_MOST_BYTES} bytes")
+        return answer.status, body
 
     def _connect(self, until: float) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(self._host, self._port)
@@ -76,13 +90,13 @@ class EtcdMember:
         return connection
 
     def _reach(self, until: float) -> socket.socket:
-        """A connection to the first of the host's addresses at which there is one."""
+        """Connect to the first of the host's addresses that answers. Raises OSError if none does."""
         addresses = self._addresses or _addresses(self._host, self._port, until)
         self._addresses = []
         problem = OSError(f"{self._host} has no address")
         for address in addresses:
             try:
-                reached = self._secured(socket.create_connection((address, self._port), _left(until)))
+                reached = self._secured(socket.create_connection((address, self._port), _seconds_left(until)))
             except OSError as error:
                 problem = error
                 continue
@@ -102,7 +116,7 @@ class EtcdMember:
 
 
 class _BoundedResponse(http.client.HTTPResponse):
-    """Is read until a deadline, however slowly it comes."""
+    """A response that is read until a deadline, however slowly its bytes come."""
 
     def __init__(self, sock: socket.socket, *args: Any, until: float, **named: Any) -> None:
         super().__init__(sock, *args, **named)
@@ -111,6 +125,8 @@ class _BoundedResponse(http.client.HTTPResponse):
 
 
 class _BoundedSocket(io.RawIOBase):
+    """The bytes of a socket, each read of which ends by a deadline in monotonic seconds."""
+
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock = sock
         self._until = until
@@ -120,7 +136,7 @@ class _BoundedSocket(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left(self._until))
+        self._sock.settimeout(_seconds_left(self._until))
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
@@ -128,8 +144,8 @@ class _BoundedSocket(io.RawIOBase):
         super().close()
 
 
-def _left(until: float) -> float:
-    """Seconds. Raises TimeoutError where there are none."""
+def _seconds_left(until: float) -> float:
+    """Return the seconds until a deadline. Raises TimeoutError if none are left."""
     seconds = until - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("timed out")
@@ -137,13 +153,17 @@ def _left(until: float) -> float:
 
 
 def _addresses(host: str, port: int, until: float) -> list[str]:
-    """The numeric addresses of a host. Raises OSError; a resolver that does not answer is not waited for."""
+    """Return the numeric addresses of a host.
+
+    Raises:
+        OSError: the host cannot be resolved, or the resolver does not answer by the deadline `until`.
+    """
     try:
         return addresses_of(host, port, socket.AI_NUMERICHOST)
     except socket.gaierror:
         pass
     question = ask_resolver(host, port)
-    if not question.wait(_left(until)):
+    if not question.wait(_seconds_left(until)):
         raise OSError(f"the resolver does not answer for {host}")
     if not question.addresses:
         raise OSError(f"{host} cannot be resolved ({question.why})")

@@ -1,10 +1,10 @@
-"""Requests to etcd's JSON gateway, and what its answers say. Pure.
+"""Builds requests to etcd's JSON gateway, and reads its answers. Pure.
 
-Keys and values are base64 in it, and whole numbers of 64 bits are text. A field of no, zero or empty value is left
-out of an answer.
+In the gateway's JSON, keys and values are base64, and 64-bit integers are text. An answer lacks fields that are empty
+or zero.
 
-Everything that a job writes is its sign, under one key. A sign is written behind its term, whose digits are always as
-many: so etcd itself can compare terms, as it compares values byte by byte.
+A job writes only its sign, under one key. The value begins with the term, in a fixed number of digits. Etcd compares
+values byte by byte, and can therefore compare terms.
 """
 
 from __future__ import annotations
@@ -19,62 +19,82 @@ from ftlaunch.nodes.channel import claims
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch_contract.files import untrusted_json
 
-RANGE, TXN = "/v3/kv/range", "/v3/kv/txn"
-GRANT, KEEP_ALIVE = "/v3/lease/grant", "/v3/lease/keepalive"
+RANGE = "/v3/kv/range"
+TXN = "/v3/kv/txn"
+GRANT = "/v3/lease/grant"
+KEEP_ALIVE = "/v3/lease/keepalive"
 AUTHENTICATE = "/v3/auth/authenticate"
-_DIGITS = 20
-_NEWEST_CODE = 16  # of gRPC
+_DIGITS = 20  # of a term before the sign; a 64-bit integer has no more
+_HIGHEST_CODE = 16  # of gRPC
 
 
 class Found(NamedTuple):
-    """What etcd has under the key."""
+    """What etcd holds under the key of a job."""
 
     sign: Sign | None
-    """None where nobody has written one"""
+    """the sign, or None if there is none"""
     revision: int
-    """how many changes etcd has seen by now: it never falls"""
+    """the number of changes that etcd has seen; never falls"""
 
 
 class GrpcStatus(NamedTuple):
-    """etcd's own words on why it does not do something."""
+    """etcd's reason for refusing a request."""
 
     code: int
-    """of gRPC"""
+    """the code of gRPC"""
     why: str
+    """etcd's message"""
 
 
 def key_of(job: str) -> str:
-    """The key of a job's sign, as the gateway wants it."""
-    return _text(f"ftlaunch/{job}/sign".encode())
+    """Return the key of a job's sign, in base64."""
+    return _base64(f"ftlaunch/{job}/sign".encode())
 
 
 def read(key: str) -> dict[str, Any]:
-    """The request for what is under a key, as a majority of the members has it."""
+    """Return the request for the value of a key, as a majority of the members has it."""
     return {"key": key}
 
 
 def found(answer: Mapping[str, Any]) -> Found:
-    """The answer to `read`. Raises ValueError."""
+    """Return what the answer to `read` holds. Raises ValueError if it is malformed."""
     header = untrusted_json.mapping(answer.get("header"), "the header of an answer")
     return Found(_sign(answer), number(header.get("revision"), "a revision"))
 
 
 def write_if_newest(key: str, sign: Sign, below: int, lease: int | None) -> dict[str, Any]:
-    """The request to write a sign where none is of a term from `below` on; else to read what is there."""
-    put = {"requestPut": {"key": key, "value": _text(_value(sign)), "lease": str(lease or 0)}}
-    older = {"key": key, "target": "VALUE", "result": "LESS", "value": _text(_term(below))}
+    """Return the request to write a sign unless the key holds one with a term of at least `below`.
+
+    If the key holds such a sign, the request reads that sign instead.
+
+    Args:
+        key: the key, from `key_of`.
+        sign: the sign to write.
+        below: the limit for the term of the present sign.
+        lease: the lease of the key, or None for a key that stays.
+    """
+    put = {"requestPut": {"key": key, "value": _base64(_value(sign)), "lease": str(lease or 0)}}
+    older = {"key": key, "target": "VALUE", "result": "LESS", "value": _base64(_term(below))}
+    # A missing key never satisfies a comparison of values; its version is 0.
     none = {
         "key": key,
         "target": "VERSION",
         "result": "EQUAL",
         "version": "0",
-    }  # a value that is not there compares never
+    }
     else_read = {"compare": [none], "success": [put], "failure": [{"requestRange": read(key)}]}
     return {"compare": [older], "success": [put], "failure": [{"requestTxn": else_read}]}
 
 
 def newer(answer: Mapping[str, Any]) -> Sign | None:
-    """The answer to `write_if_newest`: None where the sign was written, else what is there. Raises ValueError."""
+    """Read the answer to `write_if_newest`.
+
+    Returns:
+        None if the sign was written, else the sign that the key holds.
+
+    Raises:
+        ValueError: the answer is malformed.
+    """
     if answer.get("succeeded"):
         return None
     nested = _first(answer, "response_txn")
@@ -87,7 +107,7 @@ def newer(answer: Mapping[str, Any]) -> Sign | None:
 
 
 def number(value: object, what: str) -> int:
-    """A whole number as the gateway writes it. Raises ValueError."""
+    """Return the integer that the gateway has written as text. Raises ValueError; `what` names the value."""
     text = untrusted_json.text(value, what)
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
         raise ValueError(f"{what} is not a whole number")
@@ -95,19 +115,21 @@ def number(value: object, what: str) -> int:
 
 
 def granted(answer: Mapping[str, Any]) -> int:
-    """The lease that etcd has granted. Raises ValueError."""
+    """Return the lease that etcd has granted. Raises ValueError if the answer is malformed."""
     return number(answer.get("ID"), "the number of a lease")
 
 
 def status(content: bytes) -> GrpcStatus | None:
-    """What etcd says instead of an answer; None where that is not etcd's."""
+    """Return etcd's reason for refusing a request, or None if `content` is not etcd's."""
     try:
-        told = untrusted_json.mapping(untrusted_json.parse(content), "an error")
-        code = untrusted_json.whole(told.get("code"), "its code")
-        why = untrusted_json.text(told.get("message", told.get("error")), "its message")
+        error = untrusted_json.mapping(untrusted_json.parse(content), "an error")
+        code = untrusted_json.whole(error.get("code"), "its code")
+        why = untrusted_json.text(error.get("message", error.get("error")), "its message")
     except ValueError:
         return None
-    return GrpcStatus(code, why.removeprefix("etcdserver: ")[:200]) if 0 < code <= _NEWEST_CODE else None
+    if not 0 < code <= _HIGHEST_CODE:
+        return None
+    return GrpcStatus(code, why.removeprefix("etcdserver: ")[:200])
 
 
 def _first(answer: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
@@ -142,5 +164,5 @@ def _term(term: int) -> bytes:
     return b"%0*d" % (_DIGITS, term)
 
 
-def _text(content: bytes) -> str:
+def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
