@@ -79,7 +79,7 @@ class Connection:
         self.on_message: Callable[[dict[str, Any]], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
         self.on_proven: Callable[[], None] = _ignore
-        """called for the listener once the other side has proven that it knows the token, before its version is known"""
+        """called for the listener when the other side has proven to know the token, before its version is known"""
         stream.on_open = self._opened
         stream.on_data = self._on_data
         stream.on_end = self._stream_ended
