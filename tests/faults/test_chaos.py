@@ -27,9 +27,9 @@ def rampage(tmp_path: Path, kills: int, *jobs: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_some_random_kills_are_outlived(tmp_path: Path) -> None:
+def test_some_random_kills_leave_the_undisturbed_end(tmp_path: Path) -> None:
     found = rampage(tmp_path, 6, "loose-small")
-    assert sum(found["restores"].values()) > 0
+    assert found["audited"] > 0, "a checkpoint was verified, loaded and compared"
 
 
 @pytest.mark.slow

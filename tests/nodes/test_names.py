@@ -84,11 +84,12 @@ def test_the_resolver_drops_everything_at_first(machines: Machines, tmp_path: Pa
         job = Cluster(machines, tmp_path / "job", NODES, ("--rdzv-endpoint", "head.job.example:29400"), *ARGS)
         begun = time.monotonic()
         job.start(1)
-        wait_for(lambda: "no answer yet of the resolver for head.job.example" in job.said(1), "its sentence", 60.0)
+        wait_for(noted.read_text, "a question of the resolver")
         job.agents[1].send_signal(signal.SIGTERM)
-        job.wait(1)  # not as long as the resolver does
+        job.wait(1)  # which does not wait as long as the resolver does
         resolvers.asks(machines[1], tmp_path, machines[0].address)
         job.start_all()
+        wait_for(lambda: "no answer yet of the resolver for head.job.example" in job.said(1), "its sentence")
         wait_for(lambda: time.monotonic() - begun > SILENT, "the time without a name server", 2 * SILENT)
         assert set(noted.read_text().split()) == {"dropped"}
         assert not job.events("job_started")
