@@ -12,15 +12,17 @@ import pytest
 from tests.support.harness import JOBS, FtJob
 
 BLOCKED = JOBS / "blocked.py"
-SOON = 30.0  # seconds; the grace is 60
 
 
 def happened(job: FtJob, attempt: int = 0) -> list[str]:
     return (job.home / f"events_{attempt}").read_text().splitlines()
 
 
-def run(job: FtJob, *lives: str, warm: str = "--warm", grace: str = "60s") -> list[dict[str, Any]]:
-    """What was killed in each attempt of a job whose ranks are in these roles, and why; it ends well."""
+def run(job: FtJob, *lives: str, warm: str = "--warm", grace: str = "1h") -> list[dict[str, Any]]:
+    """What was killed in each attempt of a job whose ranks are in these roles, and why; it ends well.
+
+    grace: longer than anybody waits for the end of the job, unless a test says otherwise.
+    """
     options = ("--grace", grace, "--backoff-first", "0.1s", "--backoff-max", "0.2s", "--max-restarts", str(len(lives)))
     job.start(warm, *options, script=BLOCKED, args=("; ".join(lives),), ranks=3, env={"GLOO_SOCKET_IFNAME": "lo"})
     assert job.wait() == 0, job.stderr
@@ -29,13 +31,6 @@ def run(job: FtJob, *lives: str, warm: str = "--warm", grace: str = "60s") -> li
     assert len(job.events("attempt_started")) == len(lives) + 1
     job.assert_clean()
     return job.events("ranks_killed")
-
-
-def assert_soon(job: FtJob) -> None:
-    """Well before the grace of 60 seconds."""
-    failed = {event["attempt"]: event["mono"] for event in job.events("incident")}
-    died = {event["attempt"]: event["mono"] for event in reversed(job.events("rank_exited"))}
-    assert all(failed[attempt] - died[attempt] < SOON for attempt in failed)
 
 
 @pytest.mark.parametrize("warm", ["--warm", "--no-warm"])
@@ -56,7 +51,6 @@ def test_all_are_blocked(job: FtJob, warm: str) -> None:
     assert [happened(job, attempt) for attempt in (0, 2)] == [["killed 2"]] * 2, "no handler ran"
     assert happened(job, 1) == ["killed 2", *([] if 1 in rendezvous["ranks"] else ["handled 1"])]
     assert happened(job, 3) == ["killed 2", "handled 1"]
-    assert_soon(job)
 
 
 @pytest.mark.slow
@@ -69,7 +63,6 @@ def test_a_rank_that_is_at_work_is_waited_for(job: FtJob) -> None:
     assert happened(job, 1) == ["killed 2", "handled 1"]
     for attempt in (0, 1):
         assert "it has not left since rank 2" in job.log(attempt, 1), "it was looked at"
-    assert_soon(job)
 
 
 @pytest.mark.slow  # likewise
@@ -151,10 +144,10 @@ time.sleep(0.2)
 def test_after_a_hang(job: FtJob, how: str) -> None:
     """Handlers that note the signal, as Lightning's: the rank that sleeps goes on sleeping, the other never hears it.
 
-    Taken out: without `hang` in GraceCut.begin() it takes the grace of 60 seconds. A handler that saves has its time.
+    Taken out: without `hang` in GraceCut.begin() it takes the grace of an hour. A handler that saves has its time.
     """
     (job.home / "hangs.py").write_text(HANGS)
-    options = ("--warm", "--preload", "quick", "--grace", "60s", "--hang-timeout", "2s", "--startup-timeout", "60s")
+    options = ("--warm", "--preload", "quick", "--grace", "1h", "--hang-timeout", "2s", "--startup-timeout", "60s")
     env = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(JOBS)}
     job.start(*options, script=job.home / "hangs.py", args=(how,), env=env)
     assert job.wait() == 0, job.stderr
@@ -170,5 +163,4 @@ def test_after_a_hang(job: FtJob, how: str) -> None:
         assert not (job.home / "heard_0").exists(), "its main thread is in a collective"
         assert [event["ranks"] for event in killed] == [[0, 1]]
         assert "SIGTERM has moved nothing in rank 1" in killed[0]["why"]
-        assert killed[0]["mono"] - incident["mono"] < SOON
     job.assert_clean()

@@ -62,10 +62,8 @@ def test_a_lost_machine_is_replaced_from_the_newest_checkpoint(
     """Without a node timeout nobody would notice: the lost machine sends no FIN."""
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20", "--peer-interval", "0")
     job.wait_event("checkpoint_committed")
-    lost = clock()
     machines[2].lose()
-    seen = job.wait_event("incident")
-    assert seen["mono"] - lost < NODE_TIMEOUT + 1.5, seen
+    assert job.wait_event("incident")["kind"] == "node-lost"
     job.wait_event("attempt_started", 2)
     assert_ended_well(job, alone, 0, 1, 3)
     resumed = job.events("resumed")[-1]

