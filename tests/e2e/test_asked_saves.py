@@ -10,6 +10,7 @@ import sys
 import pytest
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 
@@ -81,6 +82,8 @@ def test_training_waits_for_storage_and_says_so(job: FtJob) -> None:
 def test_a_job_that_is_told_to_stop_does_not_wait(job: FtJob) -> None:
     """A save takes a minute, and a stop has it hurry."""
     start(job, "--storage-bandwidth", "1KB/s", steps=10_000)
+    begun = job.run_dir / "checkpoints" / f"{layout.iteration_dir(job.run_dir, 5).name}{layout.INCOMPLETE}"
+    wait_for(begun.exists, "the beginning of the save of step 5")
     job.wait_step(9)
     job.supervisor.terminate()
     assert job.wait(60) == 75, job.stderr + logs(job)
