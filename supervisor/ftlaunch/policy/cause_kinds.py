@@ -1,10 +1,10 @@
-"""The kinds of failures: those that the supervisor finds by itself, and what is known of each. Pure.
+"""The kinds of failures, and what is known of each kind. Pure.
 
-A failure that the supervisor is to see by itself gets its line in KINDS, the place that sees it (which makes a
-`Cause`), and its sentence there. A line that leaves something out is an error when this module is imported.
+To add a failure that the supervisor itself detects, add a line to KINDS, and create a `Cause` with a sentence where
+the failure is detected. A line that leaves a field out is an error when this module is imported.
 
-Kinds of failures that rules recognise (configs/fault_rules.yaml, or rules of the job) need no line. Those of our own
-rules have one where something here differs from what holds for an unknown kind.
+A kind that fault rules recognise (configs/fault_rules.yaml, or rules of the job) needs no line. A kind of the built-in
+rules has a line only if one of its fields differs from what holds for an unknown kind.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from ftlaunch.policy.fault_rules import HOWS, UNKNOWN, FaultRule
 
 COMM = "comm"
-"""of victims: ranks that failed because another rank had ended"""
+"""kind of a victim: a rank that failed because another rank had ended"""
 COMM_TIMEOUT = "comm-timeout"
-"""of victims: ranks that failed because another rank did not come to a collective"""
+"""kind of a victim: a rank that failed because another rank did not enter a collective in time"""
 DISK = "disk"
 DIVERGENCE = "divergence"
 EXCEPTION_AT_START = "exception-at-start"
@@ -33,18 +33,18 @@ SLOW = "slow"
 
 @dataclass(frozen=True, kw_only=True)
 class CauseKind:
-    """What is known of one kind of failure. Each field is given for each kind: forgetting one is an error at import."""
+    """What is known of one kind of failure. No field has a default, so that leaving one out is an error at import."""
 
     name: str
-    """the class of an incident, as the journal and the metrics say it"""
+    """the class of an incident in the journal and the metrics"""
     by_supervisor: bool
-    """the supervisor finds it by itself, and no rule names it"""
+    """whether the supervisor detects the failure without a fault rule"""
     blames_machine: bool
-    """it counts against the machine on which it began; not: it is the script's, or nobody knows whose"""
+    """whether the failure counts against the machine on which it began; False if the script or nobody is to blame"""
     may_stay_away: bool
-    """it may stay away on other machines, or at another time, however often it came here"""
+    """whether the job may run on other machines, or later, although the failure has repeated here"""
     needs_person: bool
-    """somebody has to look at it before the job is started again"""
+    """whether a person must look at the failure before the job is started again"""
 
 
 KINDS = (
@@ -77,15 +77,23 @@ KINDS = (
 )
 
 WITHOUT_RULE = frozenset({UNKNOWN.kind, *(kind.name for kind in KINDS if kind.by_supervisor)})
+"""kinds that an incident can have although no fault rule names them"""
 NOT_THE_MACHINES = frozenset(kind.name for kind in KINDS if not kind.blames_machine)
 """kinds of failures that say nothing of the machine on which they began"""
 OF_THE_MACHINE = frozenset(kind.name for kind in KINDS if kind.may_stay_away)
+"""kinds of failures that another start, elsewhere or later, may not meet again"""
 OF_THE_NUMBERS = frozenset(kind.name for kind in KINDS if kind.needs_person)
+"""kinds of failures after which a person must look at the job's numbers"""
 
 if missing := {*HOWS} - WITHOUT_RULE:
     raise TypeError(f"cannot know the failures {sorted(missing)} that rules call `how`: KINDS has no line for them")
 
 
 def kinds(rules: Iterable[FaultRule], own: Iterable[str] = ()) -> frozenset[str]:
-    """Return every kind that an incident of a job with these rules can have. own: classes of further rules."""
+    """Return every kind that an incident of a job can have.
+
+    Args:
+        rules: the job's fault rules.
+        own: classes of further rules.
+    """
     return WITHOUT_RULE | {rule.kind for rule in rules} | frozenset(own)

@@ -1,6 +1,7 @@
-"""The table of faults: where a rule looks, which class it gives, and what is done about it.
+"""Fault rules: what a rule compares with the end of a rank, which class a match gives, and what is done then. Pure.
 
-The built-in rules are data, `configs/fault_rules.yaml`; a job adds its own in its spec, in the same form.
+The built-in rules are data, `configs/fault_rules.yaml`; a job adds its own in its spec, in the same form. The spec's
+parser makes the rules, and `failure_diagnosis` matches them.
 """
 
 from __future__ import annotations
@@ -11,29 +12,32 @@ from dataclasses import dataclass
 
 ACTIONS = ("restart", "wait", "give-up")
 HOWS = ("hang", "left-early", "spawn")
+"""failures without an exit status of their own that a rule can name"""
 ANY = "any"
-_PATTERNS = ("error", "log", "kernel")
+"""value of a condition that every exit code, signal or exception meets"""
+_PATTERNS = ("error", "log", "kernel")  # conditions that are regular expressions, searched line by line
 LOOKS = ("exit", "signal", "exception", *_PATTERNS, "how")
-_LINE = 1000  # characters of a line that are searched: it bounds what a pattern of many parts may cost
+"""names of the conditions of which a rule needs at least one"""
+_SEARCHED_CHARACTERS = 1000  # of each line: bounds the time that a costly pattern can take
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What rules look at: a rank's end."""
+    """What is known of the end of a rank, for comparison with rules. Empty values are unknown or do not apply."""
 
-    exit: int | None = None
-    signal: str = ""
-    exception: str = ""  # its type, as in the traceback
-    error: str = ""  # the text of the exceptions
-    log: str = ""
-    kernel: str = ""
-    how: str = ""
-    before_first_step: bool = False
+    exit: int | None = None  # exit code; None if a signal ended the rank
+    signal: str = ""  # name of the signal that ended the rank
+    exception: str = ""  # type of the exception, as in the traceback
+    error: str = ""  # text of the exceptions, without source lines
+    log: str = ""  # end of the rank's log
+    kernel: str = ""  # lines of the kernel log
+    how: str = ""  # one of HOWS
+    before_first_step: bool = False  # the job had completed no step
 
 
 @dataclass(frozen=True)
 class FaultRule:
-    """One row. Conditions that are empty always fit; of the others all must."""
+    """One row of the table. A rule fits if every condition that is not empty is met."""
 
     kind: str
     action: str
@@ -48,7 +52,7 @@ class FaultRule:
     before_first_step: bool = False
 
     def fits(self, facts: Facts) -> bool:
-        """Whether this rule speaks of that end."""
+        """Return whether all conditions of this rule are met."""
         return (
             self.how == facts.how
             and (self.exit is None or (facts.exit is not None and self.exit in (ANY, facts.exit)))
@@ -59,16 +63,16 @@ class FaultRule:
         )
 
     def row(self) -> dict[str, object]:
-        """This rule as a spec would have it."""
-        found = {"class" if name == "kind" else name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: value for name, value in found.items() if value not in ("", None, False)}
+        """Return this rule in the form of a spec, without empty conditions."""
+        fields = {"class" if name == "kind" else name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in fields.items() if value not in ("", None, False)}
 
 
 UNKNOWN = FaultRule("unknown", "restart")
 
 
 def first_fitting(rules: Sequence[FaultRule], facts: Facts) -> FaultRule:
-    """The first rule that fits, or UNKNOWN."""
+    """Return the first rule that fits, or UNKNOWN."""
     return next((rule for rule in rules if rule.fits(facts)), UNKNOWN)
 
 
@@ -80,4 +84,4 @@ def _found(pattern: str, text: str) -> bool:
     if not pattern:
         return True
     search = re.compile(pattern).search  # re keeps what it has compiled
-    return any(search(line[:_LINE]) for line in text.splitlines())
+    return any(search(line[:_SEARCHED_CHARACTERS]) for line in text.splitlines())

@@ -1,8 +1,9 @@
 """Judges an incident: restart after a delay, or give up; with a sentence. Pure.
 
-Failures and hangs share one budget, unless hangs are given one of their own. The first failure after progress is
-retried at once; failures without progress between them wait longer each time, with jitter so that jobs of one cluster
-do not come back in step. A failure that would only repeat ends the job early, whatever is left of the budget.
+Failures and hangs share one budget, unless hangs have a budget of their own. The first failure after progress is
+retried at once. Without progress in between, the delay doubles with each failure, with jitter so that the jobs of a
+cluster do not come back in step. A failure that would only repeat ends the job early, whatever is left of the budget.
+`engine/incidents.py` asks for the verdict, and the planner's simulation does.
 """
 
 from __future__ import annotations
@@ -14,55 +15,62 @@ from ftlaunch.common.formatting import counted, times
 from ftlaunch.policy.cause_kinds import EXCEPTION_AT_START, OF_THE_MACHINE
 from ftlaunch.policy.failure_diagnosis import Cause
 
-# Tries outside the budget when a port is taken between choosing and binding it: that is nobody's failure.
+# Tries outside the budget if a port is taken between choosing and binding the port, which is nobody's failure.
 PORT_TRIES = 10
-_START_TRIES = 2  # the same error of the script before its first step: it would fail a third time too
-_JITTER = 0.25
+_START_TRIES = 2  # failures before the first step with the same error, after which a third try is pointless
+_JITTER = 0.25  # share of a delay by which the delay may be shorter or longer
 
 
 @dataclass(frozen=True)
 class RestartLimits:
-    """What may be spent."""
+    """How many restarts a job is allowed."""
 
     restarts: int
-    hang_restarts: int | None = None  # after hangs, which then do not count as `restarts`; None: they do
-    window: float | None = None  # seconds; restarts longer ago do not count; None: all count
+    hang_restarts: int | None = None  # restarts after hangs; None: hangs count among `restarts`
+    window: float | None = None  # seconds; restarts longer ago do not count; None: all restarts count
     refill_after: int = 0  # steps of progress after which nothing counts as spent; 0: never
-    same_error: int = 10  # times in a row; 0: no limit
-    without_progress: int = 0  # restarts in a row; 0: no limit
+    same_error: int = 10  # failures in a row with the same signature; 0: no limit
+    without_progress: int = 0  # restarts in a row without a new step; 0: no limit
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What has been spent so far."""
+    """The limits of a job, and what the job has spent so far."""
 
     limits: RestartLimits
-    failures: tuple[float, ...] = ()  # times of the restarts that count
-    hangs: tuple[float, ...] = ()  # the same of those after hangs, where they are counted apart
-    restarts: int = 0  # all, whether they count or not
-    step: int = -1  # the newest step at the last restart that counts
-    front: int = -1  # the newest step ever reached, as far as incidents have shown
+    failures: tuple[float, ...] = ()  # times of the restarts that count, seconds
+    hangs: tuple[float, ...] = ()  # times of the restarts after hangs, if hangs have a budget of their own; seconds
+    restarts: int = 0  # all restarts, whether they count or not
+    step: int = -1  # newest step at the last restart that counts
+    front: int = -1  # newest step ever reached, as far as incidents have shown
     in_a_row: int = 0  # failures since the last progress
-    signature: str = ""
-    same: int = 0  # times in a row, without progress between them, that this signature was seen
-    port_tries: int = 0  # in a row
+    signature: str = ""  # of the last failure
+    same: int = 0  # failures in a row with this signature, without progress in between
+    port_tries: int = 0  # tries in a row because of a taken port
 
     @property
     def left(self) -> int:
-        """Restarts left, but for those after hangs where these are counted apart."""
+        """Restarts left; if hangs have a budget of their own, restarts left after other failures."""
         return max(self.limits.restarts - len(self.failures), 0)
 
     @property
     def hangs_left(self) -> int:
         """Restarts left after hangs."""
-        apart = self.limits.hang_restarts
-        return self.left if apart is None else max(apart - len(self.hangs), 0)
+        most = self.limits.hang_restarts
+        return self.left if most is None else max(most - len(self.hangs), 0)
 
     def noting(self, cause: Cause, *, progressed: bool, now: float, step: int) -> Budget:
-        """This budget with the incident noted, and without the restarts that no longer count."""
+        """Return this budget with the incident noted, and without the restarts that no longer count.
+
+        Args:
+            cause: the cause of the incident.
+            progressed: steps were made since the last restart.
+            now: seconds, on the clock of `failures` and `hangs`.
+            step: newest step that all ranks have completed.
+        """
         refilled = 0 < self.limits.refill_after <= step - max(self.step, 0)
         since = float("inf") if refilled else now - (self.limits.window or float("inf"))
-        progressed = progressed and not 0 <= step <= self.front  # steps made again are none
+        progressed = progressed and not 0 <= step <= self.front  # steps made again are no progress
         same = 1 if progressed or cause.signature != self.signature else self.same + 1
         return replace(
             self,
@@ -75,7 +83,13 @@ class Budget:
         )
 
     def spending(self, cause: Cause, *, now: float, step: int) -> Budget:
-        """After a restart because of `cause`."""
+        """Return the budget after a restart because of `cause`.
+
+        Args:
+            cause: the cause of the incident.
+            now: seconds, on the clock of `failures` and `hangs`.
+            step: newest step that all ranks have completed.
+        """
         spent = replace(self, restarts=self.restarts + 1, port_tries=0)
         if cause.kind == "preempted":
             return spent
@@ -88,32 +102,33 @@ class Budget:
 class Verdict:
     """The decision, and the budget after it."""
 
-    restart: bool
-    delay: float  # seconds
-    sentence: str
+    restart: bool  # False: give up
+    delay: float  # seconds before the restart
+    sentence: str  # for people
     budget: Budget
-    comes_again: bool = False
-    """the job is given up for a reason that another start, on whatever machines, would not mend"""
+    comes_again: bool = False  # the job is given up, and another start would fail as well, on whatever machines
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Delays between restarts without progress, seconds."""
+    """Delays between restarts without progress."""
 
-    first: float
-    most: float
+    first: float  # seconds, after the second failure in a row
+    most: float  # seconds
 
     def delay(self, in_a_row: int, random: float) -> float:
-        """Nothing for the first failure, then `first` doubled each time up to `most`, 25 % jitter.
+        """Return the seconds to wait: 0 after the first failure, then `first`, doubled each time up to `most`.
 
-        random: uniform in [0, 1).
+        Args:
+            in_a_row: failures since the last progress, this one included.
+            random: a uniform random number in [0, 1), for 25 % of jitter.
         """
         if in_a_row <= 1:
             return 0.0
         return self._jittered(min(self.first * 2.0 ** min(in_a_row - 2, 30), self.most), random)
 
     def longest(self, random: float) -> float:
-        """The wait after a failure that only time mends."""
+        """Return the seconds to wait after a failure that only time mends. random: uniform in [0, 1)."""
         return self._jittered(self.most, random)
 
     def _jittered(self, raw: float, random: float) -> float:
@@ -124,34 +139,48 @@ def judge(
     cause: Cause, budget: Budget, backoff: Backoff, *,
     policy: str, progressed: bool, random: float, now: float, step: int, alone: bool = False,
 ) -> Verdict:  # fmt: skip
-    """The verdict on an incident.
+    """Return the verdict on an incident.
 
-    progressed: steps were made since the last restart. now: seconds of any clock. step: the newest that
-    all ranks have completed. alone: only the rank that failed is restarted.
+    Args:
+        cause: the cause of the incident.
+        budget: what the job has spent before the incident.
+        backoff: the delays of the job.
+        policy: the restart policy: on-failure, by-cause or never.
+        progressed: steps were made since the last restart.
+        random: a uniform random number in [0, 1), for the jitter.
+        now: seconds, on the clock of the budget's times.
+        step: newest step that all ranks have completed.
+        alone: only the rank that failed is restarted.
     """
     if cause.kind == "port" and budget.port_tries < PORT_TRIES:
         spent = replace(budget, port_tries=budget.port_tries + 1)
-        return Verdict(True, 0.0, f"{cause.sentence}; trying another port", spent)
+        return Verdict(restart=True, delay=0.0, sentence=f"{cause.sentence}; trying another port", budget=spent)
     budget = budget.noting(cause, progressed=progressed, now=now, step=step)
     why_not = _why_not(cause, budget, policy)
     if why_not:
-        comes_again = cause.kind not in OF_THE_MACHINE and bool(_would_repeat(cause, budget))
-        return Verdict(False, 0.0, f"{cause.sentence}; {why_not}", budget, comes_again)
+        return Verdict(
+            restart=False,
+            delay=0.0,
+            sentence=f"{cause.sentence}; {why_not}",
+            budget=budget,
+            comes_again=cause.kind not in OF_THE_MACHINE and bool(_would_repeat(cause, budget)),
+        )
     wait = policy == "by-cause" and cause.action == "wait"
     delay = backoff.longest(random) if wait else backoff.delay(budget.in_a_row, random)
     spent = budget.spending(cause, now=now, step=step)
     when = "now" if delay == 0 else f"in {delay:.1f} s"
     whom = "it alone " if alone else ""
-    return Verdict(True, delay, f"{cause.sentence}; restarting {whom}{when}, {_rest(cause, spent)}", spent)
+    sentence = f"{cause.sentence}; restarting {whom}{when}, {_rest(cause, spent)}"
+    return Verdict(restart=True, delay=delay, sentence=sentence, budget=spent)
 
 
 def may_restart(budget: Budget, policy: str) -> bool:
-    """Whether a restart is left for a reason that is no failure, such as a slow rank."""
+    """Return whether a restart is left for a reason that is no failure, such as a slow rank."""
     return policy != "never" and budget.left > 0
 
 
 def _why_not(cause: Cause, budget: Budget, policy: str) -> str:
-    """Why the job is not to be restarted; empty when it is."""
+    """Return why the job is not restarted; empty if the job is restarted."""
     if policy == "never":
         return "not restarting (restart policy: never)"
     if policy == "by-cause" and cause.action == "give-up":
@@ -160,7 +189,7 @@ def _why_not(cause: Cause, budget: Budget, policy: str) -> str:
 
 
 def _would_repeat(cause: Cause, budget: Budget) -> str:
-    """Why a restart would end as this attempt did; empty when that is not known."""
+    """Return why a restart would end as this attempt did; empty if no reason is known."""
     limits = budget.limits
     if cause.final:
         return "giving up: it would come again in every attempt"
@@ -175,14 +204,20 @@ def _would_repeat(cause: Cause, budget: Budget) -> str:
 
 
 def _used_up(cause: Cause, budget: Budget) -> str:
+    """Return that no restart is left for this cause, in words; empty if one is left."""
     limits = budget.limits
     if cause.kind == "preempted":
         return ""
-    most, what, option = limits.restarts, "restarts", "--max-restarts"
-    left = budget.left
     if cause.kind == "hang" and limits.hang_restarts is not None:
-        most, what, option = limits.hang_restarts, "restarts after hangs", "--max-hang-restarts"
+        most = limits.hang_restarts
+        what = "restarts after hangs"
+        option = "--max-hang-restarts"
         left = budget.hangs_left
+    else:
+        most = limits.restarts
+        what = "restarts"
+        option = "--max-restarts"
+        left = budget.left
     if left > 0:
         return ""
     if most == 0:
@@ -192,7 +227,7 @@ def _used_up(cause: Cause, budget: Budget) -> str:
 
 
 def _rest(cause: Cause, budget: Budget) -> str:
-    """What is left of the budget, in words."""
+    """Return what is left of the budget, in words."""
     limits = budget.limits
     within = f" within {format_duration(limits.window)}" if limits.window else ""
     if cause.kind == "preempted":

@@ -1,7 +1,7 @@
-"""The state table: (state, event) -> (state, actions). It is total. Pure.
+"""The state table: (state, event) -> (state, actions). The table is total. Pure.
 
-Every pair is listed here; `IGNORED` names those that change nothing, so that a forgotten pair is an error at
-import and not a surprise at night. The form is skarnet/s6's.
+Every pair of a state and an event is listed, either in `_TABLE` or in `IGNORED`, whose pairs change nothing. A
+forgotten pair is therefore an error at import and not a surprise at night. The form is that of skarnet/s6.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
 
 Step = tuple[JobState, tuple[Action, ...]]
+"""The next state, and the actions in the order in which they are performed."""
 
 _SAVE_AND_STOP: Step = (JobState.LAST_GASP, (Action.SAVE_NEWEST,))
 _SALVAGE: Step = (JobState.SALVAGE, (Action.SAVE_NEWEST,))
@@ -20,7 +21,7 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.BROKEN: _SALVAGE,
         Event.START: (JobState.RUNNING, (Action.SPAWN,)),
         Event.ADOPT: (JobState.RUNNING, (Action.ADOPT,)),
-        Event.REGROUP: _SAVE_AND_GO_ON,  # of other nodes than those that are here now
+        Event.REGROUP: _SAVE_AND_GO_ON,  # the newest step was made by other nodes than those that are here now
         Event.STOP: _SAVE_AND_STOP,  # a killed supervisor may have left snapshots in memory
         Event.HURRY: _SAVE_AND_STOP,
     },
@@ -70,7 +71,7 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
         Event.ALL_GONE: _SAVE_AND_GO_ON,
         Event.GRACE_OVER: (JobState.PAUSING, (Action.KILL_RANKS,)),
-        Event.STOP: (JobState.STOPPING, ()),  # at the step that is announced already
+        Event.STOP: (JobState.STOPPING, ()),  # the step to stop at is announced already
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.KEEPING: {
@@ -115,12 +116,13 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.HURRY: (JobState.WRAP_UP, (Action.HURRY_SAVE,)),
         Event.GRACE_OVER: (JobState.WRAP_UP, (Action.JUDGE_SAVE,)),
         Event.SAVED: (JobState.DONE, (Action.FINISH,)),
-        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the training is done: said loudly, not failed
+        # The training is done: a save that failed is reported, but does not make the job a failed one.
+        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),
     },
 }
 
 _E = Event
-_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: they are in the journal already
+_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # ignored for interval saves, which the journal has already
 _RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
 _BEGINNINGS = {_E.START, _E.ADOPT}
 _NODES = {_E.PAUSE, _E.REGROUP}
@@ -144,7 +146,7 @@ IGNORED: dict[JobState, set[Event]] = {
 
 
 def advance(state: JobState, event: Event) -> Step:
-    """The next state and what to do; an ignored event leaves the state and does nothing."""
+    """Return the next state and the actions; for an ignored event, the same state and no action."""
     if event in IGNORED[state]:
         return state, ()
     return _TABLE[state][event]

@@ -1,4 +1,7 @@
-"""The words of the state machine: states, events, actions. Pure."""
+"""The vocabulary of the state machine: states, events, actions. Pure.
+
+`state_machine` says which event leads from which state to which; `engine/supervisor.py` performs the actions.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import enum
 
 
 class JobState(enum.Enum):
-    """Where the job is."""
+    """The state of a job."""
 
     READY = "ready"  # nothing started yet
     RUNNING = "running"  # ranks are alive and watched
@@ -27,6 +30,7 @@ class JobState(enum.Enum):
 
 
 ENDS = frozenset({JobState.DONE, JobState.FAILED, JobState.STOPPED})
+"""states that a job does not leave"""
 
 
 class Event(enum.Enum):
@@ -36,7 +40,7 @@ class Event(enum.Enum):
     ADOPT = "a head that has died has left a running attempt"
     FAILURE_RETRY = "failure, to be retried"  # a rank failed (or could not be started), policy says: again
     RANK_RETRY = "failure of one rank, to be retried alone"  # restart_scope: rank
-    FAILURE_FATAL = "failure, for good"  # likewise, policy says: give up
+    FAILURE_FATAL = "failure, for good"  # a rank failed (or could not be started), policy says: give up
     HANG = "hang"
     ALL_DONE = "all ranks done"  # every rank ended with exit code 0, after its training loop was over
     ALL_GONE = "all ranks gone"  # no process of the attempt is left

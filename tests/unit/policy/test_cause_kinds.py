@@ -15,20 +15,20 @@ from ftlaunch.policy.cause_kinds import KINDS, CauseKind, kinds
 from ftlaunch.spec.parsing.rule_parser import builtin
 
 SOURCES = Path(ftlaunch.__file__).parent
-_MAKERS = {"Cause", "_told"}
+_MAKERS = {"Cause", "_cause_without_exit"}
 
 
 def given() -> Iterator[tuple[str, ast.expr]]:
-    """Where a cause gets its kind: the first word of what makes one, and `kind=` of what changes one."""
+    """Yield each place that gives a cause its kind, with the kind: an argument of a maker, or `kind=` of replace()."""
     for folder in ("policy", "engine", "nodes/cluster", "health"):
         for path in sorted((SOURCES / folder).rglob("*.py")):
             for call in ast.walk(ast.parse(path.read_text())):
                 if not isinstance(call, ast.Call):
                     continue
                 name = call.func.id if isinstance(call.func, ast.Name) else ""
-                if name in _MAKERS and call.args and not isinstance(call.args[0], ast.Starred):
+                if name in _MAKERS and call.args:
                     yield f"{path.name}:{call.lineno}", call.args[0]
-                if name == "replace":
+                if name in {*_MAKERS, "replace"}:
                     yield from ((f"{path.name}:{call.lineno}", word.value) for word in call.keywords
                                 if word.arg == "kind")  # fmt: skip
 
