@@ -1,4 +1,8 @@
-"""The supervisor's end of an autopsy: starts the collector, sees when it has ended, reads its files. Never waits."""
+"""The supervisor's end of an autopsy: starts the collector, sees when the collector has ended, reads its files.
+
+The supervisor's event loop calls an `Autopsy`; none of its methods waits for the collector. Files of the run dir are
+touched in the file thread, whose deadline bounds the wait for a file system that does not answer.
+"""
 
 from __future__ import annotations
 
@@ -17,42 +21,51 @@ from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files.kernel_files import memory_file
 
-KEPT = 10  # autopsies of a job
+KEPT = 10  # newest autopsies of a job; older ones are deleted
 TIME = 3.0  # seconds that one autopsy may take
 _OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\.txt|verdict\.txt)")
 _NAME = re.compile(r"attempt_(\d+)")
 
 
 class DumpCollector(Protocol):
-    """Collects what an autopsy is made of: a process, or one on each node."""
+    """Collects the dumps of an autopsy: a process on this machine, or one process on each node."""
 
     def poll(self) -> int | None:
-        """None while it collects."""
+        """Return None while the collector runs, then an exit code."""
 
     def kill(self) -> None:
-        """End it."""
+        """End the collector at once."""
 
 
 Collect = Callable[[dict[str, Any]], DumpCollector]
-"""Starts a collector for a request: `directory` and `ranks`. Raises OSError."""
+"""Starts a collector for a request with the keys `directory` and `ranks`. Raises OSError."""
 
 
 def collect_here(helpers: HelperProcesses, memory: Path) -> Collect:
-    """Collect on this machine, in a process of its own. memory: where the ranks' pages are."""
+    """Return a function that starts a collector on this machine, in a process of its own.
+
+    Args:
+        helpers: starts the process.
+        memory: directory of the ranks' pages.
+    """
     return lambda request: _begin(helpers, json.dumps({**request, "memory": str(memory)}).encode())
 
 
 class Autopsy:
-    """One autopsy under way, or over."""
+    """An autopsy that is under way, or over. `error` says what went wrong; empty if nothing did."""
 
     def __init__(
         self, collect: Collect, run_dir: Path, files: FileThread, name: str, ranks: Sequence[dict[str, Any]]
     ) -> None:
-        """Start the collector; where that fails, the autopsy is over at once and `error` says why.
+        """Start the collector. If the start fails, the autopsy is over at once, and `error` says why.
 
-        files: touches the run dir.
-        name: of the autopsy's directory; an earlier autopsy of that name is replaced.
-        ranks: for each rank, pid, log, whether it can show its stacks, and why it is asked.
+        Args:
+            collect: starts the collector.
+            run_dir: run dir of the job.
+            files: thread that touches the run dir.
+            name: name of the autopsy's directory; an earlier autopsy of that name is replaced.
+            ranks: one request for each rank, with the keys `rank`, `pid`, `log`, `stacks` (whether the process can show
+                its stacks) and `why` (a reason for people).
         """
         self.directory = run_dir / "autopsy" / name
         self.error = ""
@@ -67,7 +80,7 @@ class Autopsy:
             self.error = f"cannot make an autopsy: {error.strerror}"
 
     def over(self) -> bool:
-        """Whether the collector has ended; one that takes longer than TIME is killed."""
+        """Return whether the collector has ended. A collector that takes longer than TIME is killed."""
         if self._process is None or self._process.poll() is not None:
             return True
         if time.monotonic() < self._until:
@@ -77,12 +90,12 @@ class Autopsy:
         return True
 
     def end(self) -> None:
-        """Kill the collector, if it still runs."""
+        """Kill the collector if the collector still runs."""
         if self._process is not None:
             self._process.kill()
 
     def dumps(self) -> dict[int, RankDump]:
-        """What was collected of each rank; nothing where the run dir does not answer."""
+        """Return the dump of each rank; empty, with `error` set, if the run dir does not answer."""
         try:
             return self._files.call(lambda: {rank: read_dump(self.directory, rank) for rank in self._ranks})
         except FileSystemSilent as error:
@@ -90,7 +103,7 @@ class Autopsy:
             return {}
 
     def conclude(self, sentence: str) -> None:
-        """Write the verdict beside the files from which it was drawn."""
+        """Write the verdict beside the files from which the verdict was drawn. A failure sets `error`."""
         path = self.directory / "verdict.txt"
 
         def write() -> None:
@@ -108,19 +121,22 @@ def _whole(path: Path) -> str:
 
 
 def read_dump(directory: Path, rank: int, read: Callable[[Path], str] = _whole) -> RankDump:
-    """What an autopsy has collected of a rank, read from its directory; what cannot be read stays unknown.
+    """Return the dump of a rank from an autopsy's directory; what cannot be read stays unknown.
 
-    read: the text of a file; may raise OSError.
+    Args:
+        directory: directory of the autopsy.
+        rank: the rank.
+        read: returns the text of a file, or raises OSError.
     """
     stack = _text(directory / f"rank_{rank}.stack.txt", read).partition("\n--- child ")[0]
     facts = _json(directory / f"rank_{rank}.proc.json", read)
     recorder = _json(directory / f"rank_{rank}.flight.json", read)
-    return rank_dump.read(rank, stack, facts or {}, recorder)
+    return rank_dump.read(rank=rank, stack=stack, facts=facts or {}, recorder=recorder)
 
 
 def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:
     """Start the collector. Raises OSError."""
-    # a file in memory takes a request of any length; a pipe would fill up
+    # A file in memory takes a request of any length; a pipe would fill up.
     with os.fdopen(memory_file("autopsy"), "w+b") as file:
         file.write(request)
         file.seek(0)
@@ -128,18 +144,19 @@ def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:
 
 
 def _make_room(directory: Path) -> None:
-    """Make an empty private directory; of the autopsies beside it the newest stay. Raises OSError."""
+    """Make an empty private directory, and delete the oldest autopsies beside the directory. Raises OSError."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     if directory.exists():  # an earlier run of the job had this number
         _remove(directory)
-    ours = [path for path in directory.parent.iterdir() if _NAME.fullmatch(path.name)]
-    for old in sorted(ours, key=lambda path: path.stat().st_mtime)[: len(ours) - KEPT + 1 if len(ours) >= KEPT else 0]:
+    autopsies = [path for path in directory.parent.iterdir() if _NAME.fullmatch(path.name)]
+    surplus = max(len(autopsies) - KEPT + 1, 0)
+    for old in sorted(autopsies, key=lambda path: path.stat().st_mtime)[:surplus]:
         _remove(old)
     directory.mkdir(mode=0o700)
 
 
 def _remove(directory: Path) -> None:
-    """Delete the files that an autopsy writes, then the directory. Raises OSError where it holds anything else."""
+    """Delete the files that an autopsy writes, then the directory. Raises OSError if other files are in it."""
     for path in directory.iterdir():
         if _OURS.fullmatch(path.name):
             path.unlink()
@@ -154,6 +171,7 @@ def _text(path: Path, read: Callable[[Path], str]) -> str:
 
 
 def _json(path: Path, read: Callable[[Path], str]) -> dict[str, Any] | None:
+    """Return the object in a JSON file; None if the file holds none."""
     try:
         value = json.loads(_text(path, read))
     except (ValueError, RecursionError):

@@ -1,8 +1,9 @@
-"""The autopsy of a hang, in a process of its own: collects what can be had of every rank, within a time, into files.
+"""The program that collects an autopsy: it writes what can be had of every rank into files of the autopsy's directory.
 
-Nothing here can hold the supervisor up: the supervisor kills this process when the time is over, and reads the files
-that are there. They are rank_<r>.stack.txt, rank_<r>.proc.json, rank_<r>.flight.json and gpu.txt; what could not be
-had is in rank_<r>.proc.json under `missing`, with its cause.
+`client.py` starts the program as a child of the supervisor, or of an agent, with a request on stdin. Nothing here can
+hold the supervisor up: the supervisor kills the program when the time is over, and reads the files that are there.
+The files are rank_<r>.stack.txt, rank_<r>.proc.json, rank_<r>.flight.json and gpu.txt. What could not be had is in
+rank_<r>.proc.json under `missing`, with its cause. One thread for each rank collects.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 _ANSWER = 0.6  # seconds for a rank's worker server to answer a question
-_SPAN = 0.25  # seconds between two looks at what threads use
-_CHILDREN = 0.8  # seconds for the stacks of children
+_SPAN = 0.25  # seconds between the two measurements of what threads use
+_CHILDREN = 0.8  # seconds for the stacks of a rank's children
 _GPU = 1.5  # seconds for nvidia-smi
 _GPU_COMMAND = (
     "nvidia-smi",
@@ -37,17 +38,27 @@ _GPU_COMMAND = (
     "--format=csv",
 )
 _ENDED = "the rank's interpreter has ended"
-# glibc before 2.30 has no function tgkill()
+# Numbers of the system call, because glibc before 2.30 has no function tgkill().
 _TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
 _syscall = ctypes.CDLL(None).syscall
 
 
 class Subject:
-    """One rank: what is collected of it."""
+    """Collects what can be had of one rank. One thread at a time uses a subject."""
 
     def __init__(self, request: dict[str, Any], directory: Path, memory: Path) -> None:
-        self.rank, self.pid, self.can_show = request["rank"], request["pid"], request["stacks"]
-        self.log, self.why = Path(request["log"]), request["why"]
+        """Collect nothing yet.
+
+        Args:
+            request: the rank's part of the request (`client.Autopsy` has the keys).
+            directory: directory of the autopsy.
+            memory: directory of the ranks' pages, stacks and sockets.
+        """
+        self.rank = request["rank"]
+        self.pid = request["pid"]
+        self.can_show = request["stacks"]
+        self.log = Path(request["log"])
+        self.why = request["why"]
         self._directory = directory
         self._stacks = protocol.stacks_path(memory, self.rank)
         self._witness = protocol.witness_path(memory, self.rank)
@@ -59,12 +70,16 @@ class Subject:
 
     @property
     def stopped(self) -> bool:
-        """Whether the rank was stopped when it was looked at: it answers nothing until it is continued."""
+        """Whether the rank was stopped at `look`. A stopped rank answers nothing until it is continued."""
         main = self.process.main
         return main is not None and main.state in ("T", "t")
 
     def look(self, parent_of: dict[int, int]) -> None:
-        """Read what /proc shows. This comes first, because it disturbs nothing."""
+        """Read what /proc shows of the rank and its descendants. This comes first, because reading disturbs nothing.
+
+        Args:
+            parent_of: the parent's pid of every process, by pid.
+        """
         self.process = procfs.look(self.pid)
         self._looked = time.monotonic()
         self._pids = procfs.below(self.pid, parent_of)
@@ -78,7 +93,7 @@ class Subject:
                 )  # fmt: skip
 
     def recall(self) -> None:
-        """Ask the rank's worker server for the flight recorder; the rank's own threads are not disturbed."""
+        """Ask the rank's worker server for the flight recorder, which does not disturb the rank's own threads."""
         try:
             dump = flight_recorder.kept(worker_server.flight_recorder(self._witness, _ANSWER))
             self._write("flight.json", json.dumps(dump))
@@ -86,26 +101,26 @@ class Subject:
             self.process.missing["flight"] = str(silence)
 
     def examine(self) -> None:
-        """Take the stacks, then what takes longer; the files are replaced as more is known."""
-        stack = self._show(self.process) if self.can_show and not self._has_ended else ""
+        """Take the stacks, then what takes longer. The files are replaced as more is known."""
+        stack = self._take_stacks(self.process) if self.can_show and not self._has_ended else ""
         if self.stopped:
             self.recall()
         self._write("stack.txt", stack)
-        self._into_log(stack)
+        self._append_to_log(stack)
         if not stack:
             self.process.missing["stack"] = self._why_no_stack()
         if self._has_ended:
             self.process.missing["lock_held"] = _ENDED
         else:
-            self._try_lock()
+            self._test_lock()
         time.sleep(max(self._looked + _SPAN - time.monotonic(), 0.0))
         procfs.compare(self.process, procfs.look(self.pid), time.monotonic() - self._looked)
-        self._note()
+        self._write_facts()
         self._examine_children()
         self._write("stack.txt", stack + "".join(map(_child_stack, self._children)))
-        self._note()
+        self._write_facts()
         self._sources = dict(_sources(stack))
-        self._note()
+        self._write_facts()
 
     @property
     def _has_ended(self) -> bool:
@@ -118,22 +133,24 @@ class Subject:
         return _ENDED if self._has_ended else "the process wrote no stacks in its time"
 
     def _examine_children(self) -> None:
+        """Take the stacks of those children that can show them, as long as there is time."""
         until = time.monotonic() + _CHILDREN
         for child in self._children:
             if time.monotonic() < until and procfs.shows_stacks(child["pid"], self.pid):
-                child["stack"] = self._show(procfs.look(child["pid"]))
+                child["stack"] = self._take_stacks(procfs.look(child["pid"]))
 
-    def _try_lock(self) -> None:
+    def _test_lock(self) -> None:
+        """Find out whether some thread of the rank keeps the interpreter's lock."""
         try:
             self._lock_held = worker_server.lock_held(self._witness, _ANSWER)
         except worker_server.NoAnswer as silence:
             self.process.missing["lock_held"] = str(silence)
 
-    def _show(self, process: procfs.Process) -> str:
-        """The stacks of all threads of a process, written by whichever thread answers; "" where none does.
+    def _take_stacks(self, process: procfs.Process) -> str:
+        """Return the stacks of all threads of a process, written by a thread that answers; "" if none answers.
 
-        The main thread is asked first: it is then seen where it is, not where it gets to before another thread answers.
-        Where the main thread cannot be interrupted (state D), another thread is asked.
+        The main thread is asked first, so that its stack shows where it is, and not where it gets to before another
+        thread answers. If the main thread cannot be interrupted (state D), another thread is asked.
         """
         others = [thread.tid for thread in process.threads if thread.tid != process.pid]
         for tid in [process.pid, *others[-1:]]:
@@ -142,19 +159,20 @@ class Subject:
         return ""
 
     def _ask(self, pid: int, tid: int) -> str:
+        """Return the stacks that a thread writes into the rank's stack file; "" if the thread does not answer."""
         begin = stack_file.size(self._stacks)
         if not _signal(pid, tid, STACKS_SIGNAL):
             return ""
         _signal(pid, pid, signal.SIGCONT)
         return stack_file.added(self._stacks, begin)
 
-    def _into_log(self, stack: str) -> None:
+    def _append_to_log(self, stack: str) -> None:
         """Append the stacks to the rank's log, where people look first."""
         text = f"\n--- ftlaunch: stacks of rank {self.rank}: {self.why}\n{stack}"
         with contextlib.suppress(OSError), self.log.open("ab", buffering=0) as file:
             file.write(text.encode())
 
-    def _note(self) -> None:
+    def _write_facts(self) -> None:
         facts = self.process.as_dict() | {
             "rank": self.rank,
             "lock_held": self._lock_held,
@@ -168,7 +186,7 @@ class Subject:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file by rename: the supervisor may read it at any time."""
+    """Replace a file by rename, because the supervisor may read the file at any time."""
     draft = path.with_name(f".{path.name}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
@@ -181,14 +199,20 @@ def _child_stack(child: dict[str, Any]) -> str:
 
 
 def _sources(stack: str) -> Iterator[tuple[str, str]]:
-    """The source of the job's own lines that are being executed. Read last: the disk they are on may be what hangs."""
+    """Yield the job's own lines that are being executed, as "path:line" and text.
+
+    The sources are read last, because the disk with the sources may be what hangs.
+    """
     for thread in stacks.threads(stack):
         if (own := thread.own) is not None:
             yield f"{own.path}:{own.line}", linecache.getline(own.path, own.line).strip()[:200]
 
 
 def _signal(pid: int, tid: int, signum: int) -> bool:
-    """Signal one thread (any thread of the process where the number of tgkill is not known); False when it is gone."""
+    """Signal a thread. Return False if the thread is gone.
+
+    If the number of tgkill() is unknown on this machine, any thread of the process gets the signal.
+    """
     if _TGKILL is not None:
         return bool(_syscall(_TGKILL, pid, tid, int(signum)) == 0)
     try:
@@ -199,6 +223,7 @@ def _signal(pid: int, tid: int, signum: int) -> bool:
 
 
 def _gpus() -> subprocess.Popen[str] | None:
+    """Start nvidia-smi. Return None if this machine has none."""
     try:
         return subprocess.Popen(_GPU_COMMAND, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except OSError:
@@ -208,18 +233,19 @@ def _gpus() -> subprocess.Popen[str] | None:
 def main() -> None:
     """Read the request (one JSON object) from stdin, and write what can be had."""
     request = json.load(sys.stdin)
-    directory, memory = Path(request["directory"]), Path(request["memory"])
+    directory = Path(request["directory"])
+    memory = Path(request["memory"])
     begun = time.monotonic()
-    # a pid is still the rank's while the supervisor is its parent
+    # A pid still belongs to the rank while the rank's parent is this program's parent.
     parent_of = procfs.parents()
     ranks = [entry for entry in request["ranks"] if parent_of.get(entry["pid"]) == os.getppid()]
     subjects = [Subject(entry, directory, memory) for entry in ranks]
     gpus = _gpus()
     with ThreadPoolExecutor(max_workers=max(len(subjects), 1)) as pool:
-        list(pool.map(lambda subject: subject.look(parent_of), subjects))  # all ranks, before the first is disturbed
+        list(pool.map(lambda subject: subject.look(parent_of), subjects))  # all ranks before the first is disturbed
         list(pool.map(Subject.recall, [subject for subject in subjects if not subject.stopped]))
         list(pool.map(Subject.examine, [subject for subject in subjects if not subject.stopped]))
-        # stopped ranks last: once continued, they may end what the others wait for
+        # Stopped ranks come last, because once continued they may end what the others wait for.
         list(pool.map(Subject.examine, [subject for subject in subjects if subject.stopped]))
     if gpus is not None:
         try:
@@ -233,5 +259,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except OSError as error:  # of our own files only: what cannot be had of a rank is no error
+    except OSError as error:  # of the autopsy's files only: what cannot be had of a rank is no error
         sys.exit(f"ftlaunch: the autopsy is not complete: {error.filename}: {error.strerror}")

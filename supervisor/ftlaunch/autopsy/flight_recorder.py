@@ -1,7 +1,7 @@
-"""Reads torch's flight recorders: which collectives ranks have entered, and which they have not. Pure.
+"""Parses the dumps of torch's flight recorders, and compares which collectives the ranks have entered. Pure.
 
-The recorder numbers the collectives of a process group from 1, on every rank alike. Its JSON is described in torch's
-"Flight Recorder for debugging stuck jobs"; versions differ, so whatever is not as expected is passed over.
+The recorder numbers the collectives of a process group from 1, in the same way on every rank. torch's "Flight Recorder
+for debugging stuck jobs" describes the JSON. Versions of torch differ, so that unexpected values are ignored.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 32  # newest entries of each group
+KEPT = 32  # newest entries of each group that a dump keeps
 
 
 @dataclass(frozen=True)
 class Collective:
-    """One entry of the recorder."""
+    """One entry of a recorder: a collective that the rank has entered."""
 
-    group: str
-    number: int
+    group: str  # name of the process group; "0" is the group of all ranks
+    number: int  # within the group, from 1
     name: str  # all_reduce
-    sizes: str
-    over: bool
+    sizes: str  # of the input tensors, as the recorder writes them
+    over: bool  # the collective has ended on this rank
 
     def __str__(self) -> str:
         """`all_reduce #1237`."""
@@ -30,45 +30,57 @@ class Collective:
 
 @dataclass(frozen=True)
 class FlightRecord:
-    """What one rank's recorder holds."""
+    """The contents of one rank's recorder."""
 
-    entries: tuple[Collective, ...] = ()
-    members: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of a group, where that is known
+    entries: tuple[Collective, ...] = ()  # oldest first
+    members: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # ranks of each group that the recorder lists
 
     def newest(self, group: str) -> int:
-        """The newest collective of a group that this rank has entered; 0: none."""
+        """Return the number of the newest collective of a group that this rank has entered; 0 if there is none."""
         return max((entry.number for entry in self.entries if entry.group == group), default=0)
 
     @property
     def pending(self) -> Collective | None:
-        """The oldest collective that it has entered and that is not over."""
+        """The oldest collective that this rank has entered and that is not over; None if there is none."""
         return next((entry for entry in self.entries if not entry.over), None)
 
     def find(self, group: str, number: int) -> Collective | None:
-        """The entry of a collective; None where it is not kept."""
-        return next((e for e in self.entries if (e.group, e.number) == (group, number)), None)
+        """Return the entry of a collective; None if the recorder has none."""
+        return next((entry for entry in self.entries if (entry.group, entry.number) == (group, number)), None)
 
 
 def kept(dump: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorder's dump with the newest entries of each group, and those that are not over."""
-    entries = dump.get("entries")
-    entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    """Return a recorder's dump with only the newest entries of each group and the entries that are not over."""
+    found = dump.get("entries")
+    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     groups: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
         groups.setdefault(_group(entry), []).append(entry)
-    newest = [id(e) for of_group in groups.values() for e in of_group[-KEPT:]]
-    return {**dump, "entries": [e for e in entries if id(e) in newest or not _over(e)]}
+    newest = {id(entry) for of_group in groups.values() for entry in of_group[-KEPT:]}
+    return {**dump, "entries": [entry for entry in entries if id(entry) in newest or not _over(entry)]}
 
 
 def read(dump: Mapping[str, Any]) -> FlightRecord:
-    """A recorder's dump, as parsed from JSON."""
+    """Return the contents of a recorder's dump. Point-to-point operations are left out.
+
+    Args:
+        dump: a dump that `kept` has filtered, as parsed from JSON.
+    """
     entries = []
     for entry in dump.get("entries", ()):
         number = entry.get("collective_seq_id")
         if not isinstance(number, int) or entry.get("is_p2p"):
             continue
         name = str(entry.get("profiling_name", "collective")).rpartition(":")[2]
-        entries.append(Collective(_group(entry), number, name, str(entry.get("input_sizes", "")), _over(entry)))
+        entries.append(
+            Collective(
+                group=_group(entry),
+                number=number,
+                name=name,
+                sizes=str(entry.get("input_sizes", "")),
+                over=_over(entry),
+            )
+        )
     return FlightRecord(tuple(entries), _members(dump.get("pg_config")))
 
 
@@ -82,6 +94,7 @@ def _over(entry: Mapping[str, Any]) -> bool:
 
 
 def _members(config: Any) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of each process group whose configuration is understood, by the group's name."""
     found = {}
     for name, group in config.items() if isinstance(config, dict) else ():
         ranks = str(group.get("ranks", "")) if isinstance(group, dict) else ""
@@ -95,17 +108,21 @@ def _members(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def behind(flights: Mapping[int, FlightRecord]) -> set[int]:
-    """The ranks that have not entered a collective which another is in, and are themselves in none."""
+    """Return the ranks that are in no collective, and have not entered a collective that another rank is in.
+
+    Args:
+        flights: the known recorders' contents, by rank.
+    """
     found = set()
     for flight in flights.values():
         awaited = flight.pending
         if awaited is not None:
-            found |= {r for r in absent(awaited, flights) if flights[r].pending is None}
+            found |= {rank for rank in absent(awaited, flights) if flights[rank].pending is None}
     return found
 
 
 def absent(awaited: Collective, flights: Mapping[int, FlightRecord]) -> list[int]:
-    """The ranks of its group, of those known, that have not entered a collective."""
+    """Return the known ranks that belong to the group of a collective but have not entered the collective."""
     return [
         rank
         for rank, flight in flights.items()
@@ -114,7 +131,11 @@ def absent(awaited: Collective, flights: Mapping[int, FlightRecord]) -> list[int
 
 
 def mismatched(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Collective, Collective] | None:
-    """Another rank, its collective, and that of `rank` under the same number of the same group: they are not alike."""
+    """Return a rank that has entered another collective than `rank` under the same number of the same group.
+
+    Returns:
+        The other rank, the other rank's collective, and the collective of `rank`; None if there is no such rank.
+    """
     mine = flights[rank].pending if rank in flights else None
     if mine is None:
         return None
@@ -126,12 +147,16 @@ def mismatched(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Col
 
 
 def _alike(one: Collective, other: Collective) -> bool:
-    """Whether two ranks are in the same collective. Only all_reduce needs equal sizes on all ranks."""
+    """Return whether two entries are of the same collective. Only all_reduce needs equal sizes on all ranks."""
     return one.name == other.name and (one.sizes == other.sizes or one.name != "all_reduce")
 
 
 def crossed(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Collective, Collective] | None:
-    """Another rank that waits, in another group, for `rank`, which waits for it; its collective, and that of `rank`."""
+    """Return a rank that waits for `rank` in another group than the one in which `rank` waits for the other rank.
+
+    Returns:
+        The other rank, the other rank's collective, and the collective of `rank`; None if there is no such rank.
+    """
     mine = flights[rank].pending if rank in flights else None
     if mine is None:
         return None
@@ -143,17 +168,20 @@ def crossed(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Collec
 
 
 def _belongs(rank: int, group: str, flights: Mapping[int, FlightRecord]) -> bool:
-    """Whether a rank belongs to a group: it has used it, or the recorder lists it. All ranks belong to group 0."""
+    """Return whether a rank belongs to a group: the rank has used the group, or a recorder lists the rank.
+
+    All ranks belong to group 0.
+    """
     if group == "0" or flights[rank].newest(group) > 0:
         return True
     members = [flight.members[group] for flight in flights.values() if group in flight.members]
-    # gloo's recorder lists no members; a group of one rank never waits, so of two ranks both belong
+    # gloo's recorder lists no members. A group of one rank never waits, so that in a job of two ranks both belong.
     return rank in members[0] if members else len(flights) == 2
 
 
 def waiting_in(flights: Mapping[int, FlightRecord], ranks: Sequence[int]) -> Collective | None:
-    """The collective that all of `ranks` are in, if there is one."""
+    """Return the collective that all of `ranks` are in; None if there is no such collective."""
     first = flights[ranks[0]].pending if ranks and ranks[0] in flights else None
-    if first is None or any(r not in flights or flights[r].pending != first for r in ranks):
+    if first is None or any(rank not in flights or flights[rank].pending != first for rank in ranks):
         return None
     return first

@@ -1,7 +1,8 @@
-"""Cuts the grace short when every remaining rank is provably blocked on a dead one, or on one that hangs.
+"""Cuts the grace short if every remaining rank is provably blocked on a dead rank, or on a rank that hangs.
 
-A moment after SIGTERM the ranks that are left are looked at as in an autopsy, in a process of its own; `blocked_ranks`
-judges. Where all ranks have gone by then, which is the ordinary case, nothing is done at all.
+A moment after SIGTERM, a collector examines the remaining ranks as in an autopsy, in a process of its own, and
+`blocked_ranks` judges the dumps. In the ordinary case all ranks have gone by then, and nothing is examined. The
+supervisor's event loop calls a `GraceCut`, which never waits for the collector.
 """
 
 from __future__ import annotations
@@ -17,48 +18,69 @@ from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.system.file_thread import FileThread
 
-# seconds from SIGTERM to the first look: what dies of it by default, or hears it in a thread, has gone within 0.1 s
+# Seconds from SIGTERM to the first examination. A rank whose default action or thread handles the signal has gone
+# within 0.1 s.
 _MOMENT = 0.2
-_PAUSE = 1.0  # seconds until another look at ranks of which one was at work; then twice as long each time
-_FOLDER = "leaving"  # in <run-dir>/autopsy: of the newest look only
-_ALL_SAVE = "preempted"
+_PAUSE = 1.0  # seconds until the next examination if some rank was at work; doubled each time
+_FOLDER = "leaving"  # in <run-dir>/autopsy: the newest examination only
+_ALL_SAVE = "preempted"  # kind of a cause after which all ranks save, so that none is blocked on the culprit
 
 
 class GraceCut:
-    """Watches the ranks of one attempt leaving. Never waits."""
+    """Watches the ranks of one attempt while they leave. `why` says why they are to be killed; empty: no reason."""
 
     def __init__(self, collect: Collect, run_dir: Path, files: FileThread, group: RankGroup) -> None:
-        """files: touches the run dir."""
-        self.why = ""  # the ranks are to be killed now; empty: there is no reason
-        self._collect, self._run_dir, self._files, self._group = collect, run_dir, files, group
-        self._autopsy: Autopsy | None = None
-        self._dead = -1  # -1: no rank has died or hangs, so none can be blocked on it
-        self._hung: RankDump | None = None
-        self._due, self._pause = 0.0, _PAUSE
+        """Watch nothing until `begin`.
+
+        Args:
+            collect: starts a collector.
+            run_dir: run dir of the job.
+            files: thread that touches the run dir.
+            group: the ranks of the attempt.
+        """
+        self.why = ""
+        self._collect = collect
+        self._run_dir = run_dir
+        self._files = files
+        self._group = group
+        self._autopsy: Autopsy | None = None  # the examination under way
+        self._culprit = -1  # the rank that is dead or hangs; -1: nothing is watched
+        self._hung: RankDump | None = None  # the culprit's dump, if the culprit hangs
+        self._due = 0.0  # monotonic seconds of the next examination
+        self._pause = _PAUSE
         self._left: list[int] = []
-        self._before: Mapping[int, BlockedAt] = {}
+        self._before: Mapping[int, BlockedAt] = {}  # result of the examination before
 
     def begin(self, cause: Cause | None, now: float, hang: Mapping[int, RankDump]) -> None:
-        """SIGTERM has gone out because of `cause`; without a death or a hang among the ranks none is looked at.
+        """Begin to watch after SIGTERM was sent, if the cause is the death or the hang of a rank.
 
-        hang: what the autopsy of a hang has shown: it counts as the first look. Empty: there was none.
+        Args:
+            cause: why the ranks are to leave; None: no rank has failed.
+            now: monotonic seconds.
+            hang: dumps of the autopsy of a hang, by rank, which count as the first examination; empty: no autopsy.
         """
         culprit = None if cause is None or cause.kind == _ALL_SAVE else self._group.ranks.get(cause.rank)
         if cause is None or culprit is None:
             return
         self._hung = hang.get(cause.rank) if cause.kind == "hang" else None
         if not culprit.alive or self._hung is not None:
-            self._dead, self._due = cause.rank, now + _MOMENT
+            self._culprit = cause.rank
+            self._due = now + _MOMENT
             self._left = self._group.living
             self._before = blocked_ranks.waits(hang, self._hung)
 
     def look(self, now: float) -> bool:
-        """Look on; whether all ranks that are left are to be killed, and then `why` gives the reason."""
-        if self._dead < 0:
+        """Examine the ranks if an examination is due. Return whether all remaining ranks are to be killed.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if self._culprit < 0:
             return False
         left = self._group.living
-        if left != self._left:  # what a rank did that has gone held up the judgement
-            self._left, self._pause = left, _PAUSE
+        if left != self._left:  # a rank that was at work has gone, so that the others may be blocked now
+            self._left = left
+            self._pause = _PAUSE
             self._due = min(self._due, now + _MOMENT)
         if self._autopsy is not None:
             if self._autopsy.over():
@@ -68,31 +90,37 @@ class GraceCut:
         return bool(self.why)
 
     def end(self) -> None:
-        """The ranks are gone, or are killed: look no more."""
+        """Stop watching, because the ranks are gone or are being killed."""
         if self._autopsy is not None:
             self._autopsy.end()
-        self._autopsy, self._dead = None, -1
+        self._autopsy = None
+        self._culprit = -1
 
     def _examine(self, now: float) -> None:
+        """Start a collector if all remaining ranks can show their stacks and none is attached."""
         since = "hangs" if self._hung is not None else "has ended"
-        subjects = self._group.subjects(f"it has not left since rank {self._dead} {since}")
-        # a rank with attach() hears SIGTERM whatever it is in, and takes with it what it can
+        subjects = self._group.subjects(f"it has not left since rank {self._culprit} {since}")
+        # The hooks of an attached rank handle SIGTERM in any call, and save what they can.
         if all(entry["stacks"] and not self._group.ranks[entry["rank"]].attached for entry in subjects):
-            self._autopsy = Autopsy(self._collect, self._run_dir, self._files, _FOLDER, subjects)
+            self._autopsy = Autopsy(
+                collect=self._collect, run_dir=self._run_dir, files=self._files, name=_FOLDER, ranks=subjects
+            )
         else:
-            self._later(now)
+            self._examine_later(now)
 
     def _judge(self, autopsy: Autopsy, now: float) -> None:
+        """Set `why` if all remaining ranks are blocked where they were blocked before; else plan an examination."""
         self._autopsy = None
         dumps = autopsy.dumps()
         waits = blocked_ranks.waits({rank: dumps[rank] for rank in self._left if rank in dumps}, self._hung)
         if blocked_ranks.lost(self._before, waits):
-            self.why = blocked_ranks.sentence(self._dead, waits)
+            self.why = blocked_ranks.sentence(self._culprit, waits)
         self._before = waits
         if waits:
-            self._due = now  # a second look makes sure
+            self._due = now  # a second examination makes sure
         else:
-            self._later(now)
+            self._examine_later(now)
 
-    def _later(self, now: float) -> None:
-        self._due, self._pause = now + self._pause, 2 * self._pause
+    def _examine_later(self, now: float) -> None:
+        self._due = now + self._pause
+        self._pause *= 2

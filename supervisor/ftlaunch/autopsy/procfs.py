@@ -1,6 +1,7 @@
-"""What /proc shows of a process that hangs: its threads, its files, its children. Only reads; never waits.
+"""Reads what /proc shows of a hanging process: threads, files, children. Only reads; never waits.
 
-See proc(5). What may not be read is left out, and `missing` says why.
+proc(5) describes the files. A file that may not be read is left out, and `Process.missing` says why. The collector's
+process calls these functions, from several threads.
 """
 
 from __future__ import annotations
@@ -28,55 +29,55 @@ _ARM = {
     260: "wait4",
 }  # fmt: skip
 _NAMES = {"x86_64": _X86, "aarch64": _ARM}.get(platform.machine(), {})
-# their first argument is a descriptor
+# System calls whose first argument is a descriptor.
 _ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "getdents64"}
-_SELECT = {"select", "pselect6"}  # their first argument says how many descriptors they look at
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SELECT = {"select", "pselect6"}  # system calls whose first argument is a number of descriptors
+_TICKS = os.sysconf("SC_CLK_TCK")  # a second
+_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
 
 @dataclass
 class Thread:
-    """One thread."""
+    """A thread at one moment. The names of the fields are keys of rank_<r>.proc.json."""
 
     tid: int
     comm: str
     state: str  # R, S, D, T, ...
-    cpu: float  # seconds it has run
-    wchan: str = ""  # where in the kernel it waits
-    syscall: str = ""
-    file: str = ""  # that the system call is about
-    sleeps: bool = False  # in a system call that only lets time pass
-    busy: float = 0.0  # processors that it used or waited for, between two looks
-    wanted: float = field(default=0.0, repr=False)  # seconds it has run or waited for a processor
+    cpu: float  # seconds that the thread has run
+    wchan: str = ""  # function of the kernel in which the thread waits
+    syscall: str = ""  # name of the system call that the thread is in
+    file: str = ""  # path of the file that the system call is about
+    sleeps: bool = False  # the system call only lets time pass
+    busy: float = 0.0  # processors that the thread used or waited for between two measurements
+    wanted: float = field(default=0.0, repr=False)  # seconds that the thread has run or waited for a processor
 
 
 @dataclass
 class Process:
-    """One process."""
+    """A process at one moment. The names of the fields are keys of rank_<r>.proc.json."""
 
     pid: int
     threads: list[Thread]
     rss: int = 0  # bytes
-    fds: int = 0
-    missing: dict[str, str] = field(default_factory=dict)  # what -> why
+    fds: int = 0  # number of open descriptors
+    missing: dict[str, str] = field(default_factory=dict)  # what could not be had -> why
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as an object for JSON."""
         return asdict(self)
 
     @property
     def main(self) -> Thread | None:
-        """Its main thread, while it lives."""
+        """The main thread; None if the thread has ended."""
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
 def look(pid: int) -> Process:
-    """What /proc shows of a process at this moment; one that has ended has no threads."""
+    """Return what /proc shows of a process at this moment. A process that has ended has no threads."""
     process = Process(pid, [])
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for tid in sorted(int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
                 process.threads.append(_thread(process, tid))
         process.rss = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
         try:
@@ -87,18 +88,30 @@ def look(pid: int) -> Process:
 
 
 def compare(before: Process, now: Process, elapsed: float) -> None:
-    """Note in `before` how busy its threads were in the `elapsed` seconds until `now`."""
+    """Set `busy` of the threads of `before`.
+
+    Args:
+        before: the first measurement of a process.
+        now: the second measurement of the same process.
+        elapsed: seconds between the measurements.
+    """
     later = {thread.tid: thread.wanted for thread in now.threads}
     for thread in before.threads:
-        thread.busy = round(max(later.get(thread.tid, thread.wanted) - thread.wanted, 0.0) / elapsed, 3)
+        wanted = max(later.get(thread.tid, thread.wanted) - thread.wanted, 0.0)
+        thread.busy = round(wanted / elapsed, 3)
 
 
 def _thread(process: Process, tid: int) -> Thread:
+    """Return a thread at this moment, and note in `process.missing` what may not be read.
+
+    Raises:
+        FileNotFoundError, ProcessLookupError: the thread has ended.
+    """
     base = Path(f"/proc/{process.pid}/task/{tid}")
     head, _, rest = (base / "stat").read_text().rpartition(")")
     fields = rest.split()
     cpu = (int(fields[11]) + int(fields[12])) / _TICKS
-    thread = Thread(tid, head.partition("(")[2], fields[0], cpu)
+    thread = Thread(tid=tid, comm=head.partition("(")[2], state=fields[0], cpu=cpu)
     thread.wanted = _wanted(base, cpu)
     thread.wchan = _read(process, base, "wchan").strip("0")
     words = _read(process, base, "syscall").split()
@@ -112,15 +125,26 @@ def _thread(process: Process, tid: int) -> Thread:
 
 
 def _is_sleep(name: str, arguments: Sequence[str]) -> bool:
-    """Whether a system call only lets time pass. arguments: hexadecimal numbers, as /proc shows them.
+    """Return whether a system call only lets time pass.
 
     Up to Python 3.10 time.sleep() is a select() without any descriptor.
+
+    Args:
+        name: name of the system call.
+        arguments: hexadecimal numbers, as in /proc.
     """
     return "nanosleep" in name or (name in _SELECT and int(arguments[0], 16) == 0)
 
 
 def _wanted(base: Path, cpu: float) -> float:
-    """Seconds that a thread has run, or waited for a processor: on a busy machine a thread that spins mostly waits."""
+    """Return the seconds that a thread has run or waited for a processor.
+
+    Waiting counts, because on a busy machine a thread that spins mostly waits.
+
+    Args:
+        base: directory of the thread in /proc.
+        cpu: seconds that the thread has run.
+    """
     try:
         ran, waited = (base / "schedstat").read_text().split()[:2]
     except FileNotFoundError:  # a kernel without schedstat
@@ -129,6 +153,7 @@ def _wanted(base: Path, cpu: float) -> float:
 
 
 def _read(process: Process, base: Path, name: str) -> str:
+    """Return the text of a file in /proc; empty if the file may not be read, with a note in `process.missing`."""
     try:
         return (base / name).read_text()
     except PermissionError as error:
@@ -140,32 +165,36 @@ def _read(process: Process, base: Path, name: str) -> str:
 
 
 def parents() -> dict[int, int]:
-    """pid -> its parent's, of all processes."""
+    """Return the parent's pid of every process, by pid."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                found[int(entry.name)] = int(fields[1])
     return found
 
 
 def below(pid: int, parent_of: dict[int, int]) -> list[int]:
-    """The descendants of a process, the eldest first."""
+    """Return the descendants of a process, in the order of their pids."""
     found = [pid]
-    for candidate in found:
+    for candidate in found:  # the list grows while the loop walks along it
         found.extend(child for child, parent in parent_of.items() if parent == candidate)
     return sorted(found[1:])
 
 
 def catches_stacks_signal(pid: int) -> bool:
-    """Whether STACKS_SIGNAL is caught by a process, which it would end otherwise. Raises OSError."""
+    """Return whether a process catches STACKS_SIGNAL, which would end the process otherwise. Raises OSError."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(caught >> (STACKS_SIGNAL - 1) & 1)
 
 
 def can_be_asked(pid: int) -> bool:
-    """Whether a rank's interpreter lives: a thread that wants the lock of one that has ended crashes the process."""
+    """Return whether a rank's interpreter lives, so that the rank can be asked for its stacks.
+
+    After the interpreter has ended, a thread that wants the interpreter's lock would crash the process.
+    """
     try:
         return catches_stacks_signal(pid)
     except OSError:
@@ -173,7 +202,12 @@ def can_be_asked(pid: int) -> bool:
 
 
 def shows_stacks(pid: int, leader: int) -> bool:
-    """Whether a descendant of a rank answers STACKS_SIGNAL as the rank does: it is a fork of the same program."""
+    """Return whether a descendant of a rank answers STACKS_SIGNAL, as a fork of the rank's program does.
+
+    Args:
+        pid: the descendant.
+        leader: the rank's process.
+    """
     try:
         caught = catches_stacks_signal(pid)
         same = Path(f"/proc/{pid}/exe").readlink() == Path(f"/proc/{leader}/exe").readlink()

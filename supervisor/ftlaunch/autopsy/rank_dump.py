@@ -1,4 +1,7 @@
-"""What an autopsy has collected of one rank, read from its files. Pure."""
+"""The dump of one rank: what an autopsy has collected, as the rank's files say, and simple conclusions. Pure.
+
+`client.read_dump` reads the files. What could not be collected is empty, or None, and counts as unknown.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from ftlaunch.autopsy import stacks
 from ftlaunch.autopsy.flight_recorder import Collective, FlightRecord
 from ftlaunch.autopsy.stacks import Stack
 
-BUSY = 0.5  # of a processor: a thread that uses more does not wait
+BUSY = 0.5  # processors: a thread that uses more does not wait
 _FUTEX = re.compile(r"futex")
 _TAKES_LOCK = re.compile(r"\bwith\b.*(?:lock|mutex|cond|sem)|\.acquire\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Child:
-    """A process that a rank has started."""
+    """A descendant of a rank's process."""
 
     pid: int
     name: str
-    state: str
-    stack: str = ""
+    state: str  # of the main thread: R, S, D, T, as in /proc
+    stack: str = ""  # in the format of faulthandler; empty if the process showed none
 
 
 @dataclass(frozen=True)
@@ -32,27 +35,27 @@ class RankDump:
     """What was collected of one rank."""
 
     rank: int
-    stack: str = ""
-    state: str = ""  # of its main thread: R, S, D, T, as in /proc
-    system_call: str = ""  # that its main thread is in
-    file: str = ""  # that the system call is about
-    channel: str = ""  # where in the kernel it waits
+    stack: str = ""  # of all threads, in the format of faulthandler
+    state: str = ""  # of the main thread: R, S, D, T, as in /proc
+    system_call: str = ""  # name of the system call that the main thread is in
+    file: str = ""  # path of the file that the system call is about
+    channel: str = ""  # function of the kernel in which the main thread waits
     in_sleep: bool = False  # the system call only lets time pass
-    busy: float = 0.0  # processors that its main thread uses, or would use on an idle machine
-    stopped: bool = False
+    busy: float = 0.0  # processors that the main thread uses, or would use on an idle machine
+    stopped: bool = False  # by a signal, or by a debugger
     lock_held: bool | None = None  # some thread keeps the interpreter's lock; None: not known
     children: tuple[Child, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)  # path:line -> its text
+    sources: Mapping[str, str] = field(default_factory=dict)  # "path:line" -> the source line's text
     flight: FlightRecord | None = None
 
     @property
     def main(self) -> Stack | None:
-        """Its main thread's stack."""
+        """The main thread's stack; None if the thread shows no frame."""
         return stacks.main_thread(self.stack)
 
     @property
     def waiting(self) -> bool | None:
-        """Whether its main thread waits for other ranks; None: not known, it did not answer."""
+        """Whether the main thread waits for other ranks; None if unknown because the rank did not answer."""
         main = self.main
         if main is None:
             return False if self.stack.strip() else None
@@ -60,17 +63,17 @@ class RankDump:
 
     @property
     def pending(self) -> Collective | None:
-        """The oldest collective that it has entered and that is not over, as far as that is known."""
+        """The oldest collective that the rank has entered and that is not over; None if there is none or unknown."""
         return None if self.flight is None else self.flight.pending
 
     @property
     def sleeps(self) -> bool:
-        """Whether its main thread waits for a time to pass."""
+        """Whether the main thread waits for a time to pass."""
         return self.in_sleep or "nanosleep" in self.system_call + self.channel
 
     @property
     def _in_collective(self) -> bool:
-        """Whether its main thread waits in C for a collective: in a handle's wait(), or for the device."""
+        """Whether the main thread waits in C for a collective: in a handle's wait(), or for the device."""
         if self.pending is None or self.lock_held or self.wants_lock or self.stopped:
             return False
         others = stacks.threads(self.stack)[:-1]
@@ -79,7 +82,7 @@ class RankDump:
 
     @property
     def wants_lock(self) -> bool:
-        """Whether its main thread waits in a line of the job's own code that takes a lock."""
+        """Whether the main thread waits in a line of the job's own code that takes a lock."""
         main = self.main
         if main is None or main.own != main.frames[0] or not _FUTEX.search(self.system_call + self.channel):
             return False
@@ -87,11 +90,23 @@ class RankDump:
 
 
 def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str, Any] | None) -> RankDump:
-    """The dump of a rank from the texts of its files; what is missing stays unknown."""
+    """Return the dump of a rank from the contents of its files.
+
+    Args:
+        rank: the rank.
+        stack: text of rank_<r>.stack.txt without the stacks of children.
+        facts: object of rank_<r>.proc.json; empty if there is none.
+        recorder: object of rank_<r>.flight.json; None if there is none.
+    """
     main: Mapping[str, Any] = next((t for t in facts.get("threads", ()) if t.get("tid") == facts.get("pid")), {})
     children = tuple(
-        Child(c.get("pid", 0), c.get("comm", ""), c.get("state", ""), c.get("stack", ""))
-        for c in facts.get("children", ())
+        Child(
+            pid=child.get("pid", 0),
+            name=child.get("comm", ""),
+            state=child.get("state", ""),
+            stack=child.get("stack", ""),
+        )
+        for child in facts.get("children", ())
     )
     return RankDump(
         rank=rank,

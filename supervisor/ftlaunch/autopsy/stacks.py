@@ -1,7 +1,7 @@
-"""Reads stacks as faulthandler writes them: frames, and what the main thread waits for. Pure.
+"""Parses stacks in the format of faulthandler, and concludes what a thread waits for. Pure.
 
-The format is that of the standard library's faulthandler: a line for each thread, its frames behind it, the innermost
-first; the main thread comes last.
+The standard library's faulthandler writes a line for each thread, followed by the thread's frames, innermost first.
+The main thread comes last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ftlaunch_contract.pages import waiting
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+[^\n]*\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<path>[^"\n]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-# not the job's own code, and of no help to a reader of the sentence
+# Paths of installed code, of Python and of torch, which do not help a reader to find the job's own line.
 _FOREIGN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/ftlaunch_(?:hooks|contract)/|^<"
     r"|/torch/(?:_|distributed/|utils/|nn/|autograd/|optim/|cuda/)"
@@ -24,7 +24,8 @@ _FOREIGN = re.compile(
 # Where ranks wait for each other at a step boundary. Built from the module, so that a move cannot outdate it.
 _BOUNDARY = re.escape("/".join(PurePath(waiting.__file__).parts[-3:])) + "$"
 
-# What a frame says of the wait that its thread is in: the first row that fits any frame inside the job's own code.
+# Kinds of waits, with patterns of the path and the function of a frame that is called from the job's own code. The
+# first row that fits any such frame decides.
 _WAITS: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (wait, re.compile(path), re.compile(function))
     for wait, path, function in (
@@ -44,7 +45,7 @@ PEERS = ("boundary", "init", "collective")  # waits that other ranks end
 
 @dataclass(frozen=True)
 class Frame:
-    """A line that is being executed."""
+    """One frame of a stack: the line that is being executed in a function."""
 
     path: str
     line: int
@@ -69,46 +70,56 @@ class Stack:
 
     @property
     def own(self) -> Frame | None:
-        """The innermost frame of the job's own code; where all is installed code, the outermost but Python's own."""
+        """The innermost frame of the job's own code; if there is none, the outermost frame of installed packages."""
         for frame in self.frames:
             if not frame.foreign:
                 return frame
-        return next((f for f in reversed(self.frames) if "-packages/" in f.path), None)
+        return next((frame for frame in reversed(self.frames) if "-packages/" in frame.path), None)
 
     @property
     def _inside(self) -> Sequence[Frame]:
-        """The frames that the job's own code has called."""
+        """The frames that the job's own code has called, innermost first."""
         own = self.own
         return self.frames if own is None else self.frames[: self.frames.index(own)]
 
     @property
     def wait(self) -> str:
-        """What the thread waits for, as its frames tell: boundary, loader, init, collective, ...; "" otherwise."""
+        """What the thread waits for: a kind of `_WAITS`, or "" if the frames do not tell."""
         for wait, path, function in _WAITS:
-            if any(path.search(f.path) and function.search(f.function) for f in self._inside):
+            if any(path.search(frame.path) and function.search(frame.function) for frame in self._inside):
                 return wait
         return ""
 
     @property
     def call(self) -> str:
-        """The function that the job's own code has called; "" where that is not known."""
-        inside = [f for f in self._inside if f.function not in ("wrapper", "__call__", "<lambda>")]
-        return inside[-1].function if inside else ""
+        """The function that the job's own code has called; "" if unknown."""
+        functions = [frame.function for frame in self._inside]
+        named = [name for name in functions if name not in ("wrapper", "__call__", "<lambda>")]
+        return named[-1] if named else ""
 
 
 def threads(dump: str) -> list[Stack]:
-    """All threads of a dump, the main thread last; lines that other programs wrote in between are passed over."""
-    parts = _THREAD.split(dump)[1:]
-    return [Stack(tuple(Frame(m["path"], int(m["line"]), m["function"]) for m in _FRAME.finditer(p))) for p in parts]
+    """Return the stacks of all threads of a dump, the main thread's last.
+
+    Lines that other programs wrote in between are ignored.
+    """
+    return [Stack(_frames(part)) for part in _THREAD.split(dump)[1:]]
+
+
+def _frames(part: str) -> tuple[Frame, ...]:
+    return tuple(
+        Frame(path=match["path"], line=int(match["line"]), function=match["function"])
+        for match in _FRAME.finditer(part)
+    )
 
 
 def main_thread(dump: str) -> Stack | None:
-    """The main thread, or None where it shows no frame."""
-    found = threads(dump)
-    return found[-1] if found and found[-1].frames else None
+    """Return the main thread's stack; None if the thread shows no frame."""
+    stacks = threads(dump)
+    return stacks[-1] if stacks and stacks[-1].frames else None
 
 
 def main_lines(dump: str) -> list[str]:
-    """The main thread's frames as they were written."""
+    """Return the main thread's frames, in the words of faulthandler and without indentation."""
     stack = main_thread(dump)
     return [] if stack is None else [f'File "{f.path}", line {f.line} in {f.function}' for f in stack.frames]

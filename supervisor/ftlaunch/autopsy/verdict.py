@@ -1,4 +1,4 @@
-"""The verdict of an autopsy: which rank is behind, what each rank does, in words, and what it waits for. Pure."""
+"""The verdict of an autopsy: which ranks are behind, and in words what each rank does or waits for. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATES = {"R": "running", "S": "sleeping", "D": "in disk sleep", "T": "stopped"
 
 
 def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list[RankView]:
-    """The views that were taken when a hang was seen, completed by what the autopsy has shown."""
+    """Return the views that were taken when a hang was detected, completed by the dumps of the autopsy."""
     late = flight_recorder.behind({rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None})
     return [
         view._replace(
@@ -33,7 +33,11 @@ def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list
 
 
 def sentence(culprit: int, dumps: Mapping[int, RankDump]) -> str:
-    """Where the culprit is, and what the others wait for: continues a sentence that has named it; "": not known."""
+    """Return where the culprit is, and what the others wait for.
+
+    Returns:
+        The rest of a sentence that has named the culprit; "" if nothing is known of the culprit.
+    """
     if culprit not in dumps:
         return ""
     flights = {rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None}
@@ -46,38 +50,52 @@ def sentence(culprit: int, dumps: Mapping[int, RankDump]) -> str:
         if found is not None:
             other, theirs, mine = found
             rest = [rank for rank in others if rank != other]
-            return "; ".join([_disagreement(dumps[culprit], dumps[other], theirs, mine), *_waiters(rest, dumps)])
+            disagreement = _disagreement(culprit=dumps[culprit], other=dumps[other], theirs=theirs, mine=mine)
+            return "; ".join([disagreement, *_waiters(rest, dumps)])
     return "; ".join([f"it {doing(dumps[culprit])}", *_waiters(others, dumps)])
 
 
-def _disagreement(one: RankDump, other: RankDump, theirs: Collective, mine: Collective) -> str:
-    """Two ranks wait for each other in collectives that are not the same."""
-    differ, why = (str(mine), str(theirs)), "they disagree on their collectives"
+def _disagreement(*, culprit: RankDump, other: RankDump, theirs: Collective, mine: Collective) -> str:
+    """Return that two ranks wait for each other in different collectives.
+
+    Args:
+        culprit: the rank that the sentence has named.
+        other: the other rank.
+        theirs: collective of the other rank.
+        mine: collective of the culprit.
+    """
+    my_words = str(mine)
+    their_words = str(theirs)
+    why = "they disagree on their collectives"
     if mine.group != theirs.group:
-        differ = f"{mine} of group {mine.group}", f"{theirs} of group {theirs.group}"
+        my_words = f"{mine} of group {mine.group}"
+        their_words = f"{theirs} of group {theirs.group}"
         why = "they take their groups in different orders"
     elif mine.name == theirs.name:
-        differ = f"{mine} of {mine.sizes}", f"{theirs} of {theirs.sizes}"
-    now = f"was in {differ[1]}" if theirs.over else f"is in {differ[1]}{place(other)}"
-    return f"it waits in {differ[0]}{place(one)}, but rank {other.rank} {now}: {why}"
+        my_words = f"{mine} of {mine.sizes}"
+        their_words = f"{theirs} of {theirs.sizes}"
+    now = f"was in {their_words}" if theirs.over else f"is in {their_words}{place(other)}"
+    return f"it waits in {my_words}{place(culprit)}, but rank {other.rank} {now}: {why}"
 
 
 def _waiters(ranks: Sequence[int], dumps: Mapping[int, RankDump]) -> Iterator[str]:
-    """What the other ranks do; ranks that do the same are told together."""
+    """Yield what the other ranks do, one clause for all ranks that do the same."""
     groups: dict[tuple[bool, str], list[int]] = {}
     for rank in ranks:
-        one = dumps[rank]
-        waits = bool(one.waiting)
-        groups.setdefault((waits, in_collective(one) if waits else doing(one)), []).append(rank)
-    for (waits, told), same in groups.items():
-        alone = len(same) == 1
+        dump = dumps[rank]
+        waits = bool(dump.waiting)
+        words = in_collective(dump) if waits else doing(dump)
+        groups.setdefault((waits, words), []).append(rank)
+    for (waits, words), same in groups.items():
+        is_single = len(same) == 1
         if waits:
-            yield f"{_ranks(same)} {'waits' if alone else 'wait'} for it {told}"
+            yield f"{_ranks(same)} {'waits' if is_single else 'wait'} for it {words}"
         else:
-            yield f"{'' if alone else 'each of '}{_ranks(same)} {told}"
+            yield f"{'' if is_single else 'each of '}{_ranks(same)} {words}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
+    """Return ranks in words: `rank 1`, or `ranks 0, 1 and 3`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
@@ -87,8 +105,9 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def doing(dump: RankDump) -> str:
-    """What a rank does, as a verb with its place: `sleeps at train.py:88 (in fetch)`."""
-    main, at = dump.main, place(dump)
+    """Return what a rank does, as a verb with its place: `sleeps at train.py:88 (in fetch)`."""
+    main = dump.main
+    at = place(dump)
     if main is None:
         return _without_stack(dump)
     if dump.stopped:
@@ -110,7 +129,13 @@ def _without_stack(dump: RankDump) -> str:
 
 
 def _waits(dump: RankDump, main: Stack, at: str) -> str:
-    """What the rank waits for, as its stack tells; "" where the stack does not tell."""
+    """Return what the rank waits for, as its stack tells; "" if the stack does not tell.
+
+    Args:
+        dump: dump of the rank.
+        main: stack of the rank's main thread.
+        at: place of the main thread, in words.
+    """
     if main.wait == "loader":
         return f"waits for its data loader{at}{_worker(dump)}"
     if main.wait == "lock" or dump.wants_lock:
@@ -123,6 +148,7 @@ def _waits(dump: RankDump, main: Stack, at: str) -> str:
 
 
 def _works(dump: RankDump, at: str) -> str:
+    """Return what a rank does that waits for nobody. at: place of the main thread, in words."""
     if dump.busy >= BUSY or dump.state == "R":
         return f"runs{at} ({dump.busy:.0%} of a processor)"
     if dump.sleeps:
@@ -133,7 +159,7 @@ def _works(dump: RankDump, at: str) -> str:
 
 
 def _holder(dump: RankDump) -> str:
-    """The thread that may hold the lock: one of the same rank that is in a collective."""
+    """Return which thread may hold the lock: a thread of the same rank that is in a collective; "" if there is none."""
     for thread in stacks.threads(dump.stack)[:-1]:
         if thread.wait == "collective":
             what = dump.pending or thread.call
@@ -142,19 +168,20 @@ def _holder(dump: RankDump) -> str:
 
 
 def _worker(dump: RankDump) -> str:
-    """Where the data loader's workers are: the place of the first worker that shows a stack."""
+    """Return where the first worker is that shows where it works; else the workers' states; "" without workers."""
     for child in dump.children:
         stack = stacks.main_thread(child.stack)
         if stack is not None and stack.own is not None and not stack.wait:
             others = f" (one of {len(dump.children)})" if len(dump.children) > 1 else ""
             return f", whose worker with pid {child.pid}{others} is at {stack.own}"
     if dump.children:
-        return f", whose workers are {', '.join(f'{c.pid} ({c.state})' for c in dump.children[:4])}"
+        workers = ", ".join(f"{child.pid} ({child.state})" for child in dump.children[:4])
+        return f", whose workers are {workers}"
     return ""
 
 
 def in_collective(dump: RankDump) -> str:
-    """`in all_reduce #1237 at train.py:95`."""
+    """Return where a rank waits for other ranks: `in all_reduce #1237 at train.py:95`."""
     main = dump.main
     pending = dump.pending
     if main is not None and main.wait == "boundary":
@@ -168,13 +195,14 @@ def in_collective(dump: RankDump) -> str:
 
 
 def place(dump: RankDump) -> str:
-    """` at train.py:95`, or nothing."""
+    """Return the place of the main thread, with a space before: ` at train.py:95`; "" if the place is unknown."""
     return "" if dump.main is None or dump.main.own is None else f" at {dump.main.own}"
 
 
 def _kernel(dump: RankDump) -> str:
-    """What /proc shows of its main thread."""
-    word = _STATES.get(dump.state, "state not known")
-    where = dump.system_call or dump.channel
+    """Return what /proc shows of the main thread: `sleeping in futex`."""
+    state = _STATES.get(dump.state, "state not known")
+    wait = dump.system_call or dump.channel
+    where = f" in {wait}" if wait and dump.state != "R" else ""
     about = f" of {dump.file}" if dump.file else ""
-    return f"{word}{f' in {where}' if where and dump.state != 'R' else ''}{about}"
+    return f"{state}{where}{about}"

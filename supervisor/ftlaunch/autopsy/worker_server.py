@@ -1,4 +1,7 @@
-"""Asks a rank's worker server (torch's: HTTP on a unix socket), each question within a time of its own."""
+"""Asks a rank's worker server, which is torch's: HTTP on a unix socket. Each question has a timeout of its own.
+
+The autopsy's collector calls these functions, in its own process.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,19 @@ import socket
 from pathlib import Path
 from typing import Any
 
-_MOST = 64 << 20  # bytes of an answer
+_LARGEST_ANSWER = 64 << 20  # bytes
 
 
 class NoAnswer(Exception):
-    """Why a question has no answer; `connected`: the server took the question."""
+    """A question has no answer; the message says why."""
 
     def __init__(self, reason: str, connected: bool) -> None:
+        """Make an error.
+
+        Args:
+            reason: why there is no answer, for people.
+            connected: whether the server accepted the connection.
+        """
         super().__init__(reason)
         self.connected = connected
 
@@ -33,7 +42,16 @@ class _Connection(http.client.HTTPConnection):
 
 
 def ask(path: Path, question: str, timeout: float) -> bytes:
-    """The answer of the handler `question`. Raises NoAnswer."""
+    """Return the answer of one of the server's handlers.
+
+    Args:
+        path: path of the unix socket.
+        question: name of the handler.
+        timeout: seconds for each operation on the socket.
+
+    Raises:
+        NoAnswer: there is no server, no answer in time, or an error instead of an answer.
+    """
     connection = _Connection(path, timeout)
     try:
         try:
@@ -43,7 +61,7 @@ def ask(path: Path, question: str, timeout: float) -> bytes:
         try:
             connection.request("POST", f"/handler/{question}", body=b"")
             response = connection.getresponse()
-            body = response.read(_MOST)
+            body = response.read(_LARGEST_ANSWER)
         except TimeoutError as error:
             raise NoAnswer(f"{question} not answered within {timeout:.1f} s", True) from error
         except (OSError, http.client.HTTPException) as error:
@@ -56,7 +74,7 @@ def ask(path: Path, question: str, timeout: float) -> bytes:
 
 
 def flight_recorder(path: Path, timeout: float) -> dict[str, Any]:
-    """What the flight recorder holds. Raises NoAnswer."""
+    """Return the dump of the rank's flight recorder, as parsed from JSON. Raises NoAnswer."""
     body = ask(path, "fr_trace_json", timeout)
     try:
         dump = json.loads(body)
@@ -68,9 +86,12 @@ def flight_recorder(path: Path, timeout: float) -> dict[str, Any]:
 
 
 def lock_held(path: Path, timeout: float) -> bool:
-    """Whether some thread keeps the interpreter's lock.
+    """Return whether some thread keeps the interpreter's lock.
 
-    Then the worker server answers `ping`, but not `dump_traceback`, which needs that lock. Raises NoAnswer.
+    In that case the worker server answers `ping`, but not `dump_traceback`, which needs the lock.
+
+    Raises:
+        NoAnswer: the server does not answer `ping`, or `dump_traceback` fails for another reason.
     """
     ask(path, "ping", timeout)
     try:
