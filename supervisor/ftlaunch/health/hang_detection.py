@@ -1,8 +1,8 @@
-"""Page and clock -> fine or hung, with the laggard and a reason. Pure; times are monotonic seconds.
+"""Judges from views of the ranks whether ranks are late or hung, and says which rank and why. Pure; monotonic seconds.
 
-Progress is what counts: how long a rank has given no sign of it, against the limit for the phase that it names
-(time_limits.py). Judged besides: ranks that do not end when others have, and, where it is asked for, silence of all
-logs (PAI AIMaster's rule) and idleness of all processes.
+A rank is late if it has made no progress for longer than the limit of its phase (time_limits.py), or if it does not end
+although another rank has. A job can ask for two further rules: silence of all logs (PAI AIMaster's rule), and idleness
+of all processes. `engine/watch.py` asks in each turn of the event loop.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.health.time_limits import TimeLimits
 from ftlaunch.ranks.view import RankView
 
-MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
-SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
+MUTE_FLOOR = 15.0  # seconds; least limit of a rank judged by its activity, which is measured every few seconds only
+SUSPECT_SHARE = 0.5  # share of the limit after which a silent rank is reported
 
 HangRule = Literal["progress", "exit", "log", "idle", "timeout"]
 
 
 class Wait(NamedTuple):
-    """A rank that is waited for: for what, and when it last gave a sign."""
+    """One thing that is awaited of a rank: progress, or the end."""
 
-    view: RankView
-    kind: str  # of limit, see limits.BOUNDS
-    since: float
-    idle: bool = False  # judged by its activity: it says nothing of its steps
+    view: RankView  # the rank
+    kind: str  # of the limit that holds: a key of time_limits.BOUNDS
+    since: float  # time of the last sign of progress, or later if the rank had to wait for another rank
+    idle: bool = False  # the rank does not report its steps, and is judged by its activity
 
 
 @dataclass(frozen=True)
@@ -36,81 +36,93 @@ class Late:
     """A rank that is over its limit."""
 
     rank: int
-    age: float
-    limit: float
-    phase: str
-    step: int
-    idle: bool = False  # judged by its activity
+    age: float  # seconds since the last sign
+    limit: float  # seconds
+    phase: str  # of the rank, in lower case
+    step: int  # newest step that the rank completed; -1 if unknown
+    idle: bool = False  # the rank is judged by its activity
     rule: HangRule = "progress"
 
 
 def waits(views: Sequence[RankView]) -> list[Wait]:
-    """What is waited for, of each rank: its progress, and its end once another has ended.
+    """Return what is awaited of each rank: its progress, and also its end once another rank has ended.
 
-    A rank that says nothing of its steps is judged by its activity, unless others of the job are attached: then it
-    is known that it should have been too. A rank may have to wait for one that evaluates, or saves: then that is
-    what is waited for, and when the other is back in training this one's wait begins anew.
+    A rank that does not report its steps is judged by its activity, unless other ranks of the job are attached, which
+    means that the rank should report its steps as well. If a rank may have to wait for another rank that evaluates or
+    saves, the limit of the other rank's phase holds, and the wait begins anew when the other rank is back in training.
     """
     hooked = any(view.attached for view in views)
-    others, ends = _Others(views), sorted(view.ended for view in views if view.exited)
+    others = _Others(views)
+    ends = sorted(view.ended for view in views if view.exited)
     found = []
     for view in views:
         idle = _is_mute(view) and not hooked
         since = max(view.beat, view.started, view.active if idle else 0.0)
-        found.append(others.waited_for(Wait(view, kind_of(view), since, idle)))
+        found.append(others.waited_for(Wait(view=view, kind=kind_of(view), since=since, idle=idle)))
         if ends and (end := _end_before(view, ends)) is not None:
-            found.append(Wait(view, "exit", max(since, end), idle))
+            found.append(Wait(view=view, kind="exit", since=max(since, end), idle=idle))
     return found
 
 
 class _Others:
-    """The ranks alive in the order of their steps: the wait of each is found without looking at all for each."""
+    """The living ranks in the order of their steps, which spare `waited_for` a walk along all ranks for each rank."""
 
     def __init__(self, views: Sequence[RankView]) -> None:
-        self._steps: list[int] = []  # each once: in a large job thousands of ranks are at the same
-        self._left: list[float] = []  # of those up to a step, when the last came back to training
-        self._slow: list[Wait | None] = []  # and the last of those that do something else
+        self._steps: list[int] = []  # sorted, without repetitions: in a large job thousands of ranks are at one step
+        # For each entry of `_steps`, of the ranks up to that step:
+        self._left: list[float] = []  # when the last of them came back to training
+        self._slow: list[Wait | None] = []  # the wait that began last among those not in training; None without one
         self._training = max((view.beat for view in views if view.phase == "train" and not view.exited), default=0.0)
-        left, slow = 0.0, None
+        left = 0.0
+        slow = None
         for view in sorted((view for view in views if not view.exited), key=lambda view: view.step):
-            left, since = max(left, view.left), max(view.beat, view.started)
+            left = max(left, view.left)
+            since = max(view.beat, view.started)
             if (kind := kind_of(view)) != "train" and (slow is None or since > slow.since):
                 slow = Wait(view, kind, since)
             if self._steps and self._steps[-1] == view.step:
-                self._left[-1], self._slow[-1] = left, slow
+                self._left[-1] = left
+                self._slow[-1] = slow
             else:
                 self._steps.append(view.step)
                 self._left.append(left)
                 self._slow.append(slow)
 
     def waited_for(self, wait: Wait) -> Wait:
-        """The wait itself, or that of another rank which is not ahead and does what takes longer than a step.
+        """Return the wait, prolonged if the rank may have to wait for another rank.
 
-        A rank that has left its loop waits for those that train: their inputs may be longer.
+        A rank in training may have to wait for a rank that is not ahead and does what takes longer than a step. A rank
+        that has left its loop waits for the ranks in training, whose inputs may be longer.
         """
         if wait.kind == "teardown" and self._training > wait.since:
-            return Wait(wait.view, wait.kind, self._training, wait.idle)
+            return Wait(view=wait.view, kind=wait.kind, since=self._training, idle=wait.idle)
         if wait.kind != "train" or not wait.view.attached:
             return wait
         number = bisect_right(self._steps, wait.view.step) - 1
         if number < 0:
             return wait
-        since, slow = max(wait.since, self._left[number]), self._slow[number]
+        since = max(wait.since, self._left[number])
+        slow = self._slow[number]
         if slow is None:
-            return wait if since == wait.since else Wait(wait.view, wait.kind, since, wait.idle)
-        return Wait(wait.view, slow.kind, max(since, slow.since), wait.idle)
+            return wait if since == wait.since else Wait(wait.view, kind=wait.kind, since=since, idle=wait.idle)
+        return Wait(view=wait.view, kind=slow.kind, since=max(since, slow.since), idle=wait.idle)
 
 
 def _end_before(view: RankView, ends: Sequence[float]) -> float | None:
-    """When the last of the other ranks ended that did so before this one; None: none did. ends: in order."""
+    """Return when the last other rank ended that ended before this rank; None if no other rank did.
+
+    Args:
+        view: this rank.
+        ends: times of the ends of all ranks that have ended, sorted.
+    """
     number = bisect_right(ends, view.ended) if view.ended > 0 else len(ends)
     if view.exited and number and ends[number - 1] == view.ended:
-        number -= 1  # its own
+        number -= 1  # this rank's own end
     return ends[number - 1] if number else None
 
 
 def kind_of(view: RankView) -> str:
-    """Which limit holds for its progress."""
+    """Return the kind of limit that holds for a rank's progress: a key of time_limits.BOUNDS."""
     if _is_mute(view):
         return "startup"
     if view.phase in ("eval", "checkpoint", "teardown"):
@@ -119,13 +131,14 @@ def kind_of(view: RankView) -> str:
 
 
 def _is_mute(view: RankView) -> bool:
+    """Return whether nothing tells the rank's steps."""
     return not view.attached and not view.observed
 
 
 def limit_for(wait: Wait, limits: TimeLimits) -> float | None:
-    """Seconds it may take; None: no limit.
+    """Return the seconds that a wait may take; None: no limit.
 
-    A program of which nothing is known is judged only where a limit was asked for.
+    A program that says nothing about itself has a limit only if the job asks for one.
     """
     view = wait.view
     if wait.idle and not view.beating and limits.asked.get(wait.kind, "auto") == "auto":
@@ -134,52 +147,78 @@ def limit_for(wait: Wait, limits: TimeLimits) -> float | None:
     kind = wait.kind
     is_ending = kind == "exit" and view.phase == "teardown"
     if is_ending and limits.asked.get("exit", "auto") == "auto" and limits.asked.get("teardown", "auto") != "auto":
-        kind = "teardown"  # its end has a limit, which the end of another rank does not shorten
-    return limits.of(kind, busy=view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto"))
+        kind = "teardown"  # the end of another rank does not shorten the limit that the job asks for
+    is_busy = view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto")
+    return limits.of(kind, busy=is_busy)
 
 
 def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
-    """Every rank over its limit, by any rule.
+    """Return every rank over its limit, by any rule.
 
-    awake_since: ages count from here at the earliest; the caller moves it when it was itself held up
-    (a frozen machine is no hang).
+    Args:
+        waited: what is awaited of the ranks.
+        now: monotonic seconds.
+        awake_since: earliest time from which ages count. The caller moves the time forward after the caller was itself
+            held up, because a frozen machine is no hang.
+        limits: the job's limits.
     """
-    return _overdue(waited, now, awake_since, limits, 1.0) or _all_silent(waited, now, awake_since, limits)
+    overdue = _overdue(waited, now=now, awake_since=awake_since, limits=limits, share=1.0)
+    return overdue or _all_silent(waited, now=now, awake_since=awake_since, limits=limits)
 
 
 def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
-    """Every rank over half its limit: nothing is done to it, but somebody may want to know."""
-    return _overdue(waited, now, awake_since, limits, SUSPECT_SHARE)
+    """Return every rank over half its limit, which is reported but not acted on. The arguments are `late_ranks`'s."""
+    return _overdue(waited, now=now, awake_since=awake_since, limits=limits, share=SUSPECT_SHARE)
 
 
 def timed_out(rank: int, views: Sequence[RankView], now: float) -> Late:
-    """A rank that has ended because a collective, or the store, took longer than the script allows."""
+    """Return a rank that has ended because a collective, or the store, took longer than the script allows.
+
+    Args:
+        rank: the rank.
+        views: all ranks.
+        now: monotonic seconds.
+    """
     view = next(view for view in views if view.rank == rank)
     age = now - max(view.beat, view.started)
-    return Late(rank, age, age, view.phase, view.step, rule="timeout")
+    return Late(rank=rank, age=age, limit=age, phase=view.phase, step=view.step, rule="timeout")
 
 
 def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
-    """The one of `late` (not empty) that the others wait for, where it is among them."""
+    """Return the entry of the rank that the others wait for; the first entry if that rank is not late.
+
+    Args:
+        late: late ranks; not empty.
+        views: all ranks.
+    """
     culprit = laggard(views)
     return next((entry for entry in late if entry.rank == culprit.rank), late[0])
 
 
-def _overdue(
-    waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits, share: float
-) -> list[Late]:  # fmt: skip
+def _overdue(waited: Sequence[Wait], *, now: float, awake_since: float, limits: TimeLimits, share: float) -> list[Late]:
+    """Return every living rank whose wait takes longer than a share of the wait's limit."""
     late = []
     for wait in waited:
-        view, age = wait.view, now - max(wait.since, awake_since)
+        view = wait.view
+        age = now - max(wait.since, awake_since)
         limit = limit_for(wait, limits)
         if limit is not None and not view.exited and age > limit * share:
-            rule: HangRule = "exit" if wait.kind == "exit" else "progress"
-            late.append(Late(view.rank, age, limit, view.phase, view.step, wait.idle, rule))
+            late.append(
+                Late(
+                    rank=view.rank,
+                    age=age,
+                    limit=limit,
+                    phase=view.phase,
+                    step=view.step,
+                    idle=wait.idle,
+                    rule="exit" if wait.kind == "exit" else "progress",
+                )
+            )
     return late
 
 
-def _all_silent(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
-    """The laggard, where no rank writes a line, or none does anything, for longer than was asked for."""
+def _all_silent(waited: Sequence[Wait], *, now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
+    """Return the laggard if all logs are silent, or all processes idle, for longer than the job allows."""
     if limits.log is None and limits.idle is None:
         return []
     views = [wait.view for wait in waited]
@@ -194,35 +233,35 @@ def _all_silent(waited: Sequence[Wait], now: float, awake_since: float, limits: 
         age = now - max(last, started, awake_since)
         if limit is not None and age > limit:
             view = laggard(views)
-            return [Late(view.rank, age, limit, view.phase, view.step, rule=rule)]
+            return [Late(rank=view.rank, age=age, limit=limit, phase=view.phase, step=view.step, rule=rule)]
     return []
 
 
 def laggard(views: Sequence[RankView]) -> RankView:
-    """The rank the others wait for, of those alive.
+    """Return the living rank that the others wait for; of all ranks if none is alive.
 
-    Evidence, strongest first: it never began to beat, its process is stopped, it has completed fewer
-    steps (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a
-    collective while others' do, its last sign of life is the oldest.
+    Evidence, strongest first: the rank never reported a step, its process is stopped, it has completed fewer steps
+    (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a
+    collective while the others' stacks do, its last sign of life is the oldest.
     """
     alive = [view for view in views if not view.exited] or list(views)
     front = max((max(view.step, view.seen) for view in alive), default=0)
     return min(
         alive,
-        key=lambda v: (
-            v.attached or v.observed,
-            not v.stopped,
-            front if v.phase == "teardown" else max(v.step, v.seen),
-            not v.behind,
-            v.waiting is not False,
-            v.beat if v.beating else v.active,
-            v.rank,
+        key=lambda view: (
+            view.attached or view.observed,
+            not view.stopped,
+            front if view.phase == "teardown" else max(view.step, view.seen),
+            not view.behind,
+            view.waiting is not False,
+            view.beat if view.beating else view.active,
+            view.rank,
         ),
     )
 
 
 def measured(late: Late) -> str:
-    """What was measured, and against what."""
+    """Return what was measured, and the limit, in words."""
     limit = f"(limit {duration(late.limit)})"
     if late.rule == "log":
         return f"no rank has written a line of log for {duration(late.age)} {limit}"
@@ -236,7 +275,12 @@ def measured(late: Late) -> str:
 
 
 def describe(late: Late, culprit: RankView) -> str:
-    """One sentence: who has not moved, for how long, in what."""
+    """Return one sentence: which rank has not moved, for how long, and in which phase.
+
+    Args:
+        late: the late rank.
+        culprit: the rank that the others wait for.
+    """
     how = ", its process is stopped (SIGSTOP?)" if culprit.stopped else ""
     if late.rule != "progress":
         at = f"; rank {culprit.rank} is the one to look at" if late.rule != "exit" else ""
@@ -248,7 +292,8 @@ def describe(late: Late, culprit: RankView) -> str:
         return f"rank {culprit.rank} is hung: no optimizer step for {duration(late.age)}{made} {limit}{how}"
     if not culprit.attached:
         state = "has not reached attach() or an optimizer step" if culprit.beating else "has not said anything"
-        age, limit = duration(late.age), f"(limit {duration(late.limit)})"
+        age = duration(late.age)
+        limit = f"(limit {duration(late.limit)})"
         passed = f", has done nothing for {age}" if late.idle else f" {age} after its start"
         return f"rank {culprit.rank} {state}{passed} {limit}"
     doing = {"train": "in training", "eval": "in evaluation"}.get(culprit.phase, f"in {culprit.phase}")

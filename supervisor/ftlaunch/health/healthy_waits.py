@@ -1,7 +1,7 @@
-"""The longest healthy wait of each kind: what `auto` learns its limits from. Pure; seconds.
+"""The longest healthy wait of each kind, from which `auto` learns the limits. Pure; monotonic seconds.
 
-A wait was healthy when a sign of progress, or an honest end, has ended it. It is measured as hangs are (health.waits),
-so that a limit is never learned from one thing and held against another.
+A wait was healthy if a sign of progress, or an end without failure, has ended the wait. Healthy waits are the same
+`hang_detection.waits` that hangs are judged by, so that a limit is never learned from one thing and applied to another.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from ftlaunch.health.hang_detection import Wait
 
 
 class HealthyWaits:
-    """Looks at the ranks of one attempt."""
+    """Measures the healthy waits of the ranks of one attempt."""
 
     def __init__(self, longest: dict[str, float]) -> None:
-        """longest: kind of wait -> the longest known; it is kept up to date."""
+        """Begin with an attempt.
+
+        Args:
+            longest: seconds of the longest known wait by kind, which `look` updates in place.
+        """
         self.longest = longest
-        self._before: dict[tuple[int, bool], Wait] = {}
+        self._before: dict[tuple[int, bool], Wait] = {}  # (rank, whether its end is awaited) -> newest wait
 
     def look(self, waited: Sequence[Wait], awake_since: float) -> None:
-        """Learn from what has ended since the last look, while no rank has failed.
+        """Learn from waits that have ended since the last call. Callers call this only while no rank has failed.
 
-        awake_since: what began earlier teaches nothing, the supervisor was held up meanwhile.
+        Args:
+            waited: what is awaited of the ranks now.
+            awake_since: waits that began earlier teach nothing, because the supervisor was held up during them.
         """
         for wait in waited:
             key = wait.view.rank, wait.kind == "exit"
@@ -32,6 +38,7 @@ class HealthyWaits:
             self._before[key] = wait
 
     def _learn(self, before: Wait, now: Wait) -> None:
+        """Update `longest` from two successive observations of a rank's wait."""
         until = now.view.ended if now.view.exited else now.since
         if not before.view.exited and until - before.since > self.longest.get(before.kind, 0.0):
             self.longest[before.kind] = until - before.since

@@ -1,4 +1,4 @@
-"""`<run-dir>/limits.json`: the longest healthy waits of a job, across attempts and runs."""
+"""Reads and writes `<run-dir>/limits.json`: the longest healthy waits of a job, across attempts and runs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from ftlaunch_contract.files.regular_file import open_regular
 
 LIMITS = "limits.json"
 _VERSION = 1
-_LARGEST = 64 << 10  # bytes of a file that could be ours
-_LONGEST = 30 * 86400.0  # seconds: no job waits so long for one thing
+_LARGEST = 64 << 10  # bytes that are read; a file of ours is never larger
+_LONGEST = 30 * 86400.0  # seconds; no job waits longer for one thing
 
 
 class NotOurs(Exception):
-    """The file is damaged, or it is of another job."""
+    """The file is damaged or belongs to another job. The message is a sentence for people."""
 
 
 def read(run_dir: Path, job_id: str) -> dict[str, float]:
-    """Kind of wait -> the longest, seconds; empty where there is no file. Raises NotOurs or OSError."""
+    """Return the longest waits in seconds, by kind of wait; empty if there is no file.
+
+    Raises:
+        NotOurs: the file is damaged, or belongs to another job.
+        OSError: the file cannot be read.
+    """
     path = run_dir / LIMITS
     try:
         with open_regular(path) as file:
@@ -41,13 +46,23 @@ def read(run_dir: Path, job_id: str) -> dict[str, float]:
 
 
 def _is_wait(seconds: object) -> bool:
+    """Return whether a value of the file can be the length of a wait."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return False
-    return 0 <= seconds <= _LONGEST  # no NaN is
+    return 0 <= seconds <= _LONGEST  # NaN is not
 
 
 def write(run_dir: Path, job_id: str, longest: dict[str, float]) -> None:
-    """Replace the file. Raises OSError."""
+    """Replace the file durably.
+
+    Args:
+        run_dir: run dir of the job.
+        job_id: id of the job.
+        longest: seconds by kind of wait.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     rounded = {kind: round(seconds, 3) for kind, seconds in longest.items()}
     noted = {"version": _VERSION, "job_id": job_id, "longest": rounded}
     atomic.replace_durable(run_dir / LIMITS, json.dumps(noted, indent=1).encode() + b"\n")

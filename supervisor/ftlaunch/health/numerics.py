@@ -1,4 +1,7 @@
-"""What the ranks say of their losses and replicas -> what is found, and what is to be done about it. Pure."""
+"""Judges what the ranks report of their losses and replicas: bad losses, and replicas that differ. Pure.
+
+`numerics_monitor.py` reads the reports from the ranks' pages.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,22 @@ from dataclasses import dataclass
 from ftlaunch_contract.pages.loss_record import CALM, Bad, LossFault
 from ftlaunch_contract.pages.replica_record import index_of, step_of
 
-_HELD = 4096  # digests that wait for those of other ranks, at most
+_HELD = 4096  # most parts of a step that are remembered, with digests that wait for other ranks' or were compared
 
 
 @dataclass(frozen=True)
 class NumericFault:
-    """Something is wrong with the numbers."""
+    """Something is wrong with the numbers of the training."""
 
     kind: str  # nan, spike or divergence
-    act: str  # warn, stop or rollback
-    rank: int  # -1: it cannot be told
-    step: int  # the first bad one
-    value: float | None  # its loss
-    sentence: str
-    before: int  # the first step whose checkpoint is not to be gone back to
-    span: tuple[int, int] | None = None  # samples consumed before and after the bad steps, where it is known
-    part: str = ""  # of the replicas
+    act: str  # what the job asks for: warn, stop or rollback
+    rank: int  # -1 if unknown
+    step: int  # the bad step that is reported
+    value: float | None  # loss of the step; None for a divergence
+    sentence: str  # for people
+    before: int  # a checkpoint is healthy if its step is less
+    span: tuple[int, int] | None = None  # samples consumed before and after the bad steps; None if unknown
+    part: str = ""  # name of the part of the replicas; empty for a loss
 
 
 def _number(value: float) -> str:
@@ -32,6 +35,7 @@ def _number(value: float) -> str:
 
 
 def _loss_sentence(rank: int, bad: Bad, first: bool) -> str:
+    """Return a bad loss in words. first: the job's first of its kind in this attempt."""
     if bad.kind is LossFault.SPIKE:
         if not first:
             return f"rank {rank}: the loss is in a spike again from step {bad.newest} on ({bad.episodes} times so far)"
@@ -45,53 +49,79 @@ def _loss_sentence(rank: int, bad: Bad, first: bool) -> str:
 
 
 class Losses:
-    """Which bad losses of an attempt are news. Several ranks that say the same within ten steps say it once."""
+    """Finds the bad losses of an attempt that are news: one report for all ranks, within ten steps."""
 
     def __init__(self, answers: Mapping[LossFault, str]) -> None:
-        """answers: off, warn, stop or rollback, by kind."""
+        """Begin with an attempt.
+
+        Args:
+            answers: what the job asks for, by kind: off, warn, stop or rollback.
+        """
         self._answers = answers
-        self._told: dict[LossFault, int] = {}
+        self._reported: dict[LossFault, int] = {}  # newest bad step that was reported, by kind
 
     def look(self, pages: Iterable[tuple[int, Sequence[Bad]]]) -> list[NumericFault]:
-        """What is new; pages: (rank, what it says)."""
+        """Return what is new.
+
+        Args:
+            pages: each rank with its bad losses.
+        """
         found: list[NumericFault] = []
-        said = sorted((bad.step, rank, bad) for rank, bads in pages for bad in bads)
-        for _, rank, bad in said:
+        reports = sorted((bad.step, rank, bad) for rank, bads in pages for bad in bads)
+        for _, rank, bad in reports:
             act = self._answers[bad.kind]
-            before = self._told.get(bad.kind)
+            before = self._reported.get(bad.kind)
             if act == "off" or (before is not None and bad.newest <= before + CALM):
                 continue
-            self._told[bad.kind] = bad.newest
-            span = (bad.begin, bad.end) if 0 <= bad.begin < bad.end else None
-            sentence = _loss_sentence(rank, bad, before is None)
-            step = bad.step if before is None else bad.newest
-            found.append(NumericFault(bad.kind.name.lower(), act, rank, step, bad.value, sentence, bad.step, span))
+            self._reported[bad.kind] = bad.newest
+            found.append(
+                NumericFault(
+                    kind=bad.kind.name.lower(),
+                    act=act,
+                    rank=rank,
+                    step=bad.step if before is None else bad.newest,
+                    value=bad.value,
+                    sentence=_loss_sentence(rank, bad, before is None),
+                    before=bad.step,
+                    span=(bad.begin, bad.end) if 0 <= bad.begin < bad.end else None,
+                )
+            )
         return found
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Ranks that should hold the same hold something else."""
+    """Replicas that should be equal differ in a part."""
 
     step: int
     index: int  # of the part
-    odd: tuple[int, ...]  # the ranks in the minority; none where there is no majority
-    agreed: int  # the newest step at which all ranks held the same of this part; `since` where there was none
+    odd: tuple[int, ...]  # the ranks in the minority; empty without a majority
+    agreed: int  # newest step at which the part was equal on all ranks; the attempt's first step if there was none
 
 
 class Replicas:
     """Compares digests of all ranks, step by step and part by part."""
 
     def __init__(self, ranks: int, since: int) -> None:
-        """since: the step at which the attempt began."""
-        self._ranks, self._since = ranks, since
-        self._waiting: dict[int, dict[int, int]] = {}  # what was digested -> rank -> digest
-        self._done: dict[int, None] = {}
-        self._agreed: dict[int, int] = {}
-        self._different: set[int] = set()
+        """Begin with an attempt.
+
+        Args:
+            ranks: number of ranks of the job.
+            since: the step at which the attempt began.
+        """
+        self._ranks = ranks
+        self._since = since
+        self._waiting: dict[int, dict[int, int]] = {}  # key of a step and a part -> rank -> digest
+        self._done: dict[int, None] = {}  # keys that were compared, oldest first
+        self._agreed: dict[int, int] = {}  # index of a part -> newest step at which the part was equal
+        self._different: set[int] = set()  # indexes of the parts whose difference was reported
 
     def look(self, told: Iterable[tuple[int, Mapping[int, int]]]) -> list[Difference]:
-        """What is new, a part once; told: (rank, key -> digest)."""
+        """Return the parts that have begun to differ, each part once.
+
+        Args:
+            told: each rank with its digests, by key of a step and a part (replica_record.py).
+        """
         complete: set[int] = set()
         for rank, digests in told:
             for key, digest in digests.items():
@@ -108,20 +138,27 @@ class Replicas:
         return found
 
     def _judge(self, key: int) -> Difference | None:
+        """Compare the digests of a key, which all ranks have sent. Return a difference that is news, else None."""
         digests = self._waiting.pop(key)
         self._done[key] = None
-        step, index = step_of(key), index_of(key)
+        step = step_of(key)
+        index = index_of(key)
         if len(set(digests.values())) == 1:
             self._agreed[index] = step
             return None
         if index in self._different:
             return None
         self._different.add(index)
-        return Difference(step, index, minority(digests), self._agreed.get(index, self._since))
+        agreed = self._agreed.get(index, self._since)
+        return Difference(step=step, index=index, odd=minority(digests), agreed=agreed)
 
 
 def minority(digests: Mapping[int, int]) -> tuple[int, ...]:
-    """The ranks that do not hold what more than half of them hold; none where there is no such half."""
+    """Return the ranks whose digest differs from the digest of more than half of the ranks; empty without such a half.
+
+    Args:
+        digests: digest by rank.
+    """
     ((common, count),) = Counter(digests.values()).most_common(1)
     if 2 * count <= len(digests):
         return ()
@@ -129,12 +166,27 @@ def minority(digests: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def divergence(found: Difference, name: str, act: str, ranks: int) -> NumericFault:
-    """As it is told; name: of the part."""
+    """Return the fault that a difference of replicas is.
+
+    Args:
+        found: the difference.
+        name: name of the part.
+        act: what the job asks for: warn, stop or rollback.
+        ranks: number of ranks of the job.
+    """
     if found.odd:
         who = f"rank{'s' if len(found.odd) > 1 else ''} {', '.join(map(str, found.odd))} of {ranks}"
         what = f"{who} held another {name} than the others after step {found.step}"
     else:
         what = f"the {ranks} ranks held different values of {name} after step {found.step}"
     sentence = f"{what}, though it is kept equal on all (last seen equal after step {found.agreed})"
-    rank = found.odd[0] if found.odd else -1
-    return NumericFault("divergence", act, rank, found.step, None, sentence, found.agreed + 1, None, name)
+    return NumericFault(
+        kind="divergence",
+        act=act,
+        rank=found.odd[0] if found.odd else -1,
+        step=found.step,
+        value=None,
+        sentence=sentence,
+        before=found.agreed + 1,
+        part=name,
+    )

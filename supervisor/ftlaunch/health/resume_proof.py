@@ -1,7 +1,7 @@
-"""Whether the steps that the ranks made again after a resume were those of the attempt before. Pure; monotonic seconds.
+"""Judges whether the steps made again after a resume equal those of the attempt before. Pure; monotonic seconds.
 
-Each rank compares its own steps, and tells the result in its page (`ftlaunch_contract/pages/proof_record.py`). Here the
-results of all ranks become one answer about the resume.
+Each rank compares its own steps, and writes the result into its page (`ftlaunch_contract/pages/proof_record.py`). This
+module combines the results of all ranks into one answer about the resume. `engine/watch.py` asks for the answer.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from math import isfinite
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, told_proof
 
-# How long a difference is held back for ranks that have not compared the step yet: a batch of another rank that differs
-# is the cause of a loss that differs here.
+# Time for which a difference is held back for ranks that have not compared the step yet: another rank's batch may
+# differ, which is the cause of a different loss on this rank.
 _SETTLING_SECONDS = 0.3
-_SHORT_DIGITS, _EXACT_DIGITS = 9, 17
+_SHORT_DIGITS = 9  # significant digits of a number in a sentence
+_EXACT_DIGITS = 17  # significant digits that tell any two doubles apart
 
 
 class ProofAnswer(enum.Enum):
-    """What is known of a resume once its proof is complete; the value is what the journal says."""
+    """The answer about a resume. The values are words of the journal."""
 
     SAME = "same"
     ROUNDED = "rounded"
@@ -31,41 +32,37 @@ class ProofAnswer(enum.Enum):
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first thing that was not the same in a step that was made again.
+    """The first difference between a step and the same step made again."""
 
-    step: n for the n-th step. parameter: index in the rank's list of sampled parameters and attached objects, -1 where
-    what differs is neither. before, now: of the loss or of the parameter; NaN where what differs is no number.
-    """
-
-    step: int
-    what: ProofPart
+    step: int  # n for the n-th step
+    what: ProofPart  # the part that differs
     rank: int
-    parameter: int = -1
-    before: float = float("nan")
-    now: float = float("nan")
+    parameter: int = -1  # index in the rank's list of sampled parameters and attached objects; -1 for other parts
+    before: float = float("nan")  # value of the loss or the parameter; NaN if the part is no number
+    now: float = float("nan")  # value in the step made again; NaN if the part is no number
 
 
 @dataclass(frozen=True)
 class ResumeProof:
-    """The answer about one resume.
-
-    resumed: the step at which the ranks resumed. steps: how many were made again and compared, the least of the ranks
-    that could compare any. compared: how many ranks these are. deviation: None where nothing differed.
-    """
+    """The answer about one resume, with numbers."""
 
     answer: ProofAnswer
-    resumed: int
-    steps: int
-    compared: int
-    ranks: int
-    deviation: Deviation | None = None
+    resumed: int  # step at which the ranks resumed
+    steps: int  # number of steps that were made again and compared: the least of the ranks that compared any; 0 if none
+    compared: int  # number of ranks that compared any step
+    ranks: int  # number of ranks of the job
+    deviation: Deviation | None = None  # None if nothing differed
 
 
 def conclude(resumed: int, proofs: Mapping[int, Proof], ranks: int) -> ResumeProof:
     """Return the answer that the ranks' records give as they are now.
 
-    A rank that has steps ahead counts with those that it has compared. proofs: by rank; a rank without a record, or
-    with nothing to compare, verifies nothing.
+    A rank that has not compared all its steps yet counts with the steps that it has compared.
+
+    Args:
+        resumed: step at which the ranks resumed.
+        proofs: records by rank. A rank without a record, or with nothing to compare, verifies nothing.
+        ranks: number of ranks of the job.
     """
     counts = [proof.steps for proof in proofs.values() if proof.steps > 0 and proof.verdict in _COMPARED]
     different = _first(proofs, ProofVerdict.DIFFERENT)
@@ -76,48 +73,69 @@ def conclude(resumed: int, proofs: Mapping[int, Proof], ranks: int) -> ResumePro
         answer = ProofAnswer.ROUNDED
     else:
         answer = ProofAnswer.SAME if counts else ProofAnswer.UNVERIFIED
-    return ResumeProof(answer, resumed, min(counts, default=0), len(counts), ranks, deviation)
+    return ResumeProof(
+        answer=answer,
+        resumed=resumed,
+        steps=min(counts, default=0),
+        compared=len(counts),
+        ranks=ranks,
+        deviation=deviation,
+    )
 
 
 _COMPARED = frozenset({ProofVerdict.AHEAD, ProofVerdict.SAME, ProofVerdict.ROUNDED, ProofVerdict.DIFFERENT})
 
 
 def _first(proofs: Mapping[int, Proof], verdict: ProofVerdict) -> Deviation | None:
-    """Return the earliest deviation among the ranks with a verdict; a batch comes before the loss that it causes."""
+    """Return the earliest deviation among the ranks with a verdict; None without such a rank.
+
+    In one step, a different batch comes before the different loss that the batch causes.
+    """
     found = [(rank, proof) for rank, proof in proofs.items() if proof.verdict is verdict]
     if not found:
         return None
-    rank, proof = min(found, key=lambda one: (one[1].step, one[1].what, one[0]))
-    return Deviation(proof.step, proof.what, rank, proof.parameter, proof.before, proof.now)
+    rank, proof = min(found, key=lambda entry: (entry[1].step, entry[1].what, entry[0]))
+    return Deviation(
+        step=proof.step,
+        what=proof.what,
+        rank=rank,
+        parameter=proof.parameter,
+        before=proof.before,
+        now=proof.now,
+    )
 
 
 class ProofWatch:
     """Follows the proof of one attempt's resume, from the moment at which all ranks have their state."""
 
     def __init__(self, ranks: int) -> None:
-        """ranks: how many the job has."""
+        """Follow nothing until `begin` or `adopt`.
+
+        Args:
+            ranks: number of ranks of the job.
+        """
         self._ranks = ranks
-        self._resumed: int | None = None  # None: there is nothing to follow, or no more
-        self._is_told = False
-        self._different_since: float | None = None
+        self._resumed: int | None = None  # None: nothing to follow, or nothing any more
+        self._is_told = False  # an answer was returned
+        self._different_since: float | None = None  # time at which the first difference was seen; None: no difference
 
     def begin(self, resumed: int) -> None:
-        """Follow the proof of a resume: all ranks have resumed at a step of an earlier attempt."""
+        """Follow the proof of a resume, now that all ranks have resumed at a step of an earlier attempt."""
         self._resumed = resumed
 
     def adopt(self, pages: Sequence[tuple[int, Page]]) -> None:
-        """Take up an attempt that another head has watched, which has told what was complete by then."""
+        """Follow an attempt that another head has watched. If all records are final, that head has reported them."""
         steps = [page.resumed[1] for _, page in pages]
         self._resumed = min(steps, default=None)
         self._is_told = self._are_all_final(_read(pages))
 
     def look(self, pages: Iterable[tuple[int, Page]], now: float, *, is_over: bool) -> ResumeProof | None:
-        """Return the answer once there is one, a single time; a difference is returned after any other answer, too.
+        """Return the answer once it is known; None before and after. A difference is returned after any other answer.
 
         Args:
-            pages: the pages that speak of the attempt, with their ranks.
+            pages: the pages that were written in the attempt, with their ranks.
             now: monotonic seconds.
-            is_over: some rank has ended, so that others may wait for it in vain: what is known by now is the answer.
+            is_over: some rank has ended, so that other ranks may wait in vain: the answer is what is known by now.
         """
         if self._resumed is None:
             return None
@@ -140,7 +158,7 @@ class ProofWatch:
 
 
 def _read(pages: Iterable[tuple[int, Page]]) -> dict[int, Proof]:
-    """Return the records of the ranks that have written one: a rank's library may be older than such records."""
+    """Return the records by rank, of the ranks that have written one. An older library of a rank writes none."""
     records = ((rank, told_proof(page)) for rank, page in pages)
     return {rank: proof for rank, proof in records if proof.verdict is not ProofVerdict.NONE}
 
@@ -151,7 +169,9 @@ def _read(pages: Iterable[tuple[int, Page]]) -> dict[int, Proof]:
 def describe_proof(proof: ResumeProof, name: str = "") -> str:
     """Return the answer in one sentence for people.
 
-    name: of the parameter or the object that differs; empty: it is not known.
+    Args:
+        proof: the answer.
+        name: name of the parameter or the object that differs; empty if unknown.
     """
     at = proof.resumed
     if proof.answer is ProofAnswer.UNVERIFIED:
@@ -178,13 +198,19 @@ def describe_proof(proof: ResumeProof, name: str = "") -> str:
 
 
 def _on_how_many(proof: ResumeProof) -> str:
+    """Return how many ranks compared anything, in words; empty if all ranks did."""
     if proof.compared == proof.ranks:
         return ""
     return f" on {proof.compared} of {proof.ranks} ranks; the others had nothing to compare"
 
 
 def describe_deviation(deviation: Deviation, name: str = "") -> str:
-    """Return what was not the same, as words that begin with "with". name: see describe_proof."""
+    """Return what differed, as words that begin with "with".
+
+    Args:
+        deviation: the difference.
+        name: name of the parameter or the object that differs; empty if unknown.
+    """
     if deviation.what is ProofPart.PARAMETER:
         which = f"`{name}`" if name else "a parameter"
         return f"with another value of {which}{_numbers(deviation)}"
@@ -200,8 +226,9 @@ def describe_deviation(deviation: Deviation, name: str = "") -> str:
 
 
 def _numbers(deviation: Deviation) -> str:
-    """Return both values in brackets, with as many digits as tell them apart; empty where they are not known."""
-    before, now = deviation.before, deviation.now
+    """Return both values in brackets, with enough digits to tell the values apart; empty if both are unknown."""
+    before = deviation.before
+    now = deviation.now
     if not isfinite(before) and not isfinite(now):
         return ""
     digits = _SHORT_DIGITS if f"{before:.{_SHORT_DIGITS}g}" != f"{now:.{_SHORT_DIGITS}g}" else _EXACT_DIGITS

@@ -1,6 +1,6 @@
-"""How long a rank may go without a sign of progress: what was asked for, and what `auto` has learned. Pure; seconds.
+"""How long a rank may go without a sign of progress: what the job asks for, and what `auto` has learned. Pure; seconds.
 
-A limit for each kind of wait, learned from the longest one seen and kept across runs, is NVRx's idea.
+A limit for each kind of wait, learned from the longest wait seen and kept across runs, is NVRx's idea.
 """
 
 from __future__ import annotations
@@ -13,46 +13,50 @@ from ftlaunch.spec.job_spec import JobSpec
 
 Limit = float | None | Literal["auto"]
 
-# `auto`: ten times the longest healthy wait of its kind, within these bounds (floor, ceiling); the ceiling where
-# nothing is known yet. The floors are high on purpose: killing a job that was only evaluating costs more than ten
-# minutes of a hang, and a short evaluation, or a short end of rank 1, says nothing of the next one, or of rank 0's. A
-# ceiling holds only while it is five times the longest healthy wait.
-FACTOR, LEAST_FACTOR = 10.0, 5.0
+# `auto` is ten times the longest healthy wait of a kind, within BOUNDS, and the ceiling as long as no wait is known.
+# The floors are high on purpose. Killing a job that was only evaluating costs more than ten minutes of a hang, and one
+# short evaluation says nothing about the next, nor does a short end of rank 1 about the end of rank 0. A limit is never
+# below five times the longest healthy wait, whatever the ceiling.
+FACTOR = 10.0
+LEAST_FACTOR = 5.0
 AUTO_CEILING = 3600.0
-BOUNDS = {
+BOUNDS = {  # kind of wait -> floor and ceiling of `auto`, seconds
     "startup": (1800.0, 1800.0),  # up to attach() or the first optimizer step
-    "first step": (AUTO_CEILING, AUTO_CEILING),  # of an attempt: it compiles, it fills caches
+    "first step": (AUTO_CEILING, AUTO_CEILING),  # of an attempt, which compiles and fills caches
     "train": (600.0, AUTO_CEILING),
     "eval": (AUTO_CEILING, AUTO_CEILING),
     "checkpoint": (AUTO_CEILING, AUTO_CEILING),
     "teardown": (AUTO_CEILING, AUTO_CEILING),
-    "exit": (AUTO_CEILING, AUTO_CEILING),  # of a rank, once another has ended
+    "exit": (AUTO_CEILING, AUTO_CEILING),  # of a rank, once another rank has ended
 }
 
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """What was asked for, by kind of wait, and the longest healthy wait of each kind."""
+    """The limits that a job asks for, and the longest healthy waits from which `auto` is learned."""
 
-    asked: Mapping[str, Limit] = field(default_factory=dict)  # "auto" where a kind is missing
-    longest: Mapping[str, float] = field(default_factory=dict)
-    log: float | None = None  # how long all ranks may go without a line of log
-    idle: float | None = None  # how long all ranks may do nothing
+    asked: Mapping[str, Limit] = field(
+        default_factory=dict
+    )  # seconds, None or "auto" by kind; a missing kind is "auto"
+    longest: Mapping[str, float] = field(default_factory=dict)  # seconds by kind of wait
+    log: float | None = None  # seconds that all ranks may go without a line of log; None: no limit
+    idle: float | None = None  # seconds that all ranks may do nothing; None: no limit
 
     @property
     def hang(self) -> Limit:
-        """The limit of a training step, as it was asked for."""
+        """The limit of a training step, as the job asks for it."""
         return self.asked.get("train", "auto")
 
     def of(self, kind: str, busy: bool = False) -> float | None:
-        """Return the limit of a kind of wait, in seconds; None: it has no limit.
+        """Return the limit of a kind of wait, in seconds; None: no limit.
 
-        A `hang_timeout` that was given, as a duration or as off, holds for each kind that has no option of its own. The
-        first step of an attempt has the option of the start.
+        A `hang_timeout` that the job gives, as a duration or as off, holds for each kind that has no option of its own.
+        The first step of an attempt has the option of the start.
 
         Args:
-            busy: the rank makes no step, but is seen to do something. In a script that is only observed it may be
-                evaluating, which has an option of its own. A collective on a GPU that waits in vain looks busy as well.
+            kind: a key of BOUNDS.
+            busy: the rank makes no step, but its processes are active. In a script that is only observed the rank may
+                be evaluating, which has an option of its own. A collective on a GPU that waits in vain looks busy, too.
         """
         if busy and kind == "train" and self.hang != "auto":
             kind = "eval"
@@ -68,21 +72,32 @@ class TimeLimits:
 
 
 def learned(longest: float, floor: float, ceiling: float) -> float:
-    """The limit that follows from the longest healthy wait; 0: none was seen."""
+    """Return the limit that follows from the longest healthy wait, in seconds.
+
+    Args:
+        longest: seconds of the longest healthy wait; 0: none was seen.
+        floor: seconds; least limit.
+        ceiling: seconds; greatest limit, unless it is less than LEAST_FACTOR times `longest`.
+    """
     if longest <= 0:
         return ceiling
     return max(min(max(FACTOR * longest, floor), ceiling), LEAST_FACTOR * longest)
 
 
 def asked_by(spec: JobSpec, longest: Mapping[str, float]) -> TimeLimits:
-    """The limits of a job."""
-    apart = spec.restarts.restart_scope == "rank"  # they need not end together
+    """Return the limits of a job.
+
+    Args:
+        spec: the job.
+        longest: seconds of the longest healthy waits by kind; the limits follow later changes of this mapping.
+    """
+    is_independent = spec.restarts.restart_scope == "rank"  # such ranks need not end together
     asked: dict[str, Limit] = {
         "train": spec.limits.hang_timeout,
         "startup": spec.limits.startup_timeout,
         "eval": spec.limits.eval_timeout,
         "checkpoint": spec.limits.checkpoint_timeout,
         "teardown": spec.limits.teardown_timeout,
-        "exit": None if apart and spec.limits.exit_timeout == "auto" else spec.limits.exit_timeout,
+        "exit": None if is_independent and spec.limits.exit_timeout == "auto" else spec.limits.exit_timeout,
     }
-    return TimeLimits(asked, longest, spec.limits.log_timeout, spec.limits.idle_timeout)
+    return TimeLimits(asked=asked, longest=longest, log=spec.limits.log_timeout, idle=spec.limits.idle_timeout)
