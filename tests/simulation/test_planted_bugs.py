@@ -118,8 +118,8 @@ def _two_attempts_have_one_name(patch: pytest.MonkeyPatch) -> None:
     real = Cluster.begin
 
     def begin(self: Cluster, group: Any) -> int:
-        if self._around.plan is not None:
-            self._run = self._around.plan.run
+        if self._context.plan is not None:
+            self._run = self._context.plan.run
         return real(self, group)
 
     patch.setattr(Cluster, "begin", begin)

@@ -1,4 +1,4 @@
-"""What the nodes' part of the head works with."""
+"""The settings, callbacks and objects that the head gives to the code about its nodes."""
 
 from __future__ import annotations
 
@@ -16,53 +16,59 @@ from ftlaunch.reporting.events.base import JobEvent
 
 @dataclass(frozen=True)
 class Around:
-    """What the nodes' part of the head works with."""
+    """What the classes about nodes share: settings of the job, callbacks into the head, and mirrors of the pages."""
 
     pages: ClusterPages
+    """mirrors of the pages of all ranks"""
     least: int
+    """the least number of nodes of the job"""
     most: int
-    """nodes of the job: a number between these two"""
+    """the largest number of nodes of the job"""
     last_call: float
-    """seconds for which a job that has its least nodes waits for more before it begins"""
+    """seconds for which a job with its least number of nodes waits for more before it begins"""
     ranks_each: int
+    """the number of ranks of each node"""
     job: str
-    """what all nodes must agree on"""
+    """the fingerprint that all nodes must share"""
     timeout: float
     """seconds of silence after which a node counts as lost"""
     wait: float
-    """seconds that the job waits for the nodes it needs"""
+    """seconds that the job waits for nodes that it needs"""
     clock: Callable[[], float]
+    """monotonic seconds"""
     say: Callable[[str], None]
+    """writes a sentence to the terminal"""
     stop: Callable[[str], None]
-    """ask the job to stop, and why"""
+    """asks the job to stop, with the reason"""
     hurry: Callable[[], None]
+    """asks a job that is stopping to do so faster"""
     pause: Callable[[], None]
-    """ask all ranks to stop at one step, so that the nodes can change"""
+    """asks all ranks to stop at one step, so that the nodes can change"""
     make_probe: Callable[[str, int], Probe]
-    """asks whether an agent has ended, by its address and the port that it has told"""
+    """makes the probe that finds out whether an agent has ended, for its address and its `probe` port"""
     plan: Plan | None
-    """of a head that has died: its attempt is taken up where nodes say that its ranks run on"""
+    """the plan of a head that has died, whose attempt is adopted if nodes report that its ranks run on; else None"""
     run: str
-    """names this life of the job, where there is no plan"""
+    """names this life of the job if there is no plan"""
     begun: Callable[[str, int], None]
-    """told the run and the number of each attempt before its ranks are started"""
+    """called with the run and the number of each attempt before the ranks are started"""
     facts: NodeFacts
-    """of the head's own node"""
+    """the facts of the head's own node"""
     machines: IsolatedMachines
+    """counts the failures of each machine"""
     word: str
-    """lies in the directories that all nodes must share"""
+    """the random word in the directories that all nodes must share"""
     address: str
-    """at which this head listens"""
+    """the address at which this head listens"""
     term: int
-    """of this head: a higher one has taken its place"""
+    """the term of this head; a head with a higher one replaces it"""
     leads: Callable[[], bool]
-    """whether the storage has seen this head's sign of life lately"""
+    """returns whether storage has shown lately that this head still leads"""
     copies: int | Literal["auto"] = 0
-    """steps between copies of snapshots to other nodes; 0 is off"""
+    """steps between copies of snapshots to other nodes; 0 for no copies"""
     tell: Callable[[JobEvent], None] = lambda event: None
-    """tells the journal of nodes that come, get places and leave"""
+    """writes events about nodes to the journal"""
     may_be_beside: bool = False
-    """whether the head before, on another machine, may live on until it learns of this one; it may have begun an
-    attempt of which the plan did not tell yet"""
+    """whether the replaced head, on another machine, may still live and have begun an attempt that the plan lacks"""
     seed: int = 0
-    """of the job, for what its ranks draw without a seed of their own"""
+    """the seed of the job for ranks that set no seed of their own"""

@@ -1,4 +1,8 @@
-"""The nodes of a job at its head: who is here, who has which place, what they say, who is lost."""
+"""The nodes of a job at its head: takes their messages, notices lost nodes, and starts attempts on them.
+
+`Cluster` joins the parts that each keep one matter: the roster (places), the fences (lost nodes), the mirrors of ranks
+and pages, the copies of snapshots, regrouping, and leadership. Runs in the head's event loop.
+"""
 
 from __future__ import annotations
 
@@ -33,80 +37,94 @@ from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch_contract.pages.page import NONE
 
-FENCE = 1.0  # seconds after the node timeout in which an agent that is not heard ends its ranks
-_SLACK = 1.1  # clocks of two machines may run so differently
-_KILLED = -9
+FENCE = 1.0  # seconds after the node timeout within which an agent that lost its head ends its ranks
+_SLACK = 1.1  # the factor by which the clocks of two machines may differ in speed
+_KILLED = -9  # the exit code that the ranks of a lost node are given
 _LONGEST_REASON = 400  # characters
-_TICK = 0.05  # seconds between looks at all nodes
-_TICK_A_NODE = 0.0005  # the same for each node: of very many a look takes long
-_INTERVAL_TICK_A_NODE = 0.002  # seconds between looks at the interval that the nodes want, for each node
-_TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
+_TICK = 0.05  # seconds between two looks at all nodes, at least
+_TICK_A_NODE = 0.0005  # seconds between two looks for each node, because a look at very many takes long
+_INTERVAL_TICK_A_NODE = 0.002  # seconds between two looks at the intervals that the nodes want, for each node
+_HEARD_SECONDS = 0.25  # between two messages to a node that its beats are heard
 
 
 class Cluster:
-    """See Nodes in cluster_ranks.py."""
+    """The nodes of one job. Implements `Nodes` of `mirrors/cluster_ranks.py` for the ranks of an attempt."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self.ranks_each = around.ranks_each
-        self.roster = Roster(around.least, around.most, around.last_call)
+    def __init__(self, context: Around) -> None:
+        """Begin without nodes; the pages get the size of the plan's attempt, if there is a plan."""
+        self._context = context
+        self.ranks_each = context.ranks_each
+        self.roster = Roster(context.least, context.most, context.last_call)
         self._nodes: dict[int, Node] = {}
-        self.arrivals = Arrivals(around, self._welcome)
-        self._places = PlacedNodes(self.roster, self._nodes, around.ranks_each, around.tell)
-        self.reports = Reports(around.pages, around.clock)
-        self._run = around.run  # that of the plan, once its attempt was taken up: no two attempts have one name
-        self._held = HeldSteps(around, self.roster)
-        self.reports.lineage = "" if around.plan is None else around.plan.lineage
-        self._fences = Fences(around.make_probe)
-        self.leadership = Leadership(around, self.roster, self._nodes, self._fences)
-        self._interval = CommonInterval(around.pages, around.ranks_each)
-        self._copy_interval = CopyInterval(around.pages, around.copies)
-        self.copies = PeerCopies(around, self.roster, self._nodes, self._places)
-        self.older = OlderRanks(around, self.roster, self._nodes, self._fences, around.timeout + FENCE)
-        self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
+        self.arrivals = Arrivals(context, self._welcome)
+        self._places = PlacedNodes(self.roster, self._nodes, context.ranks_each, context.tell)
+        self.reports = Reports(context.pages, context.clock)
+        self._run = context.run  # becomes the plan's once its attempt is adopted, so that no two attempts share a name
+        self._held = HeldSteps(context, self.roster)
+        self.reports.lineage = "" if context.plan is None else context.plan.lineage
+        self._fences = Fences(context.make_probe)
+        self.leadership = Leadership(context, self.roster, self._nodes, self._fences)
+        self._interval = CommonInterval(context.pages, context.ranks_each)
+        self._copy_interval = CopyInterval(context.pages, context.copies)
+        self.copies = PeerCopies(context, self.roster, self._nodes, self._places)
+        self.older = OlderRanks(context, self.roster, self._nodes, self._fences, context.timeout + FENCE)
+        self.regrouping = Regrouping(context, self.roster, self._nodes, self._held)
         self._last_key = 0
-        self._looked = -inf
-        self._ended = False  # ended: all know that the job is over
+        self._looked_at = -inf
+        self._ended = False  # the nodes were told that the job is over
         self._looked_at_intervals = -inf
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
-        """told what the saver of a place has answered"""
+        """called with a place and what the saver of its node has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
+        """called with a place and the number of an autopsy for which its node has collected all data"""
         self.on_lost: Callable[[int], None] = lambda place: None
+        """called with a place whose node's memory is lost"""
         self.on_ask: Answer = lambda request: {"ok": False, "error": "the job is beginning"}
-        if around.plan is not None:
-            self.roster.wanted = around.plan.nodes
-            around.pages.resize(around.plan.nodes * around.ranks_each)
-        around.pages.send = lambda verb, values: self._places.tell_all("pages", verb=verb, values=values)
+        """answers a request that was made on a node"""
+        if context.plan is not None:
+            self.roster.wanted = context.plan.nodes
+            context.pages.resize(context.plan.nodes * context.ranks_each)
+        context.pages.send = lambda verb, values: self._places.tell_all("pages", verb=verb, values=values)
 
     # --- nodes come and go ------------------------------------------------------------------------------------
 
     def _welcome(self, connection: Connection, message: dict[str, Any], found: Greeting) -> None:
+        """Take in a node that may take part. message: its hello; found: what the hello says, checked."""
         self._last_key += 1
-        wish = message["rank"]
-        held = found.held
-        where = found.facts.machine
-        member = Member(self._last_key, wish, held, lineage=message["lineage"], machine=where)
-        node = Node(connection, member, message, self._around.clock(), self._around.address)
+        member = Member(
+            key=self._last_key,
+            wish=message["rank"],
+            held=found.held,
+            lineage=message["lineage"],
+            machine=found.facts.machine,
+        )
+        node = Node(
+            connection=connection,
+            member=member,
+            hello=message,
+            now=self._context.clock(),
+            head=self._context.address,
+        )
         self._nodes[member.key] = node
         self.roster.join(member)
         self._places.came(node)
-        connection.on_message = lambda told: self._on_message(node, told)
+        connection.on_message = lambda message: self._on_message(node, message)
         connection.on_end = lambda why: self._lose(node, why)
-        node.send("welcome", term=self._around.term, word=self._around.word)
+        node.send("welcome", term=self._context.term, word=self._context.word)
         self.older.meet(node)
         node.slots = found.slots
 
     def adopt(self, group: ClusterRanks) -> None:
-        """Take up the ranks that run on; those of a node that has not come count as lost."""
-        around = self._around
-        assert around.plan is not None
+        """Adopt the ranks of the plan's attempt, which run on. The ranks of nodes that have not come count as lost."""
+        context = self._context
+        assert context.plan is not None
         self.reports.group = group
-        self._run = around.plan.run
-        self._held.lineage = around.plan.lineage
+        self._run = context.plan.run
+        self._held.lineage = context.plan.lineage
         self.older.close()
-        self.copies.goes_on(around.plan.lineage)
-        around.pages.every = around.plan.every
-        around.machines.begun(self.roster.members.values())
+        self.copies.goes_on(context.plan.lineage)
+        context.pages.every = context.plan.every
+        context.machines.begun(self.roster.members.values())
         self.roster.begin()
         self._places.given()
         placed = self.roster.placed()
@@ -120,15 +138,16 @@ class Cluster:
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
             for rank, code in running["ended"].items():
                 group.on_exit(int(rank), int(code))
-        around.pages.reading(NONE)  # the head that is gone may have left another one
+        context.pages.reading(NONE)  # resets a mark that the lost head may have left
         self._end_missing(group, self.roster.vacant, "it has not come to the new head")
         self._end_missing(group, self.older.untold(), "the head that is gone has not said where its ranks resume")
         self.older.pass_on_stop()
 
     def _lose(self, node: Node, why: str) -> None:
+        """Give up a node: fence it off, end its ranks in the mirrors, and forget what its memory holds."""
         if self._nodes.pop(node.member.key, None) is None:
             return
-        around = self._around
+        context = self._context
         place = node.member.place
         node.connection.close()
         self.roster.leave(node.member.key)
@@ -136,26 +155,26 @@ class Cluster:
             return
         self._places.left(node, why)
         if place >= 0 or node.ends:
-            self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
+            self._fences.add(node.address, node.probe, node.heard + (context.timeout + FENCE) * _SLACK)
         if place < 0:
-            around.say(f"{node.name} is gone: {why}")
+            context.say(f"{node.name} is gone: {why}")
             return
-        around.machines.blame(place, NODE_LOST)
+        context.machines.blame(place, NODE_LOST)
         if self.reports.group is not None:
             for rank in self._places.ranks_of(place):
                 self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
         self._vacate(place)
 
     def look(self) -> None:
-        """See who has fallen silent, and whether nodes that are needed have not come in their time."""
-        now = self._around.clock()
-        if now < self._looked + max(_TICK, _TICK_A_NODE * len(self._nodes)):
-            return  # it is called after each message, and there may be thousands a second
-        self._looked = now
+        """Give up silent nodes, and go on with whatever waits for nodes or for time."""
+        now = self._context.clock()
+        if now < self._looked_at + max(_TICK, _TICK_A_NODE * len(self._nodes)):
+            return  # this is called after each message, and there may be thousands a second
+        self._looked_at = now
         self.arrivals.look()
         for node in list(self._nodes.values()):
             silent = now - node.heard
-            if silent > self._around.timeout:
+            if silent > self._context.timeout:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
         if (group := self.reports.group) is not None and now >= self._intervals_due():
             self._looked_at_intervals = now
@@ -168,55 +187,64 @@ class Cluster:
         return self._looked_at_intervals + _INTERVAL_TICK_A_NODE * len(self._nodes)
 
     def settled(self) -> bool:
-        """Whether an attempt may begin: every place has a node whose ranks can be started."""
+        """Return whether an attempt may begin: every place has a node whose ranks can be started.
+
+        The call also gives vacant places to nodes, and takes up what their memory holds.
+        """
         if not self._may_begin() or self.regrouping.due():
             return False
-        self._around.machines.mark(self.roster.members.values())
-        decided = self.roster.size(self._around.clock()) is not None
+        self._context.machines.mark(self.roster.members.values())
+        decided = self.roster.size(self._context.clock()) is not None
         full = (decided or self.roster.begun) and self.roster.fill()
         self._held.take_up_of(self._nodes.values())
         return full and decided and self.copies.known(self._held.lineage)
 
     def _may_begin(self) -> bool:
-        """Whether no older ranks can be at work: a head that storage has not seen begins nothing without its nodes."""
+        """Return whether no older ranks can be at work, and this head leads for certain."""
         return not self.older.awaited and not self.older.may_run() and self.leadership.may_go_on()
 
     def may_restart(self) -> bool:
-        """Whether the next attempt may begin; it is told where an isolated node keeps its place."""
+        """Return whether the next attempt may begin, and if so, replace isolated nodes."""
         if settled := self.settled():
-            self._around.machines.replace(self.roster.members.values(), self._vacate)
+            self._context.machines.replace(self.roster.members.values(), self._vacate)
         return settled
 
     def _vacate(self, place: int) -> None:
-        """What the memory of a place's node holds is of no use to the next one."""
+        """Forget what the memory of a place's node holds, because the next node there does not have it."""
         ranks = self._places.ranks_of(place)
-        self._around.pages.forget(ranks.start, len(ranks))
+        self._context.pages.forget(ranks.start, len(ranks))
         self.copies.lost_snapshots.lose(place)
         self.on_lost(place)
 
     def regroups(self) -> bool:
-        """Whether the next attempt has other nodes than memory is of."""
-        machines = self._around.machines
+        """Return whether the nodes must change before the next attempt."""
+        machines = self._context.machines
         members = self.roster.members.values()
         if not self._may_begin() or not (self.regrouping.due() or machines.due(members)):
             return False
-        self.older.close()  # the job goes on without ranks that are not known by now
+        self.older.close()  # ranks that are unknown by now are not adopted
         return True
 
     def regroup(self, saved: bool) -> None:
-        """Let the nodes change. saved: storage has what memory holds."""
+        """Let the nodes change. saved: whether storage holds the newest step that memory holds."""
         before = self.roster.wanted
         roster = self.roster
         self.copies.lost_snapshots.let_go()
         self.regrouping.change(saved)
-        self._around.machines.replace(roster.members.values(), self._vacate)  # saved or not: a bad machine goes
+        self._context.machines.replace(
+            roster.members.values(), self._vacate
+        )  # even if nothing was saved: a bad machine must go
         if roster.wanted != before:
-            self.reports.lineage = ""  # what pages say from now on is of another number of nodes
+            self.reports.lineage = ""  # beats about the old number of nodes no longer count
 
     # --- an attempt -------------------------------------------------------------------------------------------
 
     def begin(self, group: ClusterRanks) -> int:
-        """Have the ranks of a group started; returns MASTER_PORT."""
+        """Have the nodes start the ranks of a group.
+
+        Returns:
+            MASTER_PORT; 0 if the node of place 0 was lost meanwhile, in which case all ranks count as lost.
+        """
         self.reports.group = group
         self.older.close()
         self.reports.forget()
@@ -225,24 +253,39 @@ class Cluster:
         if (first := self._places.node_of(placed.get(0))) is None:  # lost since the attempt was decided upon
             self._end_missing(group, range(self.roster.wanted))
             return 0
-        kind, step, persist_at = self._around.pages.prepared
-        self._around.begun(self._run, group.attempt)
+        kind, step, persist_at = self._context.pages.prepared
+        self._context.begun(self._run, group.attempt)
         before = self._held.lineage
-        self._held.lineage = self.reports.lineage = lineage_of(self._run, group.attempt, self.roster.wanted)
-        self.copies.begun(self._held.lineage, before)
-        pages = self._around.pages
+        lineage = lineage_of(self._run, group.attempt, self.roster.wanted)
+        self._held.lineage = lineage
+        self.reports.lineage = lineage
+        self.copies.begun(lineage, before)
+        pages = self._context.pages
         resume = [int(kind), step, persist_at, pages.every, pages[0].reading]
         self._interval.begin()
-        self._around.machines.begun(self.roster.members.values())
-        each = self._around.ranks_each
+        self._context.machines.begun(self.roster.members.values())
+        each = self._context.ranks_each
         wanted = self.roster.wanted
         for place, node in self._places.in_order(placed):
             node.gone = False
-            given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
-            copies = {"before": before, "every": pages.copied_every, "buddy": self.copies.buddy_of(place)}
-            told = {"resume": resume, "lineage": self._held.lineage, "copies": copies}
-            told["seed"] = str(self._around.seed)
-            node.send("spawn", attempt=group.attempt, place=asdict(given), **told)
+            placement = Placement(
+                first=place * each,
+                count=each,
+                world=wanted * each,
+                node=place,
+                nodes=wanted,
+                address=first.address,
+                port=first.port,
+            )
+            node.send(
+                "spawn",
+                attempt=group.attempt,
+                place=asdict(placement),
+                resume=resume,
+                lineage=lineage,
+                copies={"before": before, "every": pages.copied_every, "buddy": self.copies.buddy_of(place)},
+                seed=str(self._context.seed),
+            )
         self._end_missing(group, self.roster.vacant)
         self._places.given()
         standby.tell(self._nodes.values(), self.roster)
@@ -260,60 +303,66 @@ class Cluster:
         self._places.tell_all(do)
 
     def tell_place(self, place: int, do: str, **fields: Any) -> bool:
-        """Send a message to the node of a place; False where there is none."""
+        """Send a message to the node of a place. Return False if there is no node."""
         return self._places.tell(place, do, **fields)
 
     def cleared(self) -> bool:
-        """Whether no process of the attempt is left on any node, and none on a lost one can be at work any more."""
+        """Return whether no process of the attempt is left on any node, nor can be at work on a lost one."""
         gone = all(node.gone for node in self._nodes.values() if node.member.place >= 0)
-        return self._fences.all_down(self._around.clock()) and gone
+        return self._fences.all_down(self._context.clock()) and gone
 
     def end(self, code: int, *, keep: bool) -> None:
-        """The job is over: every agent ends with this code. keep: memory holds what storage does not."""
+        """End the job: tell every agent to end.
+
+        Args:
+            code: the exit code of all agents.
+            keep: whether memory holds steps that storage lacks, so that the agents keep it.
+        """
         self._ended = True
         for node in self._nodes.values():
             node.send("done", code=code, keep=int(keep))
 
     def newest_unplaced(self) -> int:
-        """The newest step in the memory of nodes that have no place, or NONE."""
+        """Return the newest step in the memory of nodes without a place, or NONE."""
         unplaced = [node.slots or {} for node in self._nodes.values() if node.member.place < 0]
         return max((step for slots in unplaced for steps in slots.values() for step in steps), default=NONE)
 
     @property
     def left(self) -> int:
-        """Nodes that are connected."""
+        """The number of connected nodes."""
         return len(self._nodes)
 
     def overview(self) -> dict[str, Any]:
-        """Answer `ftctl nodes`."""
-        return asking.overview(self._nodes.values(), self._around)
+        """Return the answer to `ftctl nodes`."""
+        return asking.overview(self._nodes.values(), self._context)
 
     # --- what nodes say ---------------------------------------------------------------------------------------
 
     def _on_message(self, node: Node, message: dict[str, Any]) -> None:
-        node.heard = self._around.clock()
+        node.heard = self._context.clock()
         try:
-            self._take(node, messages.check(message, messages.UP), message)
+            self._dispatch(node, messages.check(message, messages.UP), message)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             self._lose(node, f"its agent has sent {error}")
 
-    def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
-        if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD:
+    def _dispatch(self, node: Node, name: str, message: dict[str, Any]) -> None:
+        if name == "beat" and node.heard >= node.told_heard + _HEARD_SECONDS:
             node.told_heard = node.heard
             node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
         if name == "gone":
             node.ranks_gone(message)
         if name == "ready":
             node.member.ready = True
-            standby.tell([node] if self.reports.group is not None else [], self.roster)
+            if self.reports.group is not None:
+                standby.tell([node], self.roster)
         elif name == "unfit":
             self._lose(node, message["why"][:_LONGEST_REASON])
         elif name == "stop":
-            self._around.stop(message["why"][:200])
+            self._context.stop(message["why"][:200])
         elif name == "drain":
             self.regrouping.signalled(node, message["why"][:200])
         elif name == "hurry":
-            self._around.hurry()
+            self._context.hurry()
         elif name == "ask":
             asking.pass_on(node, message, self.on_ask)
         elif name == "saver":

@@ -1,4 +1,4 @@
-"""Whether this head may be a head still: what it hears of the nodes, and what storage has seen of it."""
+"""Decides whether this head may still act as the head, from what nodes and storage have shown. Runs in its loop."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from ftlaunch.nodes.cluster.membership.roster import Roster
 from ftlaunch.nodes.cluster.nodes.node import Node
 
 STALE_PART = 0.75
-"""part of the node timeout after which a head that shows no sign of life is gone, and a node may start another"""
+"""the fraction of the node timeout without a sign of life after which a node may have the head replaced"""
 
 
 class Leadership:
-    """Of one head."""
+    """The leadership of one head."""
 
-    def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences) -> None:
-        self._around = around
+    def __init__(self, context: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences) -> None:
+        self._context = context
         self._roster = roster
         self._nodes = nodes
         self._fences = fences
 
     def is_cut_off(self) -> bool:
-        """Whether no node of another machine is connected, and a lost one may live: this head may be cut off."""
-        own = self._around.address
-        now = self._around.clock()
-        # In this order: it is asked in every turn of the loop, and where no node is lost nobody looks at all nodes.
+        """Return whether this head may be cut off: no node of another machine is connected, and a lost one may live."""
+        own = self._context.address
+        now = self._context.clock()
+        # In this order, because this is asked in every turn of the loop: while no node is lost, no loop over all nodes
+        # runs.
         return self._fences.stand_for_others(own, now) and all(node.address == own for node in self._nodes.values())
 
     def may_go_on(self) -> bool:
-        """Whether ranks may go on: no other head can have taken this one's place, or no node that has ranks is there
-        to start one. A head that only the storage does not answer is a head still.
+        """Return whether ranks may go on, because no other head can have taken over.
+
+        If storage does not answer, this head still leads as long as it hears all nodes of the attempt: none of them
+        then starts another head.
         """
-        around = self._around
-        if around.leads():
+        context = self._context
+        if context.leads():
             return True
-        least = around.clock() - around.timeout * STALE_PART
-        heard = all(node.heard >= least for node in self._nodes.values() if node.member.place >= 0)
+        earliest = context.clock() - context.timeout * STALE_PART
+        heard = all(node.heard >= earliest for node in self._nodes.values() if node.member.place >= 0)
         return heard and not self._roster.vacant

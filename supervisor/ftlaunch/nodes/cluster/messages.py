@@ -1,7 +1,7 @@
-"""The messages between a node's agent and the head: their names, their fields, and what each field must be. Pure.
+"""The messages between a node's agent and the head: their names, fields and types. Pure.
 
-A message is a JSON object whose `do` is its name. Both ends have proven that they know the job's token; a message is
-checked all the same: a peer of another build, or a bug, must end in a sentence and not in a traceback.
+A message is a JSON object whose `do` is its name. Messages are checked although both ends know the job's token, because
+a peer of another build, or a bug, must end in a sentence and not in a traceback.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from collections.abc import Mapping
 from typing import Any
 
 VERSION = "8"
+"""the version of the messages; both ends must have the same"""
 
-_INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
+_INT = (int,)
+_TEXT = (str,)
+_LIST = (list,)
+_MAP = (dict,)
+_NUMBER = (int, float)
 
-# from an agent to the head
+# From an agent to the head.
 UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
-    # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
-    # kind and step of its resume, the step to stop at and whether the agent has killed them, where its ranks run on;
-    # `probe`: a port at which nobody listens any more once the agent has ended; `facts`: see membership/facts.py;
-    # `devices`: see system/device_names.py, sent where metrics of each rank are asked for;
-    # `wall`: seconds since the epoch; `warnings`: of its quick check; `topology`: its failure domain; `copier`: the
-    # fields of `copier`
+    # The first message: introduces the node, and says what its memory holds of the job.
+    # `rank`: --node-rank, or -1. `port`: free for the ranks to meet at. `held`: first rank and number of ranks, or [].
+    # `slots`: rank -> steps. `lineage`: the attempt in which the steps were made. `running`: the fields of
+    # AgentRanks.running, if the attempt's ranks run on. `probe`: a port that refuses connections once the agent has
+    # ended. `facts`: the fields of NodeFacts. `wall`: seconds since the epoch. `warnings`: of the quick check.
+    # `topology`: the failure domain. `copier`: the fields of the message `copier`. `devices`, not checked here: the
+    # devices' names (system/device_names.py), sent if metrics of each rank are asked for.
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -38,71 +43,81 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "topology": _TEXT,
         "copier": _MAP,
     },
-    "unfit": {"why": _TEXT},  # the node ends: it cannot take part
-    "ready": {},  # ranks can be forked, or it is known that they cannot
-    # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed
-    # in the ranks' halves of the pages, or [first word, value, how many] where several words have one value; `noted`:
-    # [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
-    # `lineage`: of which attempt the pages are
+    "unfit": {"why": _TEXT},  # the node cannot take part, and ends
+    "ready": {},  # ranks can be started: the fork server is ready, or is known not to work
+    # A sign of life. `number`: counts up. `lineage`: the attempt of the pages. `now`: the agent's monotonic clock.
+    # `words`: [rank, [[word, value], ...]] of changed words in the ranks' halves of the pages; [first word, value,
+    # count] for several words of one value. `noted`: [rank, active, logged, busy] of ranks that do not beat.
+    # `stopped`: ranks that are stopped.
     "beat": {"number": _INT, "lineage": _TEXT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},
     "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it
     "exits": {"attempt": _INT, "codes": _MAP},  # rank -> exit code, in the order of the ends
-    # no process of the attempt is left; `port` is free for the next one; `slots`: as of `hello`, and final; `evidence`:
-    # rank -> the newest step of which it has left a fingerprint, or -1
+    # No process of the attempt is left. `port`: free for the next attempt. `slots`: as in `hello`, and final.
+    # `evidence`: rank -> the newest step of which the rank has left a fingerprint, or -1.
     "gone": {"attempt": _INT, "port": _INT, "slots": _MAP, "evidence": _MAP},
     "saver": {"answer": _MAP},
-    # `port`: where it listens, 0: nowhere; `lineage`: the attempt whose copies it keeps; `every`: the steps between
-    # copies that the node wants, from what one costs; 0: it has sent none
+    # `port`: where the copier listens, or 0. `lineage`: the attempt whose copies it keeps. `every`: the steps between
+    # copies that the node can afford, or 0 before its first copy.
     "copier": {"port": _INT, "lineage": _TEXT, "every": _INT},
     "copies": {"number": _INT, "held": _MAP},  # the answer to `copies`: rank -> steps
-    # before a byte is read; `sources`: rows of rank, group, node, the rank `of` whose snapshot is read there, and bytes
+    # Sent before a byte is read. `sources`: rows of rank, group, node, the rank `of` whose snapshot is read there, and
+    # bytes.
     "fetch_planned": {"number": _INT, "sources": _LIST},
-    # the answer to `fetch`; `error`: empty where all is there; `sources`: as they were in the end
+    # The answer to `fetch`. `error`: empty after success. `sources`: as they were in the end.
     "fetched": {"number": _INT, "error": _TEXT, "seconds": _NUMBER, "bytes": _INT, "sources": _LIST},
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},
-    "drain": {"why": _TEXT},  # this node was told to end: the job goes on without it, or stops
+    "drain": {"why": _TEXT},  # this node was told to end: the job goes on without the node, or stops
     "hurry": {},
-    "ask": {"number": _INT, "request": _MAP},  # what was asked on the node's control socket
+    "ask": {"number": _INT, "request": _MAP},  # a request on the node's control socket
 }
-# from the head to an agent
+# From the head to an agent.
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, the steps between
-    # snapshots, or 0, and the step that is being saved
-    # `copies`: the lineage of the attempt `before`, steps between copies (`every`, 0: none), and the `buddy` that keeps
-    # them: node, address and port, or nothing
-    # `seed`: of the job, a whole number
+    # Start the ranks of an attempt. `place`: the fields of Placement. `resume`: kind, step, first step to hold for the
+    # saver, steps between snapshots or 0, and the step that is being saved. `copies`: the lineage of the attempt
+    # `before`, the steps between copies (`every`; 0 for none), and the `buddy` that keeps them: node, address and port,
+    # or nothing. `seed`: of the job, an integer.
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT, "copies": _MAP, "seed": _TEXT},
-    # to a node that stands by: what it keeps of `step` of the attempt `before` belongs to this attempt; NONE: nothing
+    # To a node that stands by: copies of `step` of the attempt `before` belong to this attempt, too. NONE: no copies
+    # do.
     "keep": {"lineage": _TEXT, "before": _TEXT, "step": _INT},
-    "buddy": {"to": _MAP},  # another one, or the same at another port
-    "copies": {"number": _INT, "lineage": _TEXT},  # what does the node keep? It takes and sends none from here on
-    # snapshots that its ranks lack: rank -> nodes that keep it; `suppliers`: nodes that have their own of that step
+    "buddy": {"to": _MAP},  # another buddy, or the same one at another port
+    "copies": {"number": _INT, "lineage": _TEXT},  # report the kept copies; take and send none from now on
+    # Fetch snapshots that the node's ranks lack. `ranks`: rank -> nodes that keep a copy. `suppliers`: nodes whose own
+    # ranks hold the step.
     "fetch": {"number": _INT, "step": _INT, "world": _INT, "ranks": _MAP, "suppliers": _LIST},
-    # the beat that was heard: from its sending on the node's ranks may go on for a while; -1: the head lives, and says
-    # nothing of that
+    # The number of the beat that was heard, whose sending renews the node's lease; -1 renews nothing, and only shows
+    # that the head lives.
     "heard": {"number": _INT},
-    "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py
+    "pages": {"verb": _TEXT, "values": _LIST},  # a method of Pages and its arguments (cluster_pages.perform)
     "leave": {},  # SIGTERM to the ranks
     "kill": {},
     "saver": {"request": _MAP},
-    "collect": {"number": _INT, "request": _MAP},  # what an autopsy is made of
+    "collect": {"number": _INT, "request": _MAP},  # collect the data of an autopsy
     "collect_no_more": {"number": _INT},
     "answer": {"number": _INT, "answer": _MAP},  # to `ask`
-    # the answer to `hello`; `term`: of this head; `word`: see membership/shared_dirs.py
+    # The answer to `hello`. `term`: of this head. `word`: lies in the directories that all nodes share.
     "welcome": {"term": _INT, "word": _TEXT},
-    "standby": {"why": _TEXT},  # the node has no place, and what it is for: a clause that follows a colon
+    "standby": {"why": _TEXT},  # the node has no place; `why` is a clause that follows a colon
     "refused": {"why": _TEXT},
-    "stopping": {},  # the job was told to stop: should the head be lost, the next one is to hear of it
+    "stopping": {},  # the job was told to stop; the node passes this on to a next head
     "dismissed": {"why": _TEXT},  # the job goes on without this node
-    "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
+    "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 if memory holds steps that storage lacks
 }
 
 
 def check(message: Mapping[str, Any], known: Mapping[str, Mapping[str, tuple[type, ...]]]) -> str:
-    """The name of a message that is one of `known`. Raises ValueError with a sentence."""
+    """Return the name of a message.
+
+    Args:
+        message: the message as received.
+        known: UP or DOWN.
+
+    Raises:
+        ValueError: the name is not one of `known`, or a field is missing or of a wrong type.
+    """
     name = message.get("do")
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"a message of an unknown kind ({name!r})")

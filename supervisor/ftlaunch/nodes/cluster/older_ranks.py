@@ -1,4 +1,7 @@
-"""Ranks that another head has begun: taken up, or ended; no others begin before none of them can be at work."""
+"""Ranks that an earlier head has started: decides whether they are adopted or ended.
+
+No other ranks begin while any of them can still be at work. Runs in the head's event loop.
+"""
 
 from __future__ import annotations
 
@@ -12,102 +15,114 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
 
-_TAKEOVER = 1.2  # of a lease: this head may have begun before a node knew that it had lost the one before
+_TAKEOVER = 1.2  # times a lease: this head may have begun before a node noticed the loss of the earlier head
 
 
 class OlderRanks:
-    """At one head."""
+    """The ranks of earlier heads, at one head."""
 
-    def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease: float) -> None:
-        """nodes: by key of their members. lease: seconds for which a node's ranks go on unheard."""
-        self._around = around
+    def __init__(
+        self, context: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease: float
+    ) -> None:
+        """Wait for the nodes of the plan's attempt, if there is a plan.
+
+        Args:
+            context: what the classes about nodes share.
+            roster: the members and their places.
+            nodes: the connected nodes, by the key of their members.
+            fences: lost nodes that may still be at work.
+            lease: seconds for which a node's ranks go on without a head.
+        """
+        self._context = context
         self._roster = roster
         self._nodes = nodes
         self._fences = fences
-        self._may_be_taken_up = around.plan is not None
+        self._may_adopt = context.plan is not None
         self._begun = False
-        self._since: float | None = None  # when the first node has said that it runs the plan's attempt
+        self._since: float | None = None  # when the first node with ranks of the plan's attempt has come
         self._lease = lease
-        self.last = around.clock() + lease * _TAKEOVER
-        """the latest moment at which a node that nobody knows may be at work"""
-        self._attempts = {} if around.plan is None else {around.plan.lineage: self.last}
-        """lineage of an attempt whose nodes are to come -> until when those that have not come may be at work"""
+        self.last = context.clock() + lease * _TAKEOVER
+        """until when a node that has not come may be at work"""
+        # Lineage of an attempt -> until when its nodes that have not come may be at work.
+        self._attempts = {} if context.plan is None else {context.plan.lineage: self.last}
 
     def meet(self, node: Node) -> None:
-        """A node has come: ranks of the attempt that is to be taken up run on, all others are of no use any more."""
-        plan = self._around.plan
+        """Keep the ranks of a new node if they belong to the plan's attempt; else have them killed."""
+        plan = self._context.plan
         place = node.running.get("place")
-        mine = self._may_be_taken_up and plan is not None and node.lineage == plan.lineage
-        mine = mine and not node.running.get("killed")
-        if node.running and mine and isinstance(place, int) and place in self._roster.vacant:
+        is_planned = self._may_adopt and plan is not None and node.lineage == plan.lineage
+        is_adoptable = is_planned and not node.running.get("killed")
+        if node.running and is_adoptable and isinstance(place, int) and place in self._roster.vacant:
             node.member.place = place
             node.member.ready = True
             if self._since is None:
-                self._since = self._around.clock()
+                self._since = self._context.clock()
         elif node.running:
             node.ends = True
             node.send("kill")
             if plan is None or follows(node.lineage, plan.run, plan.attempt):
-                # A head that storage did not see has gone on beside this one, until now at the latest.
-                self._attempts[node.lineage] = self._around.clock() + self._lease * _TAKEOVER
+                # Another head, whose plan storage did not show, has started these ranks, and perhaps others on nodes
+                # that have not come yet.
+                self._attempts[node.lineage] = self._context.clock() + self._lease * _TAKEOVER
 
     @property
     def awaited(self) -> bool:
-        """Whether an attempt is to be taken up as soon as its other nodes have come, or have had the time to."""
+        """Whether an attempt is to be adopted once its other nodes have come or have had their time."""
         return self._since is not None
 
     def adoptable(self) -> int | None:
-        """The attempt to be taken up now: all its nodes are here, or had the time to come; None: there is none, yet."""
-        plan = self._around.plan
+        """Return the attempt to adopt now, because all its nodes have come or have had their time; else None."""
+        plan = self._context.plan
         if self._since is None or plan is None:
             return None
-        late = self._around.clock() > self._since + self._lease
-        return plan.attempt if not self._roster.vacant or late else None
+        is_late = self._context.clock() > self._since + self._lease
+        return plan.attempt if not self._roster.vacant or is_late else None
 
     def untold(self) -> list[int]:
-        """Pass on where they resume to nodes that the head before did not tell any more.
+        """Tell nodes that the lost head has not told yet where the attempt resumes, as it has told other nodes.
 
-        Returns the places that nobody can tell: where it had told none.
+        Returns:
+            The places of nodes that cannot be told, because the lost head has told none.
         """
         running = [node for node in self._nodes.values() if node.member.place >= 0 and node.running]
         resumes = {node: tuple(map(int, node.running["resume"])) for node in running}
-        told = [resume for resume in resumes.values() if resume[0] != Resume.UNDECIDED]
-        if not told:
+        decided = [resume for resume in resumes.values() if resume[0] != Resume.UNDECIDED]
+        if not decided:
             return [node.member.place for node in running]
         for node, resume in resumes.items():
             if resume[0] == Resume.UNDECIDED:
-                node.send("pages", verb="decide", values=[*told[0], NONE])
+                node.send("pages", verb="decide", values=[*decided[0], NONE])
         return []
 
     def pass_on_stop(self) -> None:
-        """Have all ranks stop where some were told to: the head that is gone may not have told all nodes."""
+        """Stop all ranks at the step at which some were told to stop; the lost head may not have told all nodes."""
         running = [node.running for node in self._nodes.values() if node.member.place >= 0 and node.running]
-        step = max((int(told.get("stop_at", NONE)) for told in running), default=NONE)
+        step = max((int(ranks.get("stop_at", NONE)) for ranks in running), default=NONE)
         if step != NONE:
-            for page in self._around.pages.pages:
+            for page in self._context.pages.pages:
                 page.stop_at = step
-            self._around.pause()
+            self._context.pause()
 
     def close(self) -> None:
-        """From now on none are taken up: that was done, or other ranks begin."""
-        self._may_be_taken_up = False
+        """Adopt no ranks from now on, because that was done or other ranks begin."""
+        self._may_adopt = False
         self._since = None
         self._begun = True
 
     def may_run(self) -> bool:
-        """Whether some may be at work: their agents end them, or a node has not come that may have some."""
+        """Return whether older ranks may be at work: an agent is ending some, or a missing node may have some."""
         if any(node.ends for node in self._nodes.values()):
             return True
-        now = self._around.clock()
+        now = self._context.clock()
         if self._begun:
             return False
-        if self._around.may_be_beside and now <= self.last:
-            return True  # also where the plan's nodes have come: the head before may have begun ranks on others since
+        if self._context.may_be_beside and now <= self.last:
+            return True  # even if the plan's nodes have come, because the earlier head may have used others since
         if any(now <= until and self._is_incomplete(lineage) for lineage, until in self._attempts.items()):
             return True
-        return self._may_be_taken_up and not self._fences.all_down(now)
+        return self._may_adopt and not self._fences.all_down(now)
 
     def _is_incomplete(self, lineage: str) -> bool:
-        """Whether a node of an attempt has not come."""
+        """Return whether a node of an attempt has not come."""
         known = {node.member.held for node in self._nodes.values() if node.lineage == lineage}
         return not known.issuperset(range(nodes_of(lineage)))

@@ -1,7 +1,8 @@
-"""Other nodes for the next attempt: more, fewer, another one in a place; asked for, or because one is lost.
+"""Changes the nodes between two attempts: more nodes, fewer, or another node in a place.
 
-Nodes change only while no rank runs, and after what memory holds was saved, where all of it is there: a node that
-leaves takes its memory with it, and snapshots of so many nodes are of no use to another number of them.
+The reason is a request (`ftctl nodes grow` and `drain`, or a signal to an agent), or a lost node. Nodes change only
+while no rank runs, and after the newest step in memory was saved if memory holds all of it. A node that leaves takes
+its memory along, and snapshots of one number of nodes do not fit another number. Runs in the head's event loop.
 """
 
 from __future__ import annotations
@@ -16,29 +17,37 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 
 
 class CannotRegroup(Exception):
-    """Other nodes cannot be had; the message is a sentence, and nothing has changed."""
+    """The nodes cannot change as asked, and nothing has changed. The message is a sentence."""
 
 
 class Regrouping:
-    """Of one job."""
+    """The changes of nodes of one job."""
 
-    def __init__(self, around: Around, roster: Roster, nodes: dict[int, Node], held: HeldSteps) -> None:
-        """nodes: by key of their members."""
-        self._around = around
+    def __init__(self, context: Around, roster: Roster, nodes: dict[int, Node], held: HeldSteps) -> None:
+        """Begin without nodes.
+
+        Args:
+            context: what the classes about nodes share.
+            roster: the members and their places.
+            nodes: the connected nodes, by the key of their members.
+            held: takes up the steps in the nodes' memory.
+        """
+        self._context = context
         self._roster = roster
         self._nodes = nodes
         self._held = held
-        self._short_since: float | None = around.clock()
-        self._inherited = self._called = False
+        self._short_since: float | None = context.clock()  # since when the job waits for nodes that it needs
+        self._inherited = False  # whether the nodes' memory was considered before the first attempt
+        self._called = False  # whether the terminal was told of the last call for more nodes
 
     # --- between two attempts -----------------------------------------------------------------------------------
 
     def due(self) -> bool:
-        """Whether the next attempt has other nodes than memory is of. No rank runs."""
+        """Return whether the nodes must change before the next attempt. Call this only while no rank runs."""
         roster = self._roster
         if len(roster.able) < roster.least:
             self._call_off("the node that would have taken its place is gone")
-        size = roster.size(self._around.clock())
+        size = roster.size(self._context.clock())
         self._tell_of_call()
         if size is None:
             return False
@@ -46,70 +55,75 @@ class Regrouping:
             self._inherited = True
             if lineage := roster.inherited():
                 roster.inherit(lineage)
-                self._around.pages.resize(roster.wanted * self._around.ranks_each)
+                self._context.pages.resize(roster.wanted * self._context.ranks_each)
                 self._held.lineage = lineage
                 self._held.take_up_of(self._nodes.values())
         return roster.changes(size)
 
     def change(self, saved: bool) -> None:
-        """Let the nodes change. saved: storage has what memory holds."""
-        around = self._around
+        """Let the nodes change, or call the change off if memory could not be saved.
+
+        Args:
+            saved: whether storage holds the newest step that memory holds.
+        """
+        context = self._context
         roster = self._roster
-        if not saved and around.pages.newest_common() != NONE:
+        if not saved and context.pages.newest_common() != NONE:
             self._call_off("what memory holds could not be saved")
             roster.keep()
             return
-        size = roster.size(around.clock())
+        size = roster.size(context.clock())
         if size is None:
             return
         for node in [node for node in self._nodes.values() if node.member.leaving]:
             self._dismiss(node)
         if size != roster.wanted:
-            around.say(self._resized(size))
+            context.say(self._resize_sentence(size))
             roster.resize(size)
-            around.pages.resize(size * around.ranks_each)
+            context.pages.resize(size * context.ranks_each)
             for node in self._nodes.values():
                 node.slots = None
 
-    def _resized(self, size: int) -> str:
+    def _resize_sentence(self, size: int) -> str:
+        """Return a sentence about the new number of nodes. Rank 0 explains what the change means for the training."""
         roster = self._roster
-        each = self._around.ranks_each
+        each = self._context.ranks_each
         ranks = f"{size * each} ranks" if size * each > 1 else "1 rank"
         nodes = counted(size, "node")
-        goes_on = roster.begun or self._around.pages.newest_common() != NONE
+        goes_on = roster.begun or self._context.pages.newest_common() != NONE
         before = f"goes on with {nodes} instead of {roster.wanted}" if goes_on else f"begins with {nodes}"
         older = {nodes_of(node.lineage) for node in self._nodes.values() if node.slots} - {0, size}
         unused = f"; steps in memory of {max(older)} nodes are not all here, and not used" if older else ""
-        return f"the job {before} ({roster.least}:{roster.most}), {ranks}{unused}"  # rank 0 says what that changes
+        return f"the job {before} ({roster.least}:{roster.most}), {ranks}{unused}"
 
     def _dismiss(self, node: Node) -> None:
-        """A node leaves, with its memory."""
+        """Let a node leave, together with its memory."""
         place = node.member.place
-        each = self._around.ranks_each
+        each = self._context.ranks_each
         if place >= 0:
-            self._around.pages.forget(place * each, each)
-        self._around.say(f"{node.name} leaves the job: {node.leaves}")
+            self._context.pages.forget(place * each, each)
+        self._context.say(f"{node.name} leaves the job: {node.leaves}")
         node.send("dismissed", why=f"this node leaves the job, which goes on without it: {node.leaves}")
-        node.connection.on_message = lambda _: None  # until it has read that, and ends
+        node.connection.on_message = lambda _: None  # the node reads the message, and ends
         del self._nodes[node.member.key]
         self._roster.leave(node.member.key)
 
     def _call_off(self, why: str) -> None:
-        """Those that are to leave stay; one that was signalled has to leave all the same, and the job stops for it."""
+        """Keep the nodes that were to leave. The job stops for one that a signal has told to leave."""
         for node in self._nodes.values():
             if node.member.leaving:
                 node.member.leaving = False
-                self._around.say(f"{node.name} cannot leave: {why}")
+                self._context.say(f"{node.name} cannot leave: {why}")
                 if node.signalled:
-                    self._around.stop(node.leaves)
+                    self._context.stop(node.leaves)
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See whether nodes that are needed have not come in their time."""
-        now = self._around.clock()
+        """Stop the job if nodes that it needs have not come in time."""
+        now = self._context.clock()
         missing = self._roster.missing
-        wait = self._around.wait
+        wait = self._context.wait
         if missing <= 0:
             self._short_since = None
         elif self._short_since is None:
@@ -118,21 +132,21 @@ class Regrouping:
         elif now - self._short_since > wait:
             self._short_since = now
             nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
-            self._around.stop(f"{nodes} missing, and none has come in {wait:g} s (--node-wait)")
+            self._context.stop(f"{nodes} missing, and none has come in {wait:g} s (--node-wait)")
 
     def _tell_of_waiting(self, missing: int) -> None:
         roster = self._roster
-        at_most = f"for {self._around.wait:g} s at most (--node-wait)"
+        at_most = f"for {self._context.wait:g} s at most (--node-wait)"
         if roster.least == roster.most:
-            self._around.say(f"waiting for a node for place {stretches(roster.vacant)}, {at_most}")
+            self._context.say(f"waiting for a node for place {stretches(roster.vacant)}, {at_most}")
         else:
             nodes = "1 more node" if missing == 1 else f"{missing} more nodes"
-            self._around.say(f"waiting for {nodes}, of {roster.least} that the job has at least, {at_most}")
+            self._context.say(f"waiting for {nodes}, of {roster.least} that the job has at least, {at_most}")
 
     def _tell_of_call(self) -> None:
         roster = self._roster
         if roster.called_since is not None and not self._called:
-            self._around.say(
+            self._context.say(
                 f"{counted(len(roster.able), 'node')} of {roster.least}:{roster.most} here: the job begins so in"
                 f" {roster.last_call:g} s, or with {roster.most} as soon as they are here"
             )
@@ -141,20 +155,38 @@ class Regrouping:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def grow(self) -> str:
-        """Take in those that stand by; returns what is done. Raises CannotRegroup."""
+        """Take in nodes that stand by.
+
+        Returns:
+            A sentence that says what is done.
+
+        Raises:
+            CannotRegroup: no node can be taken in.
+        """
         roster = self._roster
-        waiting = [one for one in roster.standing_by if one.ready]
+        waiting = [member for member in roster.standing_by if member.ready]
         if not roster.begun or roster.wanted >= roster.most:
             has = f"it has all of its {roster.most} nodes" if roster.begun else "it has not begun yet"
             raise CannotRegroup(f"cannot take in nodes: {has}")
         if not waiting:
             raise CannotRegroup("cannot take in nodes: none stands by; start ftlaunch on another node first")
         size = min(roster.wanted + len(waiting), roster.most)
-        self._around.pause()
+        self._context.pause()
         return f"all ranks stop at one step, which is saved; then the job goes on with {counted(size, 'node')}"
 
     def drain(self, name: str, why: str) -> str:
-        """Let a node leave; returns what is done. name: a place, or a host. why: who asks. Raises CannotRegroup."""
+        """Let a node leave.
+
+        Args:
+            name: a place or a host.
+            why: who asks, and why.
+
+        Returns:
+            A sentence that says what is done.
+
+        Raises:
+            CannotRegroup: there is no such node, or the job cannot go on without it.
+        """
         found = [node for node in self._nodes.values() if name in (str(node.member.place), node.host)]
         by_place = [node for node in found if str(node.member.place) == name]
         if len(by_place or found) != 1:
@@ -164,39 +196,40 @@ class Regrouping:
         return self._let_leave((by_place or found)[0], why)
 
     def signalled(self, node: Node, why: str) -> None:
-        """A node was told to end: it leaves alone where others can go on without it, else the whole job stops."""
+        """Let a node that a signal has told to end leave; stop the whole job if it cannot go on without the node."""
         try:
             sentence = self._let_leave(node, why)
         except CannotRegroup as refusal:
-            self._around.say(f"{refusal}: the job stops")
-            self._around.stop(why)
+            self._context.say(f"{refusal}: the job stops")
+            self._context.stop(why)
             return
         node.signalled = True
-        self._around.say(f"{why}: {sentence}")
+        self._context.say(f"{why}: {sentence}")
 
     def _placed(self) -> list[Node]:
         placed = [node for node in self._nodes.values() if node.member.place >= 0]
         return sorted(placed, key=lambda node: node.member.place)
 
     def _let_leave(self, node: Node, why: str) -> str:
+        """Begin to let a node leave. Return a sentence that says what is done. Raises CannotRegroup."""
         roster = self._roster
         member = node.member
-        left = len([one for one in roster.able if one is not member])
+        left = len([other for other in roster.able if other is not member])
         if left < roster.least:
             others = "none that stands by is ready yet" if roster.standing_by else "none stands by"
             why = f"{left} would be left, the job has at least {roster.least}, and {others}"
             raise CannotRegroup(f"cannot drain {node.name}: {why}")
-        again = member.leaving
+        was_leaving = member.leaving
         member.leaving = True
         node.leaves = why
         if member.place < 0:
             self._dismiss(node)
             return f"{node.name} leaves; it stood by"
-        if not again:
-            self._around.pause()
-        return self._said_of(member, left)
+        if not was_leaving:
+            self._context.pause()
+        return self._drain_sentence(member, left)
 
-    def _said_of(self, member: Member, left: int) -> str:
+    def _drain_sentence(self, member: Member, left: int) -> str:
         size = min(left, self._roster.most)
         how = (
             "another node takes its place"

@@ -114,7 +114,7 @@ class HeadJob:
         self._life = life
         patience = 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience)
-        self.cluster = cluster = Cluster(self._around(spec))
+        self.cluster = cluster = Cluster(self._cluster_context(spec))
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
@@ -152,7 +152,7 @@ class HeadJob:
         self._over_since = 0.0  # when the supervisor was first seen to have ended, or 0
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
-    def _around(self, spec: JobSpec) -> Around:
+    def _cluster_context(self, spec: JobSpec) -> Around:
         nodes = spec.nodes
         loop = self._loop
         life = self._life

@@ -1,1 +1,1 @@
-"""What the memory of the nodes holds of the job's state: of their own ranks, and copies for each other."""
+"""What the nodes' memory holds of the job's state: snapshots of their own ranks, and copies for each other."""

@@ -1,6 +1,7 @@
-"""One interval between snapshots for all nodes: the longest that a node wants, announced for a step that is ahead.
+"""Chooses one interval between snapshots for all nodes: the longest that a node wants.
 
-Snapshots of different steps on two nodes are of no use: a resume needs one step of all.
+A resume needs the same step on all nodes. Therefore a new interval is announced for a step that no rank has reached
+yet. Runs in the head's event loop.
 """
 
 from __future__ import annotations
@@ -10,23 +11,24 @@ from collections.abc import Callable
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch_contract.protocol import announce_step
 
-_SLACK = 0.2  # part by which another interval must differ
+_SLACK = 0.2  # the fraction by which a new interval must differ from the present one
 
 
 class CommonInterval:
-    """Of one job."""
+    """The interval between snapshots of one job."""
 
     def __init__(self, pages: ClusterPages, ranks_each: int) -> None:
-        """ranks_each: of a node; its first one says what the node wants."""
+        """Use the mirrors of the pages. ranks_each: ranks of each node; the first one holds what its node wants."""
         self._pages = pages
         self._each = ranks_each
-        self._from = 0  # the step from which the announced one holds
+        self._from = 0  # the step from which the announced interval holds
 
     def look(self, front: Callable[[], tuple[int, float]]) -> None:
-        """Announce another interval where the nodes want one.
+        """Announce another interval if the nodes want one.
 
-        front: the newest step of any rank, and the seconds of the shortest; asked only where it counts, as it costs a
-        look at every rank.
+        Args:
+            front: returns the newest step of any rank and the seconds of the shortest step. Called only if needed,
+                because the call looks at every rank.
         """
         wanted = [page.wanted for page in self._pages.pages[:: self._each]]
         every = max(wanted)
@@ -40,5 +42,5 @@ class CommonInterval:
         self._pages.announce_interval(every, self._from)
 
     def begin(self) -> None:
-        """Another attempt begins."""
+        """Forget the announcement, because another attempt begins."""
         self._from = 0

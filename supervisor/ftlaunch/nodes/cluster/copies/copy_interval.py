@@ -1,7 +1,7 @@
-"""How many steps lie between copies to other nodes: as many as the node wants that has the most to send.
+"""Chooses the steps between copies to other nodes: as many as the node wants that has the most to send.
 
-It is a multiple of the steps between snapshots, and a longer one a multiple of a shorter one: while it changes, the
-steps of which there are copies are still steps that all nodes have.
+The interval is a multiple of the steps between snapshots, and each longer interval is a multiple of all shorter ones.
+Therefore, even while the interval changes, nodes have copies of common steps. `interval` is pure.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MOST = 1 << 30  # steps
 
 
 class CopyInterval:
-    """Of one job."""
+    """The interval between copies of one job."""
 
     def __init__(self, pages: ClusterPages, asked: int | Literal["auto"]) -> None:
-        """asked: steps; 0 is off."""
+        """Use the mirrors of the pages. asked: the number of steps that the user wants; 0 for no copies."""
         self._pages = pages
         self._asked = asked
 
     def look(self, nodes: Iterable[Node]) -> None:
-        """Announce another interval where it has changed."""
+        """Announce the interval if it has changed. nodes: those with a place."""
         if not self._asked:
             return
         every = max(self._pages.every, 1)
@@ -37,7 +37,7 @@ class CopyInterval:
 
 
 def interval(every: int, wanted: int) -> int:
-    """The shortest that is `every`, doubled again and again, and at least `wanted`. Pure."""
+    """Return the smallest of `every`, 2 * `every`, 4 * `every`, ... that is at least `wanted`."""
     found = every
     while found < min(wanted, MOST):
         found *= 2

@@ -1,4 +1,7 @@
-"""Steps in the memory of nodes that come, taken into the mirrors: of one attempt only, and of its number of nodes."""
+"""Takes the steps in the memory of new nodes into the mirrors, if they belong to the attempt that counts.
+
+Steps of two attempts, or of two numbers of nodes, are never mixed.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 
 
 class HeldSteps:
-    """Of one job."""
+    """The steps in the nodes' memory, of one job."""
 
-    def __init__(self, around: Around, roster: Roster) -> None:
-        self._around = around
+    def __init__(self, context: Around, roster: Roster) -> None:
+        self._context = context
         self._roster = roster
         self.lineage = ""
-        """whose steps count; none: no attempt was begun by this head, and no node has come with steps"""
+        """the lineage whose steps count; empty before the first attempt and before a node with steps has come"""
 
     def take_up_of(self, nodes: Iterable[Node]) -> None:
-        """Of nodes that have just got their places."""
+        """Take up the steps of nodes that have got their places."""
         for node in nodes:
             if node.member.place >= 0 and node.slots is not None:
                 self._take_up(node)
@@ -31,13 +34,13 @@ class HeldSteps:
         place = node.member.place
         if slots is None or node.member.held != place:
             return
-        if nodes_of(node.lineage) != self._roster.wanted:  # its snapshots are those of another number of ranks
+        if nodes_of(node.lineage) != self._roster.wanted:  # the snapshots are of another number of ranks
             return
         if not self.lineage:
             self.lineage = node.lineage
-        if node.lineage != self.lineage:  # its steps were made in another attempt: never to be mixed with these
+        if node.lineage != self.lineage:  # the steps were made in another attempt
             return
-        each = self._around.ranks_each
+        each = self._context.ranks_each
         for rank in range(place * each, (place + 1) * each):
             for slot, step in enumerate(slots.get(rank, ())):
-                self._around.pages[rank].set_slot(slot, step)
+                self._context.pages[rank].set_slot(slot, step)

@@ -1,7 +1,8 @@
-"""Snapshots of ranks whose memory is lost, made again on the nodes that keep their copies, so that they can be saved.
+"""Restores snapshots of ranks whose memory is lost, on the nodes that keep their copies, so that they can be saved.
 
-The next attempt may have no node for these ranks: the job goes on with fewer nodes, or ends. No rank runs meanwhile.
-The node that has made a rank's snapshot again saves it, as if the rank were its own, until the nodes change.
+This is for jobs that go on with fewer nodes or end, so that no node comes for these ranks. No rank runs meanwhile.
+Until the nodes change, the node that has restored a rank's snapshot saves it as if the rank were its own. Runs in the
+head's event loop.
 """
 
 from __future__ import annotations
@@ -14,51 +15,58 @@ from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan, Rung
 from ftlaunch.nodes.cluster.around import Around
 from ftlaunch_contract.protocol import Resume
 
-_PATIENCE = 10.0  # seconds in which all nodes must have said what they keep
-_SLOT = 0  # which a node fetches into
+_PATIENCE = 10.0  # seconds that the nodes have to report what they keep
+_SLOT = 0  # the slot that a node fetches into
 
 
 class CopiesElsewhere(Protocol):
-    """What is known of the copies that nodes keep, and who brings them: see PeerCopies."""
+    """What LostSnapshots needs to know of kept copies. `PeerCopies` implements it."""
 
     lineage: str
-    """of the attempt that is over"""
+    """the lineage of the attempt that is over"""
 
     def known(self, lineage: str) -> bool:
-        """Whether it is known what nodes keep; asks them."""
+        """Return whether it is known what nodes keep. Ask them if not."""
 
     def kept(self) -> Sequence[Kept]:
-        """What they keep."""
+        """Return the copies that nodes keep."""
 
     def place_of_keeper(self, number: int) -> int:
-        """The place of the node that is `node` of a Kept, or NONE."""
+        """Return the place of the node that a `Kept` calls `number`, or NONE."""
 
     def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Callable[[str, Any], None]) -> None:
-        """Have nodes fetch what a plan takes from other nodes. hosts: rank -> the place that fetches."""
+        """Have nodes fetch what a plan takes from other nodes.
+
+        Args:
+            plan: the plan.
+            hosts: the place that fetches, by rank.
+            done: called with the reason of a failure, or an empty text, and with what came from where.
+        """
 
 
 class LostSnapshots:
-    """Of one job."""
+    """The restored snapshots of one job."""
 
-    def __init__(self, around: Around, copies: CopiesElsewhere) -> None:
-        self._around = around
+    def __init__(self, context: Around, copies: CopiesElsewhere) -> None:
+        self._context = context
         self._copies = copies
-        self._homes: dict[int, int] = {}  # rank -> place of the node that has made its snapshot again
-        self._asked: tuple[int, Callable[[], None], float] | None = None  # until when it is waited for the answers
+        self._homes: dict[int, int] = {}  # rank -> place of the node that has restored its snapshot
+        # A step, what to call in the end, and until when the nodes' answers are waited for.
+        self._pending: tuple[int, Callable[[], None], float] | None = None
 
     def make_whole(self, newer_than: int, done: Callable[[], None]) -> None:
-        """Have the newest step made whole that is newer than a step; then call `done`, whether there is one or not."""
-        self._asked = newer_than, done, self._around.clock() + _PATIENCE
+        """Restore the newest step above `newer_than`, if one can be restored, and call `done` in any case."""
+        self._pending = newer_than, done, self._context.clock() + _PATIENCE
         self.look()
 
     def look(self) -> None:
-        """Go on once it is known what the nodes keep."""
-        if self._asked is None:
+        """Go on with a restore once it is known what the nodes keep."""
+        if self._pending is None:
             return
-        newer_than, done, until = self._asked
-        if not self._copies.known(self._copies.lineage) and self._around.clock() < until:
+        newer_than, done, until = self._pending
+        if not self._copies.known(self._copies.lineage) and self._context.clock() < until:
             return
-        self._asked = None
+        self._pending = None
         plan, hosts = self._plan()
         if plan.kind is not Resume.PEER or plan.step <= newer_than or NONE in hosts.values():
             done()
@@ -66,7 +74,7 @@ class LostSnapshots:
 
         def brought(why: str, _: object) -> None:
             if why:
-                self._around.say(f"cannot save step {plan.step}, of which a node is lost: {why}")
+                self._context.say(f"cannot save step {plan.step}, of which a node is lost: {why}")
             else:
                 self._take_up(plan.step, hosts)
             done()
@@ -74,19 +82,29 @@ class LostSnapshots:
         self._copies.bring(plan, hosts, brought)
 
     def _plan(self) -> tuple[RecoveryPlan, dict[int, int]]:
-        """The plan for all ranks, and rank -> place of the node that keeps its copy, or NONE."""
-        around = self._around
+        """Plan the restore.
+
+        Returns:
+            The plan for all ranks; and by rank the place of the node that keeps its copy, or NONE, for ranks whose
+            snapshot is lost.
+        """
+        context = self._context
         copies = self._copies
-        pages = around.pages
-        plan = recovery_plan.of_snapshots(pages.slots(), len(pages), (), around.ranks_each, copies.kept())
-        far = {rank: source.node for (rank, _), source in plan.sources.items() if source.rung is Rung.PEER}
-        return plan, {rank: copies.place_of_keeper(node) for rank, node in far.items()}
+        pages = context.pages
+        plan = recovery_plan.of_snapshots(
+            slots=pages.slots(),
+            ranks=len(pages),
+            ranks_each=context.ranks_each,
+            kept=copies.kept(),
+        )
+        keepers = {rank: source.node for (rank, _), source in plan.sources.items() if source.rung is Rung.PEER}
+        return plan, {rank: copies.place_of_keeper(number) for rank, number in keepers.items()}
 
     def _take_up(self, step: int, hosts: Mapping[int, int]) -> None:
         for rank in hosts:
-            self._around.pages[rank].set_slot(_SLOT, step)
+            self._context.pages[rank].set_slot(_SLOT, step)
         self._homes = dict(hosts)
-        self._around.say(
+        self._context.say(
             f"step {step} can be saved: its snapshots of rank {', '.join(map(str, sorted(hosts)))}, whose node is lost,"
             f" were made again from copies on node {', '.join(map(str, sorted(set(hosts.values()))))}"
         )
@@ -94,21 +112,21 @@ class LostSnapshots:
     # --- where they are ---------------------------------------------------------------------------------------
 
     def by_place(self, values: Mapping[int, Any]) -> dict[int, dict[int, Any]]:
-        """By the place of the node that has the rank's snapshot: what is given by rank."""
+        """Group `values`, given by rank, by the place of the node that holds the rank's snapshot."""
         parts: dict[int, dict[int, Any]] = {}
         for rank, value in values.items():
-            parts.setdefault(self._homes.get(rank, rank // self._around.ranks_each), {})[rank] = value
+            parts.setdefault(self._homes.get(rank, rank // self._context.ranks_each), {})[rank] = value
         return parts
 
     def lose(self, place: int) -> None:
-        """The node of a place is lost, and with it what it has made again."""
+        """Forget what the node of a place has restored, because the node is lost."""
         self._forget([rank for rank, home in self._homes.items() if home == place])
 
     def let_go(self) -> None:
-        """The nodes may change: what was made again was saved, and belongs to no node's own ranks."""
+        """Forget all restored snapshots before the nodes change; they were saved, and belong to no node's own ranks."""
         self._forget(list(self._homes))
 
     def _forget(self, ranks: list[int]) -> None:
         for rank in ranks:
             del self._homes[rank]
-            self._around.pages.forget(rank, 1)
+            self._context.pages.forget(rank, 1)

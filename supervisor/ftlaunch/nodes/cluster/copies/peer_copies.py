@@ -1,7 +1,8 @@
-"""Copies of snapshots in the memory of other nodes: who keeps whose, what is there, and bringing it where it is needed.
+"""Copies of snapshots in the memory of other nodes: who keeps whose, what is kept, and how ranks get them back.
 
-What a node keeps is asked of it once no rank runs, and from then on it stays so until the next attempt. Copies carry
-the lineage of the attempt that has made them: those of two attempts are never mixed.
+Nodes are asked what they keep while no rank runs; from then on they change nothing until the next attempt. Copies carry
+the lineage of the attempt that has made them, and copies of two attempts are never mixed. Runs in the head's event
+loop; the nodes' copiers move the bytes.
 """
 
 from __future__ import annotations
@@ -20,67 +21,77 @@ from ftlaunch.nodes.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.nodes.peers.plan.ring import buddies
 from ftlaunch_contract.protocol import Resume
 
-_MOST_SUPPLIERS = 8  # nodes that one node reads from at once, besides those that keep its ranks' copies
-_PATIENCE = 10.0  # seconds
+_MOST_SUPPLIERS = 8  # nodes that one node reads from, besides those that keep its ranks' copies
+_PATIENCE = 10.0  # seconds that the nodes of a fetch have to begin the attempt
 _LONGEST_REASON = 400  # characters
 
 Planned = Callable[[list[dict[str, Any]]], None]
-"""Called before the nodes have read anything: what is to come from where."""
+"""called, before the nodes have read anything, with what comes from where"""
 Done = Callable[[str, list[dict[str, Any]]], None]
-"""Told how the bringing ended: why not, or nothing; and what came from where."""
+"""called at the end of a fetch with the reason of a failure, or an empty text, and with what came from where"""
 
 
 @dataclass
 class _Fetch:
-    """Snapshots that nodes fetch for their ranks."""
+    """A fetch of lost snapshots by the nodes that need them."""
 
     lineage: str
+    """the lineage of the attempt to which the snapshots belong"""
     step: int
     wanted: dict[int, dict[int, int]]
-    """place of the node that fetches -> rank -> key of the node that keeps its copy"""
+    """place of the fetching node -> rank -> key of the node that keeps its copy, or NONE"""
     planned: Planned
     done: Done
     number: int
+    """identifies the fetch in messages"""
     until: float
-    """when it is given up, unless all nodes that take part know of the attempt"""
+    """monotonic seconds at which the fetch is given up unless all its nodes have begun the attempt"""
     for_others: bool
-    """it is for ranks of other nodes than those that fetch, and no attempt waits for it"""
+    """whether nodes fetch for ranks of other nodes, so that no attempt waits for the fetch"""
     asked: dict[int, int] = field(default_factory=dict)
     """place -> key of its node that was told to fetch"""
     brought: list[dict[str, Any]] = field(default_factory=list)
-    """a row for each node that has its snapshots: place, seconds, bytes, sources"""
+    """one row for each node that has fetched its snapshots: place, seconds, bytes, sources"""
     plans: dict[int, list[Any]] = field(default_factory=dict)
-    """place -> what its node is to read from where"""
+    """place -> what its node reads from where"""
 
 
 class PeerCopies:
-    """Of one job."""
+    """The copies of one job. Implements `PeerMemory` of the engine, and `CopiesElsewhere`."""
 
-    def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], places: PlacedNodes) -> None:
-        """nodes: by key of their members."""
-        self._around = around
+    def __init__(self, context: Around, roster: Roster, nodes: Mapping[int, Node], places: PlacedNodes) -> None:
+        """Begin without copies.
+
+        Args:
+            context: what the classes about nodes share.
+            roster: the members and their places.
+            nodes: the connected nodes, by the key of their members.
+            places: the nodes by place.
+        """
+        self._context = context
         self._roster = roster
         self._nodes = nodes
         self._places = places
-        self.ranks_each = around.ranks_each
-        around.pages.on_decided = self._decided
-        self._number = 0
+        self.ranks_each = context.ranks_each
+        context.pages.on_decided = self._decided
+        self._number = 0  # of the newest question or fetch
         self.lineage = ""
-        self._buddies = dict[int, int]()
-        self.lost_snapshots = LostSnapshots(around, self)
-        self._awaited: set[int] | None = None  # keys of nodes that have not said what they keep; None: nobody was asked
+        """the lineage of the running attempt, or the last one"""
+        self._buddies = dict[int, int]()  # place -> place of the node that keeps its copies
+        self.lost_snapshots = LostSnapshots(context, self)
+        self._awaited: set[int] | None = None  # keys of nodes that have not reported their copies; None: none was asked
         self._kept: list[Kept] = []
         self._fetch: _Fetch | None = None
 
     # --- who keeps whose ----------------------------------------------------------------------------------------
 
     def buddy_of(self, place: int) -> dict[str, Any]:
-        """Where the node of a place sends copies: node, address and port; empty where there is nobody."""
+        """Return where the node of a place sends copies: node, address and port; empty for nowhere."""
         buddy = self._buddies.get(place)
         return {} if buddy is None else self._address_of(self._places.at(buddy), buddy)
 
     def _renew(self, node: Node) -> None:
-        """A node's copier listens at another port: whoever sends to it is told."""
+        """Tell the nodes that send copies to `node` that its copier has another port."""
         for other in self._nodes.values():
             place = other.member.place
             if place >= 0 and place != node.member.place:
@@ -89,31 +100,34 @@ class PeerCopies:
                     other.send("buddy", to=to)
 
     def _address_of(self, node: Node | None, number: int) -> dict[str, Any]:
+        """Return where a node's copier listens, under the name `number`; empty if it does not listen."""
         if node is None or not node.copier_port:
             return {}
         return {"node": number, "address": node.address, "port": node.copier_port}
 
     def goes_on(self, lineage: str) -> None:
-        """An attempt goes on under this head, with the places that nodes have now."""
+        """Note that an attempt goes on under this head, with the present places. Choose the buddies."""
         self._awaited = None
         self._fetch = None
         self.lineage = lineage
-        if self._around.copies:
+        if self._context.copies:
             self._buddies = buddies({place: node.topology for place, node in self._places.all().items()})
 
     def begun(self, lineage: str, before: str) -> None:
-        """An attempt begins, with the places that nodes have now: what was known is over.
+        """Note that an attempt begins, with the present places.
 
-        before: the lineage of the steps in memory, or nothing.
+        Args:
+            lineage: the lineage of the attempt.
+            before: the lineage of the steps in memory; empty if there are none.
         """
-        kind, step, _ = self._around.pages.prepared
+        kind, step, _ = self._context.pages.prepared
         resumed = step if kind.in_memory or kind is Resume.UNDECIDED else NONE
         for node in self._standing_by():
             node.send("keep", lineage=lineage, before=before, step=resumed)
         self.goes_on(lineage)
 
     def _decided(self, kind: Resume) -> None:
-        """It is known with what the ranks begin: where it is not memory, copies are of no use."""
+        """Have standbys drop their copies if the ranks turn out not to begin from memory."""
         if not kind.in_memory and kind is not Resume.UNDECIDED:
             for node in self._standing_by():
                 node.send("keep", lineage=self.lineage, before="", step=NONE)
@@ -124,12 +138,13 @@ class PeerCopies:
     # --- what is there ------------------------------------------------------------------------------------------
 
     def known(self, lineage: str) -> bool:
-        """Whether it is known what nodes keep for ranks whose memory is lost; asks them, once for each restart.
+        """Return whether it is known what nodes keep for ranks whose memory is lost. Ask them once for each restart.
 
-        lineage: of the steps in memory; empty where there are none.
+        Args:
+            lineage: the lineage of the steps in memory; empty if there are none.
         """
-        same = nodes_of(lineage) == self._roster.wanted  # copies are of so many ranks, and of no other number of them
-        if not self._around.copies or not lineage or not same or not self._lacking():
+        is_same_size = nodes_of(lineage) == self._roster.wanted  # copies fit only the same number of ranks
+        if not self._context.copies or not lineage or not is_same_size or not self._lacking():
             return True
         if self._awaited is None:
             self._number += 1
@@ -142,12 +157,23 @@ class PeerCopies:
         return not self._awaited
 
     def _lacking(self) -> bool:
-        """Whether some ranks have nothing in the memory of their own node; where none has, there is no step of all."""
-        has = [max(page.slot_steps()) != NONE for page in self._around.pages.pages]
+        """Return whether some ranks, but not all, have no snapshot in the memory of their own node.
+
+        If all ranks lack theirs, copies cannot complete a step.
+        """
+        has = [max(page.slot_steps()) != NONE for page in self._context.pages.pages]
         return any(has) and not all(has)
 
     def take(self, node: Node, name: str, message: Mapping[str, Any]) -> bool:
-        """A message of a node; False where it is about something else. Raises ValueError or TypeError for nonsense."""
+        """Take a message of a node.
+
+        Returns:
+            False if the message is not about copies.
+
+        Raises:
+            ValueError: the message is malformed.
+            TypeError: the message is malformed.
+        """
         if name == "copier":
             moved = node.copier_port != message["port"]
             node.copier_port = message["port"]
@@ -169,34 +195,47 @@ class PeerCopies:
         if message["number"] != self._number or self._awaited is None or node.member.key not in self._awaited:
             return
         self._awaited.discard(node.member.key)
-        ranks = len(self._around.pages)
+        ranks = len(self._context.pages)
         for rank, steps in message["held"].items():
             if 0 <= int(rank) < ranks:
                 self._kept += [Kept(int(rank), int(step), self._keeper(node)) for step in steps]
 
     def _keeper(self, node: Node) -> int:
-        """Tells a node from all others as one that keeps copies. It is no place: a copy is no snapshot of a rank's own.
+        """Return the number that stands for a node in a `Kept`.
 
-        A node that keeps copies of ranks that it has now fetches them from itself.
+        The number is above all places, because a copy is not a snapshot of a node's own ranks. A node that keeps copies
+        of ranks that it has now fetches these copies from itself.
         """
         return self._roster.wanted + node.member.key
 
     def kept(self) -> list[Kept]:
-        """What nodes keep for ranks of other nodes."""
+        """Return the copies that nodes keep; nothing before all have answered."""
         return self._kept if self._awaited is not None and not self._awaited else []
 
     # --- bringing it --------------------------------------------------------------------------------------------
 
     def fetch(self, plan: RecoveryPlan, planned: Planned, done: Done) -> None:
-        """Have nodes whose ranks lack their snapshots fetch them."""
+        """Have nodes fetch the snapshots that their ranks lack.
+
+        Args:
+            plan: where each snapshot comes from.
+            planned: called before the nodes read anything.
+            done: called at the end.
+        """
         self._bring(plan, hosts={}, planned=planned, done=done)
 
     def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
-        """See PeerMemory."""
+        """Restore the newest step above `newer_than` whose node is lost, and call `done` in any case."""
         self.lost_snapshots.make_whole(newer_than, done)
 
     def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
-        """Have nodes fetch what a plan takes from other nodes. hosts: rank -> place, where it is not the rank's own."""
+        """Have nodes fetch what a plan takes from other nodes.
+
+        Args:
+            plan: where each snapshot comes from.
+            hosts: the place that fetches, by rank; the rank's own place by default.
+            done: called at the end.
+        """
         self._bring(plan, hosts=hosts, planned=lambda _: None, done=done)
 
     def _bring(self, plan: RecoveryPlan, *, hosts: Mapping[int, int], planned: Planned, done: Done) -> None:
@@ -204,10 +243,10 @@ class PeerCopies:
         by_number = {self._keeper(node): key for key, node in self._nodes.items()}
         for (rank, _), source in plan.sources.items():
             if source.rung is Rung.PEER:
-                place = hosts.get(rank, rank // self._around.ranks_each)
+                place = hosts.get(rank, rank // self._context.ranks_each)
                 wanted.setdefault(place, {})[rank] = by_number.get(source.node, NONE)
         self._number += 1
-        until = self._around.clock() + _PATIENCE
+        until = self._context.clock() + _PATIENCE
         self._fetch = _Fetch(
             lineage=self.lineage,
             step=plan.step,
@@ -220,11 +259,11 @@ class PeerCopies:
         )
 
     def place_of_keeper(self, number: int) -> int:
-        """The place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
+        """Return the place of the node that a `Kept` calls `number`; NONE if the node has none or is gone."""
         return next((node.member.place for node in self._nodes.values() if self._keeper(node) == number), NONE)
 
     def look(self) -> None:
-        """Tell nodes to fetch once all that take part know of the attempt."""
+        """Go on with a fetch, or give it up."""
         self.lost_snapshots.look()
         fetch = self._fetch
         if fetch is not None and fetch.for_others and not fetch.asked.items() <= self._keys().items():
@@ -236,38 +275,40 @@ class PeerCopies:
         return {place: node.member.key for place, node in self._places.all().items()}
 
     def _go_on(self, fetch: _Fetch) -> None:
-        """Ask those that can fetch now."""
+        """Tell each node to fetch as soon as all nodes that take part have begun the attempt."""
         for place, ranks in fetch.wanted.items():
             node = self._places.at(place)
             holders = {key: self._nodes.get(key) for key in ranks.values()}
-            if node is None and not fetch.for_others:  # its attempt is over: the next one plans with what is kept
+            if node is None and not fetch.for_others:  # the attempt is over; the next one makes a new plan
                 self._fetch = None
                 return
             if node is None or None in holders.values():
                 self._end(fetch, "a node that keeps copies is gone")
                 return
             suppliers = self._suppliers(place, fetch)
-            taking_part = [node, *(one for one in holders.values() if one is not None), *suppliers]
-            if place in fetch.asked or any(one.copier_lineage != fetch.lineage for one in taking_part):
+            taking_part = [node, *(holder for holder in holders.values() if holder is not None), *suppliers]
+            if place in fetch.asked or any(other.copier_lineage != fetch.lineage for other in taking_part):
                 continue
             fetch.asked[place] = node.member.key
-            self._send(node, fetch, ranks, suppliers)
-        if len(fetch.asked) < len(fetch.wanted) and self._around.clock() > fetch.until:
+            self._send(node=node, fetch=fetch, ranks=ranks, suppliers=suppliers)
+        if len(fetch.asked) < len(fetch.wanted) and self._context.clock() > fetch.until:
             self._end(fetch, f"a node that takes part has not begun the attempt in {_PATIENCE:g} s")
 
     def _suppliers(self, place: int, fetch: _Fetch) -> list[Node]:
-        """Nodes whose own ranks hold the step: the next ones by place, so that not all read from the first.
+        """Return nodes whose own ranks hold the step, beginning after `place` so that the load is spread.
 
-        A node that fetches for ranks of other nodes has much of that itself.
+        A node that fetches for ranks of other nodes also reads from itself.
         """
         wanted = self._roster.wanted
-        pages = self._around.pages
+        pages = self._context.pages
         after = [(place + 1 + offset) % wanted for offset in range(wanted - 1)]
         after = [place, *after] if fetch.for_others else after
         whole = [
-            one for one in after if all(fetch.step in pages[rank].slot_steps() for rank in self._places.ranks_of(one))
+            other
+            for other in after
+            if all(fetch.step in pages[rank].slot_steps() for rank in self._places.ranks_of(other))
         ]
-        found = [self._places.at(one) for one in whole[:_MOST_SUPPLIERS]]
+        found = [self._places.at(other) for other in whole[:_MOST_SUPPLIERS]]
         return [node for node in found if node is not None and node.copier_port]
 
     def _send(self, node: Node, fetch: _Fetch, ranks: Mapping[int, int], suppliers: list[Node]) -> None:
@@ -276,13 +317,13 @@ class PeerCopies:
             "fetch",
             number=fetch.number,
             step=fetch.step,
-            world=len(self._around.pages),
-            ranks={rank: [self._address_of(one, one.member.place)] for rank, one in holders.items()},
-            suppliers=[self._address_of(one, one.member.place) for one in suppliers],
+            world=len(self._context.pages),
+            ranks={rank: [self._address_of(holder, holder.member.place)] for rank, holder in holders.items()},
+            suppliers=[self._address_of(supplier, supplier.member.place) for supplier in suppliers],
         )
 
     def _on_fetch_planned(self, node: Node, message: Mapping[str, Any]) -> None:
-        """A node knows from where it reads what its ranks lack; once all do, it is told."""
+        """Note what a node reads from where, and report the plans once all nodes have theirs."""
         fetch = self._fetch
         if fetch is None or message["number"] != fetch.number or node.member.place not in fetch.wanted:
             return
@@ -291,15 +332,21 @@ class PeerCopies:
             fetch.planned([{"place": place, "sources": fetch.plans[place]} for place in sorted(fetch.plans)])
 
     def _on_fetched(self, node: Node, message: Mapping[str, Any]) -> None:
-        """A node has fetched what its ranks lacked, or could not."""
+        """Note that a node has fetched its snapshots; end the fetch if all have, or if this one has failed."""
         fetch = self._fetch
         if fetch is None or message["number"] != fetch.number or node.member.place not in fetch.wanted:
             return
         if message["error"]:
             self._end(fetch, f"{node.name}: {message['error'][:_LONGEST_REASON]}")
             return
-        told = {name: message[name] for name in ("seconds", "bytes", "sources")}
-        fetch.brought.append({"place": node.member.place, **told})
+        fetch.brought.append(
+            {
+                "place": node.member.place,
+                "seconds": message["seconds"],
+                "bytes": message["bytes"],
+                "sources": message["sources"],
+            }
+        )
         if len(fetch.brought) == len(fetch.wanted):
             self._end(fetch, "")
 

@@ -1,1 +1,1 @@
-"""Which nodes a job has, which place each of them takes, and what is known of lost ones. Nothing here is sent."""
+"""Which nodes a job has, which place each one takes, and when lost nodes are surely dead. Nothing here is sent."""

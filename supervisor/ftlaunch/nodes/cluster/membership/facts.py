@@ -1,4 +1,7 @@
-"""What is known of a node before it has ranks: the versions that it runs, its script, and which machine it is."""
+"""Facts about a node before it has ranks: the versions that it runs, its script, and its machine.
+
+An agent gathers the facts of its node once, at its start. The head compares them with its own.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,22 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.files import untrusted_json
 
 _MOST_OF_A_SCRIPT = 4 << 20  # bytes
-_LONGEST = 300  # characters of a value
+_LONGEST_VALUE = 300  # characters
 _MACHINE_ID = Path("/etc/machine-id")
 _VERSION = re.compile(r"""^__version__ = ['"](.+)['"]$""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Of one node; a value is empty where it is not known."""
+    """The facts of one node. An unknown value is empty."""
 
     ftlaunch: str
     python: str
     torch: str
     script: str
-    """digest of the script's beginning"""
+    """a digest of the first 4 MiB of the script"""
     machine: str
-    """names the machine: HOST, or HOST/DIGEST where the system has an id"""
+    """the name of the machine: HOST, or HOST/DIGEST if the system has a machine id"""
 
     @property
     def host(self) -> str:
@@ -42,29 +45,35 @@ class NodeFacts:
         return self.machine.partition("/")[0]
 
     def as_dict(self) -> dict[str, str]:
-        """JSON-ready."""
+        """Return the facts by name, as JSON can hold them."""
         return asdict(self)
 
 
 def gathered(spec: JobSpec) -> NodeFacts:
-    """The facts of this node, as they were when they were first asked for."""
+    """Return the facts of this node, as they were at the first call."""
     target = spec.launch.target if spec.launch.kind == "script" else ""
     return _gathered(target, spec.launch.python == sys.executable)
 
 
-@functools.cache  # the script may be edited while the job runs: what counts is what this node was started with
+@functools.cache  # the script may be edited while the job runs, but the facts are those of the start
 def _gathered(script: str, own_python: bool) -> NodeFacts:
     version = _torch_version() if own_python else ""
-    return NodeFacts(__version__, platform.python_version(), version, _digest(script), _machine())
+    return NodeFacts(
+        ftlaunch=__version__,
+        python=platform.python_version(),
+        torch=version,
+        script=_digest(script),
+        machine=_machine(),
+    )
 
 
 def _torch_version() -> str:
-    """As torch's own file says it. importlib.metadata would hold 1.7 MiB of every agent for this one question."""
+    """Return the version in torch's own file. importlib.metadata would cost each agent 1.7 MiB of memory."""
     found = find_spec("torch")  # imports nothing
     for place in (found and found.submodule_search_locations) or ():
         with contextlib.suppress(OSError):
-            told = _VERSION.search((Path(place) / "version.py").read_text())
-            return told[1] if told else ""
+            match = _VERSION.search((Path(place) / "version.py").read_text())
+            return match[1] if match else ""
     return ""
 
 
@@ -84,13 +93,13 @@ def _machine() -> str:
         number = _MACHINE_ID.read_text().strip()
     if not number:
         return socket.gethostname()
-    # the id itself is not to be shown to others: see machine-id(5)
+    # machine-id(5) asks not to show the id itself to others
     return f"{socket.gethostname()}/{hashlib.sha256(f'ftlaunch {number}'.encode()).hexdigest()[:12]}"
 
 
-def read(told: Mapping[str, object]) -> NodeFacts:
-    """The facts that a node has sent. Raises ValueError."""
-    values = {field.name: untrusted_json.text(told.get(field.name), f"`{field.name}`") for field in fields(NodeFacts)}
-    if any(len(value) > _LONGEST for value in values.values()):
-        raise ValueError(f"facts of more than {_LONGEST} characters")
+def read(sent: Mapping[str, object]) -> NodeFacts:
+    """Return the facts that a node has sent. Raises ValueError if they are malformed."""
+    values = {field.name: untrusted_json.text(sent.get(field.name), f"`{field.name}`") for field in fields(NodeFacts)}
+    if any(len(value) > _LONGEST_VALUE for value in values.values()):
+        raise ValueError(f"facts of more than {_LONGEST_VALUE} characters")
     return NodeFacts(**values)

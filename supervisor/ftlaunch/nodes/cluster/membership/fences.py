@@ -1,7 +1,8 @@
-"""Lost nodes whose agents may live: for how long their ranks may be at work, and whether they are known to be dead.
+"""Fences: keep new ranks from starting while those of a lost node may still be at work.
 
-An agent without a head ends its ranks. Until that time has passed no other ranks take their place, unless the agent is
-known to have ended: then nobody listens any more at the port that it has told, which its kernel says at once.
+An agent without a head ends its ranks after a known time. Until then no other ranks take their place, unless the agent
+is known to have ended: then its machine's kernel refuses connections to the port that the agent has named. All calls
+return at once; they are made in the event loops of heads, and by a process that stands for election.
 """
 
 from __future__ import annotations
@@ -15,35 +16,38 @@ from ftlaunch.system.descriptors import is_writable
 
 
 class Probe(Protocol):
-    """Asks whether an agent has ended. Never waits."""
+    """Finds out whether an agent has ended. Never waits."""
 
     def is_dead(self) -> bool:
-        """Whether it is certain by now that the agent has ended."""
+        """Return whether the agent has ended for certain."""
 
     def close(self) -> None:
         """Ask no more."""
 
 
 class PortProbe:
-    """Connects to the port at which an agent listens as long as it lives; a silent machine gives no answer."""
+    """A probe that connects to the port at which an agent listens as long as it lives.
+
+    A machine that does not answer proves nothing.
+    """
 
     def __init__(self, address: str, port: int) -> None:
-        """address: a numeric one."""
+        """Probe a port at a numeric address."""
         self._target = address, port
         self._socket: socket.socket | None = None
 
     def is_dead(self) -> bool:
-        """Whether a connection has been refused."""
+        """Return whether the connection was refused. If the result is open, a later call goes on."""
         try:
             error = self._asked()
-        except OSError:  # no descriptor or memory is to be had: nothing is known, and the next look asks
+        except OSError:  # without a descriptor or memory nothing is known; the next call asks again
             return False
         if error != errno.EINPROGRESS:
-            self.close()  # it is asked again at the next look
+            self.close()  # the next call asks again
         return error == errno.ECONNREFUSED
 
     def _asked(self) -> int:
-        """What has become of the connection by now: an errno, or 0. Raises OSError."""
+        """Return the state of the connection: an errno, or 0 if it is made. Raises OSError without a descriptor."""
         if self._socket is None:
             family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
             self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -60,29 +64,35 @@ class PortProbe:
 
 
 class Fences:
-    """Of one job."""
+    """The fences of one job."""
 
     def __init__(self, make_probe: Callable[[str, int], Probe] = PortProbe) -> None:
-        """make_probe: given the address and the port that an agent has told."""
+        """Begin without lost nodes. make_probe: makes the probe of an agent's address and port."""
         self._make_probe = make_probe
-        self._fences: list[tuple[float, Probe, str]] = []
-        self._unknown = 0.0
+        self._fences: list[tuple[float, Probe, str]] = []  # until when, the probe, the address
+        self._unknown = 0.0  # until when nodes that have never come may be at work
 
     def add(self, address: str, port: int, until: float) -> None:
-        """A node is lost; `until` this monotonic time its ranks may be at work. port: see `hello`."""
+        """Add a lost node.
+
+        Args:
+            address: the node's address.
+            port: the `probe` port of its hello.
+            until: monotonic seconds until which its ranks may be at work.
+        """
         self._fences.append((until, self._make_probe(address, port), address))
 
     def wait(self, until: float) -> None:
-        """A node that nobody knows may be at work until this monotonic time."""
+        """Note that unknown nodes may be at work `until` this moment, in monotonic seconds."""
         self._unknown = max(self._unknown, until)
 
     def stand_for_others(self, address: str, now: float) -> bool:
-        """Whether a lost node of another address than this one may be at work."""
+        """Return whether a lost node with another address than `address` may be at work."""
         self.all_down(now)
         return any(other != address for _, _, other in self._fences)
 
     def all_down(self, now: float) -> bool:
-        """Whether no lost node can be at work any more."""
+        """Return whether no lost node can still be at work."""
         for fence in list(self._fences):
             until, probe, _ = fence
             if now >= until or probe.is_dead():

@@ -1,4 +1,4 @@
-"""What all nodes of a job must agree on, in words: a node that was started for anything else is turned away. Pure."""
+"""Describes, in words, what all nodes of a job must share. A node that was started for another job is refused. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _LONGEST = 400  # characters
 
 
 def job_of(spec: JobSpec) -> str:
-    """Of a spec as a node has it; what is cut off of a long command counts by its digest."""
+    """Return the fingerprint of a job: its id, its size and its command.
+
+    A long text is cut, and a digest of the whole text is added.
+    """
     command = " ".join([spec.launch.target, *spec.launch.args])
     nodes = shown.node_range(spec.nodes.least, spec.nodes.most)
     whole = f"{spec.job_id}: {nodes} nodes of {spec.launch.nproc} ranks, {command}"

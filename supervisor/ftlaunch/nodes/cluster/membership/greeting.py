@@ -1,7 +1,7 @@
-"""Whether a node that says hello may take part, and what is to be said of it: pure.
+"""Reads the hello of a new node, and decides whether the node may take part. Pure.
 
-A node that would train something else than the others is turned away: what the job makes must never be silently
-different.
+A node that would train something else than the other nodes is refused, because the result of a job must never be
+silently different.
 """
 
 from __future__ import annotations
@@ -15,50 +15,66 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.nodes.cluster.membership import facts
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 
-_MOST_WARNINGS, _LONGEST_WARNING = 8, 400  # characters
-_CLOCKS_APART = 60.0  # seconds that are worth a word
+_MOST_WARNINGS = 8  # of one node
+_LONGEST_WARNING = 400  # characters
+_CLOCKS_APART = 60.0  # seconds between two clocks that are worth a warning
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a hello says, checked."""
+    """The checked content of a hello."""
 
     facts: NodeFacts
     held: int
     """the place whose memory the node has, or -1"""
     slots: dict[int, list[int]]
-    """rank -> steps in its memory"""
+    """rank -> steps in the slots of its memory"""
     wall: float
-    """seconds since the epoch, by its clock"""
+    """the node's clock, in seconds since the epoch"""
     warnings: list[str]
-    """what its quick check has found, a clause each"""
+    """the findings of the node's quick check, one clause each"""
 
 
 def read(hello: Mapping[str, Any], ranks_each: int, places: int) -> Greeting:
-    """Raises ValueError, TypeError or OverflowError for nonsense. places: how many the job has."""
+    """Check a hello.
+
+    Args:
+        hello: the message.
+        ranks_each: ranks of each node.
+        places: the largest number of places of the job.
+
+    Raises:
+        ValueError: a field is malformed; TypeError and OverflowError can be raised for the same reason.
+    """
     held = hello["held"]
-    each = ranks_each
-    fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
-    place = held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < places else -1
+    place = -1
+    if len(held) == 2 and all(isinstance(number, int) for number in held):
+        first, count = held
+        if count == ranks_each and first % ranks_each == 0 and 0 <= first // ranks_each < places:
+            place = first // ranks_each
     slots = slots_of(hello)
     wall = float(hello["wall"])
     if not math.isfinite(wall):
         raise ValueError("a time that is none")
-    told = hello["warnings"]
-    if len(told) > _MOST_WARNINGS or any(not isinstance(one, str) or len(one) > _LONGEST_WARNING for one in told):
+    found = hello["warnings"]
+    if len(found) > _MOST_WARNINGS or any(not isinstance(one, str) or len(one) > _LONGEST_WARNING for one in found):
         raise ValueError("warnings that are none")
-    return Greeting(facts.read(hello["facts"]), place, slots, wall, told)
+    return Greeting(facts=facts.read(hello["facts"]), held=place, slots=slots, wall=wall, warnings=found)
 
 
 def slots_of(message: Mapping[str, Any]) -> dict[int, list[int]]:
-    """Rank -> steps that a node's memory holds. Raises ValueError or TypeError for nonsense."""
+    """Return the steps in a node's memory, by rank. Raises ValueError or TypeError if they are malformed."""
     return {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
 
 
 def refusal(job: str, ours: str, node: NodeFacts, head: NodeFacts) -> str:
-    """Why a node cannot take part, as a clause that follows `cannot join:`; empty where it can.
+    """Return why a node cannot take part, as a clause that follows `cannot join:`; empty if it can.
 
-    job: what the node was started for. ours: what the head was.
+    Args:
+        job: the fingerprint of the node's job.
+        ours: the fingerprint of the head's job.
+        node: the facts of the node.
+        head: the facts of the head's own node.
     """
     if job != ours:
         return f"the job at this endpoint is another one ({ours}; this node was started for {job})"
@@ -68,16 +84,23 @@ def refusal(job: str, ours: str, node: NodeFacts, head: NodeFacts) -> str:
         ("Python", _minor(node.python), _minor(head.python)),
     ):
         if theirs != mine:
-            told = f"{theirs or 'not known'} on {node.host}, and {mine or 'not known'} on {head.host}"
-            return f"{what} is {told}, where the head of the job runs: all nodes must run the same version"
+            versions = f"{theirs or 'not known'} on {node.host}, and {mine or 'not known'} on {head.host}"
+            return f"{what} is {versions}, where the head of the job runs: all nodes must run the same version"
     if node.script != head.script:
-        told = f"its digest is {node.script or 'not known'} on {node.host}, {head.script or 'not known'} on {head.host}"
-        return f"the script is not the one with which the job was started: {told}"
+        theirs = f"{node.script or 'not known'} on {node.host}"
+        mine = f"{head.script or 'not known'} on {head.host}"
+        return f"the script is not the one with which the job was started: its digest is {theirs}, {mine}"
     return ""
 
 
 def warnings(greeting: Greeting, head: NodeFacts, now: float) -> list[str]:
-    """What differs and is allowed to, and what the node itself warns of, in sentences. now: the head's wall clock."""
+    """Return warnings about a node that may take part, in sentences.
+
+    Args:
+        greeting: the node's hello.
+        head: the facts of the head's own node.
+        now: the head's clock, in seconds since the epoch.
+    """
     node = greeting.facts
     ahead = greeting.wall - now
     found = [f"warning: {node.host}: {clause}" for clause in greeting.warnings]
@@ -85,11 +108,11 @@ def warnings(greeting: Greeting, head: NodeFacts, now: float) -> list[str]:
         found.append(f"warning: Python is {node.python} on {node.host}, and {head.python} on {head.host}")
     if abs(ahead) > _CLOCKS_APART:
         which = "ahead of" if ahead > 0 else "behind"
-        told = f"the clock of {node.host} is {duration(abs(ahead))} {which} that of {head.host}"
-        found.append(f"warning: {told}: times in logs and of files will differ, and nothing else")
+        clocks = f"the clock of {node.host} is {duration(abs(ahead))} {which} that of {head.host}"
+        found.append(f"warning: {clocks}: times in logs and of files will differ, and nothing else")
     return found
 
 
 def _minor(version: str) -> str:
-    """Versions of Python that differ in the third number only are taken for the same."""
+    """Return a Python version without its third number, which may differ between nodes."""
     return ".".join(version.split(".")[:2])

@@ -1,7 +1,8 @@
-"""Which machines get no ranks any more, because failures of the job began on them too often: pure.
+"""Decides which machines get no more ranks, because failures of the job have begun on them too often. Pure.
 
-A failure counts for the machine on which it began, once an attempt. What the script itself does wrong counts for none:
-it would fail anywhere. A machine whose place nobody can take keeps it: no job ends for want of a better machine.
+A failure counts for the machine on which it began, at most once in each attempt. Errors of the script count for no
+machine, because they would happen on any. An isolated machine keeps its place if no other machine can take it: no job
+ends for want of a better machine.
 """
 
 from __future__ import annotations
@@ -12,33 +13,43 @@ from ftlaunch.nodes.cluster.membership.roster import Member
 from ftlaunch.policy.cause_kinds import NOT_THE_MACHINES
 
 MOST_MACHINES = 1000
-"""of which failures are counted; beyond them no new one is"""
+"""the number of machines whose failures are counted"""
 
 
 class Isolation:
-    """Of one job."""
+    """The failures of one job by machine."""
 
     def __init__(self, limit: int, failures: Mapping[str, int]) -> None:
-        """limit: failures after which a machine is isolated; 0: never. failures: by machine, counted so far."""
+        """Begin with counted failures.
+
+        Args:
+            limit: failures after which a machine is isolated; 0 for never.
+            failures: the failures counted so far, by machine.
+        """
         self._limit = limit
         self.failures = dict(failures)
-        self._places: dict[int, str] = {}  # the machines of the running attempt
-        self._blamed: set[str] = set()  # in that attempt
-        self._told: set[str] = set()
+        self._places: dict[int, str] = {}  # the machines of the running attempt, by place
+        self._blamed: set[str] = set()  # machines that were blamed in this attempt
+        self._reported: set[str] = set()  # isolated machines that the terminal was told of
 
     # --- what is counted --------------------------------------------------------------------------------------
 
     def begun(self, places: Mapping[int, str]) -> None:
-        """An attempt has begun. places: which machine has which place."""
+        """Note that an attempt has begun. places: the machines by place."""
         self._places = dict(places)
         self._blamed = set()
 
     def placed(self) -> list[str]:
-        """The machines of the running attempt, by place; an empty word for a place whose node is not known."""
+        """Return the machines of the running attempt by place; empty text for a place without a known node."""
         return [self._places.get(place, "") for place in range(max(self._places, default=-1) + 1)]
 
     def blame(self, place: int, kind: str) -> bool:
-        """A failure of this kind has begun in a place; whether that counts."""
+        """Count a failure that has begun in a place. Return whether it counts.
+
+        Args:
+            place: the place.
+            kind: the kind of the failure's cause.
+        """
         machine = self._places.get(place)
         if machine is None or machine in self._blamed or kind in NOT_THE_MACHINES:
             return False
@@ -49,29 +60,30 @@ class Isolation:
         return True
 
     def forgive(self, machine: str) -> int:
-        """Count its failures from nothing again; returns how many there were."""
-        self._told.discard(machine)
+        """Reset the failures of a machine. Return how many there were."""
+        self._reported.discard(machine)
         return self.failures.pop(machine, 0)
 
     def of(self, machine: str) -> int:
-        """Failures that have begun on a machine."""
+        """Return the failures that have begun on a machine."""
         return self.failures.get(machine, 0)
 
     def is_isolated(self, machine: str) -> bool:
-        """Whether it gets no ranks where another can take its place."""
+        """Return whether a machine must lose its place to another one."""
         return bool(self._limit) and self.of(machine) >= self._limit
 
     # --- what follows -----------------------------------------------------------------------------------------
 
     def moves(self, members: Iterable[Member]) -> list[tuple[Member, Member | None]]:
-        """Isolated members that have a place, each with a ready standby that is to take it, or None."""
+        """Return the isolated members that have a place, each with the ready standby that takes it, or None."""
         known = list(members)
-        ready = [one for one in known if one.place < 0 and one.able and not one.isolated]
-        placed = sorted((one for one in known if one.place >= 0 and one.isolated), key=lambda one: one.place)
-        return [(one, ready.pop(0) if ready else None) for one in placed]
+        ready = [member for member in known if member.place < 0 and member.able and not member.isolated]
+        isolated = [member for member in known if member.place >= 0 and member.isolated]
+        isolated.sort(key=lambda member: member.place)
+        return [(member, ready.pop(0) if ready else None) for member in isolated]
 
     def is_news(self, machine: str, replaced: bool) -> bool:
-        """Whether to tell that an isolated machine loses its place (always), or keeps it (once)."""
-        news = replaced or machine not in self._told
-        self._told.add(machine)
+        """Return whether to report that an isolated machine loses its place (always) or keeps it (once)."""
+        news = replaced or machine not in self._reported
+        self._reported.add(machine)
         return news

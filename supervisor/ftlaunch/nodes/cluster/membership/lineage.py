@@ -1,30 +1,44 @@
-"""What the nodes of an attempt call it: steps in memory of one lineage belong together, those of two never do. Pure."""
+"""Lineages: the names of attempts. Steps of one lineage belong together, and those of two are never mixed. Pure.
+
+A lineage is RUN:ATTEMPT/NODES.
+"""
 
 from __future__ import annotations
 
 
 def lineage_of(run: str, attempt: int, nodes: int) -> str:
-    """The lineage of an attempt. run: names the life of the job in which the attempts are counted."""
+    """Return the lineage of an attempt.
+
+    Args:
+        run: names the life of the job in which the attempts are counted.
+        attempt: the number of the attempt.
+        nodes: the number of its nodes.
+    """
     return f"{run}:{attempt}/{nodes}"
 
 
 def run_of(fresh_run: str, life: str) -> str:
-    """Name a life of the job. fresh_run: the name of the fresh start that this life goes on from; empty: of none."""
+    """Return the name of a life of the job.
+
+    Args:
+        fresh_run: the name of the `--fresh` start that this life goes on from; empty if there was none.
+        life: a random name.
+    """
     return f"{fresh_run}-{life}" if fresh_run else life
 
 
 def is_of_fresh_run(lineage: str, fresh_run: str) -> bool:
-    """Return whether steps of this lineage were made since that fresh start."""
+    """Return whether steps of a lineage were made since the `--fresh` start named `fresh_run`."""
     return lineage.startswith(f"{fresh_run}-")
 
 
 def follows(lineage: str, run: str, attempt: int) -> bool:
-    """Whether the attempt may be a later one than attempt `attempt` of `run`: one of another run may be."""
+    """Return whether a lineage may be of a later attempt than `attempt` of `run`; one of another run may be."""
     its_run, _, number = lineage.partition("/")[0].rpartition(":")
     return its_run != run or not number.isdecimal() or int(number) > attempt
 
 
 def nodes_of(lineage: str) -> int:
-    """The nodes of the attempt: its snapshots are those of so many nodes. 0: it is not known."""
+    """Return the number of nodes of a lineage's attempt, or 0 if unknown."""
     number = lineage.rpartition("/")[2] if "/" in lineage else ""
     return int(number) if number.isascii() and number.isdigit() else 0

@@ -1,8 +1,9 @@
-"""How many nodes a job has, and which node has which place: pure.
+"""The roster: decides how many nodes a job has, and which node has which place. Pure.
 
-A node keeps its place as long as it lives. A place whose node is lost goes to the node that has its memory, then to
-the longest-waiting standby. Only between two attempts, and only where the job has a least and a most, the number of
-places changes: then nodes beyond it move to places that are vacant, and no memory counts any more.
+A node keeps its place as long as it lives. The place of a lost node goes to the node that has the place's memory, else
+to the standby that waits longest. The number of places changes only between two attempts, and only if the job's least
+and largest number of nodes differ. Nodes beyond the new number then move to vacant places, and the nodes' memory no
+longer counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 
-_GETS_READY = 5.0  # seconds that a node with memory is waited for
+_READY_SECONDS = 5.0  # that a node with memory is given to get ready
 
 
 @dataclass
@@ -21,91 +22,97 @@ class Member:
     """A node that has said hello."""
 
     key: int
-    """which connection"""
+    """identifies the node's connection"""
     wish: int
-    """the place that it was started for (--node-rank), or -1"""
+    """the place that the node was started for (--node-rank), or -1"""
     held: int
-    """the place whose memory it has, or -1"""
+    """the place whose memory the node has, or -1"""
     ready: bool = False
-    """ranks can be started there"""
+    """whether ranks can be started on the node"""
     place: int = -1
-    """-1: it stands by"""
+    """the node's place; -1 while the node stands by"""
     machine: str = ""
-    """see NodeFacts"""
+    """the node's machine, as NodeFacts names it"""
     isolated: bool = False
-    """it gets a place only where no other member can take it"""
+    """whether the node gets a place only if no other member can take it"""
     lineage: str = ""
-    """of which attempt its memory is"""
+    """the lineage of the steps in the node's memory"""
     leaving: bool = False
-    """it is to leave: the next attempt begins without it"""
+    """whether the next attempt begins without the node"""
 
     @property
     def able(self) -> bool:
-        """Whether it can be a node of the next attempt."""
+        """Whether the node can take part in the next attempt."""
         return self.ready and not self.leaving
 
 
 class Roster:
-    """The members, and their places."""
+    """The members of a job and their places."""
 
     def __init__(self, least: int, most: int, last_call: float = 0.0) -> None:
-        """least, most: nodes of the job. last_call: see Around."""
+        """Begin without members.
+
+        Args:
+            least: the least number of nodes of the job.
+            most: the largest number of nodes.
+            last_call: seconds for which a job with its least number of nodes waits for more before its first attempt.
+        """
         self.least = least
         self.most = most
         self.last_call = last_call
         self.wanted = most
-        """places: nodes of the attempt, or of the one whose memory is taken up"""
-        self.members: dict[int, Member] = {}  # in the order of their coming
+        """the number of places: nodes of the attempt, or of the attempt whose memory is taken up"""
+        self.members: dict[int, Member] = {}  # by key, in the order of their coming
         self.begun = False
-        """places were given before: from now on a wish counts no more than another"""
+        """whether places were given before"""
         self.called_since: float | None = None
-        """since when the least nodes are here before the first attempt, and more are waited for"""
-        self._memory_since: float | None = None  # since when a node that has memory is waited for until it is ready
-        self._kept = 0  # the number that the next attempt keeps; 0: it may change
+        """since when the least number of nodes is here and more are waited for, before the first attempt; else None"""
+        self._memory_since: float | None = None  # since when a node with memory is waited for until it is ready
+        self._kept = 0  # the number of nodes that the next attempt must keep; 0 if it may change
 
     def join(self, member: Member) -> None:
-        """A node has come."""
+        """Add a member."""
         self.members[member.key] = member
 
     def leave(self, key: int) -> Member | None:
-        """A node is gone; returns it, where it was known."""
+        """Remove a member. Return it, or None if the key is unknown."""
         return self.members.pop(key, None)
 
     def at(self, place: int) -> Member | None:
-        """The node of a place."""
-        return next((one for one in self.members.values() if one.place == place), None)
+        """Return the member that has a place, or None."""
+        return next((member for member in self.members.values() if member.place == place), None)
 
     def placed(self) -> dict[int, Member]:
-        """The nodes that have places, by place."""
-        return {one.place: one for one in self.members.values() if one.place >= 0}
+        """Return the members that have places, by place."""
+        return {member.place: member for member in self.members.values() if member.place >= 0}
 
     @property
     def vacant(self) -> list[int]:
-        """Places without a node."""
-        taken = {one.place for one in self.members.values()}
+        """Places without a member."""
+        taken = {member.place for member in self.members.values()}
         return [place for place in range(self.wanted) if place not in taken]
 
     @property
     def standing_by(self) -> list[Member]:
-        """Nodes without a place that can have one."""
-        return [one for one in self.members.values() if one.place < 0 and not one.leaving]
+        """Members without a place that are not leaving."""
+        return [member for member in self.members.values() if member.place < 0 and not member.leaving]
 
     @property
     def able(self) -> list[Member]:
-        """Nodes that can have a part in the next attempt."""
-        return [one for one in self.members.values() if one.able]
+        """Members that can take part in the next attempt."""
+        return [member for member in self.members.values() if member.able]
 
     @property
     def missing(self) -> int:
-        """Nodes that the job needs and that have not come; one that gets ready is not missing."""
-        return self.least - sum(not one.leaving for one in self.members.values())
+        """The number of nodes that the job still needs, counting those that are not ready yet as present."""
+        return self.least - sum(not member.leaving for member in self.members.values())
 
     # --- how many -----------------------------------------------------------------------------------------------
 
     def size(self, now: float) -> int | None:
-        """How many nodes the next attempt is to have; None: others have to come, or to get ready."""
+        """Return the number of nodes of the next attempt, or None while nodes must still come or get ready."""
         able = len(self.able)
-        here = sum(not one.leaving for one in self.members.values())
+        here = sum(not member.leaving for member in self.members.values())
         if able < self.least:
             self.called_since = None
             return None
@@ -116,23 +123,24 @@ class Roster:
         if able < min(here, self.most):
             return None
         if not self.begun and able < self.most:
-            self.called_since = now if self.called_since is None else self.called_since
+            if self.called_since is None:
+                self.called_since = now
             if now - self.called_since < self.last_call:
                 return None
         return min(able, self.most)
 
     def changes(self, size: int) -> bool:
-        """Whether an attempt of so many nodes has others than memory is of."""
-        return size != self.wanted or any(one.leaving and one.place >= 0 for one in self.members.values())
+        """Return whether an attempt of `size` nodes differs in its nodes from the present places."""
+        return size != self.wanted or any(member.leaving and member.place >= 0 for member in self.members.values())
 
     def keep(self) -> None:
-        """The next attempt has as many nodes as the last one, whoever else is here."""
+        """Have the next attempt keep the number of nodes, and keep those that were to leave."""
         self._kept = self.wanted
         for member in self.members.values():
             member.leaving = False
 
     def resize(self, size: int) -> None:
-        """Have so many places; no memory fits them but that of so many nodes."""
+        """Change the number of places. The nodes' memory no longer counts, because it fits only the old number."""
         if size == self.wanted:
             return
         self.wanted = size
@@ -142,19 +150,28 @@ class Roster:
                 member.place = -1
 
     def inherited(self) -> str:
-        """The lineage whose places all have nodes here, with its memory; of several that of most nodes; or nothing."""
-        return self._whole(one for one in self.members.values() if one.ready)
+        """Return the lineage whose memory is complete on ready members; the one of most nodes, or empty."""
+        return self._complete_lineage(member for member in self.members.values() if member.ready)
 
     def _awaits_memory(self, now: float) -> bool:
-        """Whether a node that gets ready has what a lineage lacks: another one in its place would lose steps."""
-        comes = "" if self.begun else self._whole(one for one in self.members.values() if not one.leaving)
-        if not comes or comes == self.inherited():
+        """Return whether to wait for a member that is not ready yet, because its memory completes a lineage.
+
+        Another node in its place would lose steps.
+        """
+        complete = (
+            ""
+            if self.begun
+            else self._complete_lineage(member for member in self.members.values() if not member.leaving)
+        )
+        if not complete or complete == self.inherited():
             self._memory_since = None
             return False
-        self._memory_since = now if self._memory_since is None else self._memory_since
-        return now - self._memory_since < _GETS_READY
+        if self._memory_since is None:
+            self._memory_since = now
+        return now - self._memory_since < _READY_SECONDS
 
-    def _whole(self, members: Iterable[Member]) -> str:
+    def _complete_lineage(self, members: Iterable[Member]) -> str:
+        """Return the lineage of most nodes whose places are all held by `members`, or empty."""
         held: dict[str, set[int]] = {}
         for member in members:
             if 0 <= member.held < nodes_of(member.lineage) <= self.most:
@@ -163,7 +180,7 @@ class Roster:
         return max(whole, key=nodes_of, default="")
 
     def inherit(self, lineage: str) -> None:
-        """Take up the memory of a lineage: its places go to the nodes that have it."""
+        """Give the places of a lineage to the members that hold its memory."""
         self.wanted = nodes_of(lineage)
         for member in self.members.values():
             if member.lineage == lineage and member.ready and self.at(member.held) is None:
@@ -172,34 +189,38 @@ class Roster:
     # --- who has which place ------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """An attempt begins, or goes on: it has been decided how many nodes there are."""
+        """Note that an attempt begins or goes on, with a decided number of nodes."""
         self.begun = True
         self._kept = 0
         self.called_since = None
 
     def fill(self) -> bool:
-        """Give the vacant places to nodes that are able; True when every place has one.
+        """Give the vacant places to ready standbys.
 
-        Before the first attempt places are only given when there are enough nodes for all: then whoever has the memory
-        of a place, or was started for it, gets it, whatever the order of their coming.
+        Members that are not isolated come first; among these, members that hold the memory of a place, then those that
+        were started for it, then the longest-waiting ones. Before the first attempt, places are given only once there
+        are enough nodes for all, so that the order of their coming does not matter.
+
+        Returns:
+            Whether every place has a ready member.
         """
-        able = [one for one in self.standing_by if one.ready]
+        able = [member for member in self.standing_by if member.ready]
         if not self.begun and len(able) < len(self.vacant):
             return False
         for isolated, match in itertools.product((False, True), (_held, _wished, None)):
             vacant = self.vacant
-            free = [one for one in able if one.place < 0 and one.isolated == isolated]
+            free = [member for member in able if member.place < 0 and member.isolated == isolated]
             if match is None:
                 for place, found in zip(vacant, free, strict=False):
                     found.place = place
                 continue
             fitting: dict[int, Member] = {}
-            for one in free:
-                fitting.setdefault(match(one), one)
+            for member in free:
+                fitting.setdefault(match(member), member)
             for place in vacant:
                 if place in fitting:
                     fitting[place].place = place
-        full = not self.vacant and all(one.ready for one in self.members.values() if one.place >= 0)
+        full = not self.vacant and all(member.ready for member in self.members.values() if member.place >= 0)
         self.begun = self.begun or full
         return full
 

@@ -1,6 +1,7 @@
-"""Whether nodes share the job's directories: the head writes a random word there, and each node must find it.
+"""Proves that nodes share the job's directories: the head writes a random word there, and each node must find it.
 
-A node that has its own run dir would write its part of a checkpoint where nobody looks for it.
+A node with a run dir of its own would write its part of a checkpoint where nobody looks for it. The head writes and
+removes the word; `SharedDirs` looks for it in the agent's event loop.
 """
 
 from __future__ import annotations
@@ -14,63 +15,67 @@ from ftlaunch_contract.files.regular_file import open_regular
 
 NAME = ".shared"
 PATIENCE = 5.0
-"""seconds in which a file of another machine must show: network file systems keep what they know of a directory"""
+"""seconds within which a file of another machine must appear; network file systems cache directories"""
 NOT_SEEN = "the word that the head has left there is not to be seen here"
-_GAP = 1.0  # seconds between two looks, after which this node must have been stopped
-_LONGEST = 100  # bytes
+_FROZEN_SECONDS = 1.0  # between two looks from which on this node counts as having been frozen
+_LONGEST_WORD = 100  # bytes
 
 
 def write(directories: Sequence[Path], word: str) -> None:
-    """Write the word. Raises OSError."""
+    """Write the word into each directory. Raises OSError."""
     for directory in directories:
         atomic.replace_durable(directory / NAME, word.encode())
 
 
 def forget(directories: Sequence[Path]) -> None:
-    """The job is over."""
+    """Remove the word from each directory, because the job is over."""
     for directory in directories:
         with contextlib.suppress(OSError):
             (directory / NAME).unlink()
 
 
 class SharedDirs:
-    """What a node knows of it. It looks once: what was shared stays shared, whichever head asks."""
+    """A node's search for the word of the head. A directory that was proven once stays proven for later heads."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
-        self._missing = list(directories)  # those in which the word was not found yet
+        """Search in `directories`, once `begin` has named the word."""
+        self._missing = list(directories)  # directories in which the word was not found yet
         self._word = ""
-        self._looked = 0.0
+        self._looked_at = 0.0
         self.until = 0.0
-        """the moment by which it must have been found"""
+        """the moment by which the word must be found, in monotonic seconds"""
 
     def begin(self, word: str, now: float) -> None:
-        """The head has named its word."""
+        """Search for the word that the head has named, from `now` on."""
         self._word = word
         self.until = now + PATIENCE
-        self._looked = now
+        self._looked_at = now
 
     @property
     def proven(self) -> bool:
-        """Whether all of them are shared."""
+        """Whether all directories are proven to be shared."""
         return not self._missing
 
     def look(self, now: float) -> Path | None:
-        """Look for the word; returns a directory that has not shown it in its time.
+        """Look for the word.
 
-        A node that was stopped meanwhile begins to look anew: another head may have left a word of its own, and this
-        node does not know it yet.
+        The time begins again after this node was frozen, because another head may have written a word that this node
+        does not know yet.
+
+        Returns:
+            A directory that has not shown the word in time, or None.
         """
         if not self._word:
             return None
-        if now > self._looked + _GAP:
+        if now > self._looked_at + _FROZEN_SECONDS:
             self.until = now + PATIENCE
-        self._looked = now
+        self._looked_at = now
         self._missing = [directory for directory in self._missing if not self._is_in(directory)]
         return self._missing[0] if self._missing and now > self.until else None
 
     def _is_in(self, directory: Path) -> bool:
         try:
             with open_regular(directory / NAME) as file:
-                return file.read(_LONGEST) == self._word.encode()
+                return file.read(_LONGEST_WORD) == self._word.encode()
         except OSError:
             return False

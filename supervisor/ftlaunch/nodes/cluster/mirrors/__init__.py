@@ -1,1 +1,1 @@
-"""Ranks and pages of other machines, as they are known here. Nothing here knows of connections."""
+"""Ranks and pages of other machines, mirrored at the head. Nothing here knows connections."""

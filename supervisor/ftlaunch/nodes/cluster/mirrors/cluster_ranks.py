@@ -1,4 +1,8 @@
-"""The ranks of one attempt on all nodes: a RankGroup whose processes are the agents' business."""
+"""The ranks of one attempt on all nodes: a RankGroup whose processes belong to the agents.
+
+`ClusterRanks` runs in the head's event loop. The engine calls the methods of RankGroup; `Reports` and `Cluster` call
+the `on_...` methods with what the nodes report.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,20 @@ from ftlaunch_contract.protocol import Resume
 
 
 class Nodes(Protocol):
-    """What a group of ranks needs of the nodes."""
+    """What a group of ranks needs of the nodes. `Cluster` implements it."""
 
     def begin(self, group: ClusterRanks) -> int:
-        """Have the ranks of a group started; returns MASTER_PORT."""
+        """Have the nodes start the ranks of a group. Return MASTER_PORT."""
 
     def tell_all(self, do: str) -> None:
         """Send a message without fields to every node of the attempt."""
 
     def cleared(self) -> bool:
-        """Whether no process of the attempt is left on any node, and none on a lost one can be at work any more."""
+        """Return whether no process of the attempt is left on any node, nor can be at work on a lost one."""
 
 
 class ClusterRanks:
-    """See RankGroup."""
+    """The ranks of one attempt of a job of several nodes. Implements RankGroup."""
 
     def __init__(
         self,
@@ -47,7 +51,17 @@ class ClusterRanks:
         attempt: int,
         exited: Exited,
     ) -> None:
-        """spec: its number of ranks is that of the job. pages: the mirrors. files: touches the logs."""
+        """Begin without ranks; `spawn` or `adopt` follows.
+
+        Args:
+            spec: the job, with the ranks of all nodes.
+            pages: the mirrors.
+            nodes: the nodes of the job.
+            clock: monotonic seconds.
+            files: the thread that reads the logs.
+            attempt: the number of the attempt.
+            exited: called with each rank that has ended.
+        """
         self._spec = spec
         self._pages = pages
         self._nodes = nodes
@@ -60,7 +74,7 @@ class ClusterRanks:
         self.ranks: dict[int, Rank] = {}
         self._processes: dict[int, RemoteProcess] = {}
         self._busy: dict[int, bool] = {}
-        self._ends = 0
+        self._ends = 0  # the number of ranks that have ended or begun to die
 
     # --- starting ---------------------------------------------------------------------------------------------
 
@@ -70,56 +84,84 @@ class ClusterRanks:
         self.port = self._nodes.begin(self)
 
     def _know_ranks(self) -> None:
+        """Create the mirrors of all ranks."""
         for number in range(len(self._pages)):
             process = RemoteProcess(number, log_path(self._spec.log_dir, self.attempt, number))
             self._processes[number] = process
             self.ranks[number] = Rank(number, process, self._pages[number], self.attempt, 0, self.started)
 
     def adopt(self, adopt: Callable[[ClusterRanks], None]) -> None:
-        """Take up ranks that run already. adopt: tells which."""
+        """Adopt ranks that run already.
+
+        Args:
+            adopt: reports the processes of the ranks to this group.
+        """
         self._know_ranks()
         adopt(self)
 
     def replace(self, rank: int, due: float) -> None:
-        """Never called: `restart_scope: rank` is refused where there are several nodes."""
+        """Raise an error: `restart_scope: rank` is refused for several nodes, so that nothing calls this."""
         raise AssertionError("a rank of several nodes is not replaced alone")
 
     def refill(self, now: float) -> Iterator[tuple[int, int]]:
-        """Nothing: see `replace`."""
+        """Return nothing, because no rank is replaced alone."""
         return iter(())
 
     @property
     def refilling(self) -> bool:
-        """No: see `replace`."""
+        """Always False, because no rank is replaced alone."""
         return False
 
     # --- what the nodes say -----------------------------------------------------------------------------------
 
     def on_started(self, pids: Mapping[int, int], log_from: Mapping[int, int]) -> None:
-        """Ranks run. log_from: where in their logs this attempt begins."""
+        """Note that ranks run.
+
+        Args:
+            pids: their processes by rank.
+            log_from: where in their logs this attempt begins, in bytes by rank.
+        """
         for number, pid in pids.items():
             self._processes[number].pid = pid
             self.ranks[number].log_from = log_from.get(number, 0)
 
     def on_dying(self, ending: Mapping[int, int]) -> None:
-        """Signals are ending ranks."""
+        """Note the signals that are ending ranks, by rank."""
         for number, signum in ending.items():
             self._processes[number].ending = signum
 
     def on_stopped(self, of_node: Iterable[int], stopped: Iterable[int]) -> None:
-        """Which of a node's ranks are stopped."""
+        """Note which ranks of a node are stopped.
+
+        Args:
+            of_node: all ranks of the node.
+            stopped: those that are stopped.
+        """
         now = set(stopped)
         for number in of_node:
             self._processes[number].is_stopped = number in now
 
     def on_noted(self, number: int, active: float, logged: float, *, busy: bool) -> None:
-        """What was seen from outside of a rank that does not beat: on the head's clock."""
+        """Note what its agent has seen of a rank that does not beat.
+
+        Args:
+            number: the rank.
+            active: when the rank was last active, on the head's clock.
+            logged: when the rank last wrote to its log, on the head's clock.
+            busy: whether the rank's processes are at work.
+        """
         self.ranks[number].active = active
         self.ranks[number].logged = logged
         self._busy[number] = busy
 
     def on_exit(self, number: int, code: int, lost: str = "") -> None:
-        """A rank has ended. lost: why its node counts as lost, if that is how its end is known."""
+        """Note that a rank has ended.
+
+        Args:
+            number: the rank.
+            code: its exit code.
+            lost: why its node counts as lost, if that is why the rank counts as ended.
+        """
         process = self._processes[number]
         rank = self.ranks[number]
         if process.returncode is not None:
@@ -127,30 +169,31 @@ class ClusterRanks:
         process.returncode = code
         process.lost = lost
         self._ends += 1
-        rank.order = self._ends if rank.order < 0 else rank.order
+        if rank.order < 0:
+            rank.order = self._ends
         rank.ended = self._clock()
         self._exited(rank)
 
     # --- looking ----------------------------------------------------------------------------------------------
 
     def notice(self, now: float) -> None:
-        """Nothing: the nodes look at what the ranks' processes do, and `views` at their phases."""
+        """Do nothing: the agents look at the ranks' processes, and `views` at their phases."""
 
     def views(self) -> list[RankView]:
-        """What decisions are made from. Phases are noticed in the same pass: each one touches all mirrors."""
+        """Return what decisions are made from. Also notice the phases, so that the mirrors are read only once."""
         found = []
         for rank in self.ranks.values():
             rank.notice_phase()
-            found.append(rank.view(lambda one, _: self._busy.get(one.number, False)))
+            found.append(rank.view(lambda viewed, _: self._busy.get(viewed.number, False)))
         return found
 
     def pages(self) -> list[tuple[int, Page]]:
-        """The mirrors that speak of this attempt, with their ranks."""
+        """Return the ranks whose mirrors hold words of this attempt, each with its mirror."""
         return [(number, page) for number, rank in self.ranks.items() if (page := rank.page) is not None]
 
     @property
     def resuming(self) -> bool:
-        """Whether some rank has restored its state."""
+        """Whether a rank has restored its state."""
         pages = (rank.page for rank in self.ranks.values())
         return any(page is not None and page.resumed[0] != Resume.UNDECIDED for page in pages)
 
@@ -165,11 +208,20 @@ class ClusterRanks:
         return not self.living
 
     def dying(self) -> dict[int, float]:
-        """The ranks that a signal is ending at this moment, with the time of the beginning."""
-        return {n: rank.dying for n, rank in self.ranks.items() if rank.alive and rank.dying is not None}
+        """Return since when a signal is ending a rank, by rank."""
+        return {number: rank.dying for number, rank in self.ranks.items() if rank.alive and rank.dying is not None}
 
     def note_dying(self, ranks: Iterable[int], order: int, now: float) -> dict[int, int]:
-        """Of these ranks those that a signal has begun to end, with the signal; each rank is returned once."""
+        """Note which ranks a signal has begun to end.
+
+        Args:
+            ranks: the ranks to look at.
+            order: not used here; the order of the reports counts.
+            now: monotonic seconds.
+
+        Returns:
+            The signal by rank, for ranks that were not returned before.
+        """
         found = {}
         for number in ranks:
             rank = self.ranks.get(number)
@@ -183,7 +235,7 @@ class ClusterRanks:
         return found
 
     def failed(self, *, must_read: bool) -> list[Evidence]:
-        """What the failed ranks left behind; of a lost node, that it is lost."""
+        """Return what the failed ranks have left behind, or that their node is lost."""
         failed = {
             number: rank
             for number, rank in self.ranks.items()
@@ -199,37 +251,41 @@ class ClusterRanks:
         ]
 
     def all_done(self) -> bool:
-        """Whether every rank has ended honestly with 0, and none because it was told to stop."""
+        """Return whether every rank has ended by itself with 0."""
         return all(rank.done and not self._processes[number].lost for number, rank in self.ranks.items())
 
     def stopped(self) -> set[int]:
-        """The ranks whose processes are stopped (SIGSTOP), as their agents have last said."""
+        """Return the ranks whose processes are stopped (SIGSTOP), as their agents have last reported."""
         return {number for number, rank in self.ranks.items() if rank.process.state() == "T"}
 
     def subjects(self, why: str) -> list[dict[str, Any]]:
-        """What an autopsy has to know of the living ranks. why: what each of them is asked for."""
+        """Return what an autopsy must know about the living ranks.
+
+        Args:
+            why: what is collected of each rank.
+        """
         return [
-            {"rank": n, "pid": rank.process.pid, "log": str(rank.log), "why": why, "stacks": rank.shows_stacks}
-            for n, rank in self.ranks.items()
+            {"rank": number, "pid": rank.process.pid, "log": str(rank.log), "why": why, "stacks": rank.shows_stacks}
+            for number, rank in self.ranks.items()
             if rank.alive and rank.process.pid
         ]
 
     # --- ending -----------------------------------------------------------------------------------------------
 
     def ask_to_leave(self) -> None:
-        """SIGTERM to every rank, once; stopped processes are continued."""
+        """Have the agents send SIGTERM to every rank, once, and continue stopped processes."""
         for rank in self.ranks.values():
             rank.asked = True
         self._nodes.tell_all("leave")
 
     def kill(self) -> None:
-        """SIGKILL to every rank's process group."""
+        """Have the agents send SIGKILL to every rank's process group."""
         self._nodes.tell_all("kill")
 
     def reap(self, spared: Sequence[int]) -> int:
-        """The nodes' agents do."""
+        """Do nothing: the agents reap their processes."""
         return 0
 
     def sweep(self, spared: Sequence[int]) -> bool:
-        """Whether the nodes have killed what their ranks left behind, and no lost node can be at work any more."""
+        """Return whether the agents have killed what their ranks left behind, and no lost node can be at work."""
         return self._nodes.cleared()

@@ -1,4 +1,4 @@
-"""The process of a rank on another machine, as far as it is known here."""
+"""The process of a rank on another machine, as its agent has reported it to the head."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ from pathlib import Path
 
 
 class RemoteProcess:
-    """Like `Leader`, but signals go to all ranks of a node, through its agent (see ClusterRanks)."""
+    """The process of one rank, with the interface of `Leader`; signals go to all ranks of a node through its agent."""
 
     def __init__(self, rank: int, log: Path) -> None:
-        """log: on the run dir that all nodes share."""
+        """Create a process that was not started yet.
+
+        Args:
+            rank: the rank.
+            log: its log, in the run dir that all nodes share.
+        """
         self.rank = rank
         self.log = log
-        self.pid = 0  # on its machine; 0: it has not been started yet
+        self.pid = 0  # on its machine; 0 before the start
         self.returncode: int | None = None
-        self.ending = 0  # the signal that its agent has seen ending it
+        self.ending = 0  # the signal that is ending the process, or 0
         self.is_stopped = False
         self.lost = ""
-        """why its node counts as lost; empty where it does not"""
+        """why the rank's node counts as lost; empty if it does not"""
 
     def ended_by(self) -> int:
-        """The signal that ends the process, while the kernel still frees what it held; 0 otherwise."""
+        """Return the signal that is ending the process, or 0."""
         return self.ending
 
     def state(self) -> str:
-        """T where the process is stopped (SIGSTOP); else R, or nothing where it is gone."""
+        """Return T if the process is stopped (SIGSTOP), R if it runs, and empty text if it has ended."""
         if self.returncode is not None:
             return ""
         return "T" if self.is_stopped else "R"
 
     def signal(self, signum: int) -> None:
-        """Nothing: the agent signals all ranks of its node."""
+        """Do nothing: an agent signals all ranks of its node."""
 
     def kill_group(self) -> None:
-        """Nothing: no rank is replaced alone where there are several nodes."""
+        """Do nothing: no rank is replaced alone in a job of several nodes."""

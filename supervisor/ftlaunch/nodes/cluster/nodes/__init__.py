@@ -1,1 +1,1 @@
-"""One node as the head sees it: how it arrives, what it asks, what it reports. Nothing here knows all of them."""
+"""Single nodes as the head sees them: how a node arrives, what it asks, what it reports, and its place."""

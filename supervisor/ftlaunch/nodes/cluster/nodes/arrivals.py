@@ -1,4 +1,7 @@
-"""Peers that know the token and have not said hello, or were turned away: after a few seconds they are ended."""
+"""Peers before they are nodes: takes their hello, and turns away those that cannot take part.
+
+A peer that says no hello, or was turned away, loses its connection after a few seconds. Runs in the head's event loop.
+"""
 
 from __future__ import annotations
 
@@ -13,73 +16,80 @@ from ftlaunch.nodes.cluster.membership import greeting
 from ftlaunch.nodes.cluster.membership.greeting import Greeting
 
 HELLO_SECONDS = 5.0
-"""how long a peer may say nothing, and how long one that was turned away may take to read why"""
-_MOST_WARNINGS = 20  # of nodes that come, said by one head
-_LONGEST_LINE = 1000  # characters of what a peer has sent that are said of it
+"""seconds in which a peer must say hello, and in which a peer that was turned away can read why"""
+_MOST_WARNINGS = 20  # about new nodes that one head writes to the terminal
+_LONGEST_LINE = 1000  # characters of a malformed message that the terminal is shown
 
 
 class Arrivals:
-    """At the head."""
+    """The peers that are not nodes yet."""
 
-    def __init__(self, around: Around, welcome: Callable[[Connection, dict[str, Any], Greeting], None]) -> None:
-        """welcome: takes a node that may take part, with its hello."""
-        self._around = around
+    def __init__(self, context: Around, welcome: Callable[[Connection, dict[str, Any], Greeting], None]) -> None:
+        """Begin without peers.
+
+        Args:
+            context: what the classes about nodes share.
+            welcome: takes in a node: its connection, its hello, and the checked content.
+        """
+        self._context = context
         self._welcome = welcome
         self._warned = 0
-        self._waiting: dict[Connection, tuple[float, bool]] = {}  # until when, and whether it was turned away
+        self._waiting: dict[
+            Connection, tuple[float, bool]
+        ] = {}  # until when each may stay, and whether it was turned away
 
     def accepted(self, connection: Connection) -> None:
-        """A peer that knows the token has connected: it must say hello."""
+        """Wait for the hello of a peer that knows the token."""
         self._await(connection, turned_away=False)
         connection.on_message = lambda message: self._on_hello(connection, message)
 
     def look(self) -> None:
-        """End the connections of those that have had their time."""
-        now = self._around.clock()
+        """End the connections of peers whose time is over."""
+        now = self._context.clock()
         for connection, (until, turned_away) in list(self._waiting.items()):
             if now < until:
                 continue
             del self._waiting[connection]
             connection.close()
             if not turned_away:
-                self._around.say(f"a node at {connection.peer} is turned away: no hello for {HELLO_SECONDS:g} s")
+                self._context.say(f"a node at {connection.peer} is turned away: no hello for {HELLO_SECONDS:g} s")
 
     def _await(self, connection: Connection, *, turned_away: bool) -> None:
-        self._waiting[connection] = self._around.clock() + HELLO_SECONDS, turned_away
+        self._waiting[connection] = self._context.clock() + HELLO_SECONDS, turned_away
         connection.on_end = lambda _: self._forget(connection)
 
     def _forget(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
 
     def _on_hello(self, connection: Connection, message: dict[str, Any]) -> None:
-        around = self._around
+        context = self._context
         try:
             if messages.check(message, messages.UP) != "hello":
                 raise ValueError(f"a message `{message['do']}` before any hello")
-            found = greeting.read(message, around.ranks_each, around.most)
+            found = greeting.read(message, context.ranks_each, context.most)
         except (ValueError, TypeError, OverflowError) as error:
             self._forget(connection)
-            around.say(f"a node at {connection.peer} is turned away: it has sent {str(error)[:_LONGEST_LINE]}")
+            context.say(f"a node at {connection.peer} is turned away: it has sent {str(error)[:_LONGEST_LINE]}")
             connection.close()
             return
-        if why := greeting.refusal(message["job"], around.job, found.facts, around.facts):
+        if why := greeting.refusal(message["job"], context.job, found.facts, context.facts):
             self._turn_away(connection, why)
             return
-        for sentence in greeting.warnings(found, around.facts, time.time()):
+        for sentence in greeting.warnings(found, context.facts, time.time()):
             self._warn(sentence)
         self._forget(connection)
         self._welcome(connection, message, found)
 
     def _warn(self, sentence: str) -> None:
-        """Say it, unless many nodes have been warned of: a thousand are not to bury what else is said."""
+        """Write a warning to the terminal, unless there were many: a thousand would bury everything else."""
         self._warned += 1
         if self._warned <= _MOST_WARNINGS:
-            self._around.say(sentence)
+            self._context.say(sentence)
         elif self._warned == _MOST_WARNINGS + 1:
-            self._around.say("further warnings of nodes are not said here: `ftctl nodes --json` has them")
+            self._context.say("further warnings of nodes are not said here: `ftctl nodes --json` has them")
 
     def _turn_away(self, connection: Connection, why: str) -> None:
         connection.send({"do": "refused", "why": why})
-        connection.on_message = lambda _: None  # until it has read that, and ends
+        connection.on_message = lambda _: None  # the peer reads the message, and ends
         self._await(connection, turned_away=True)
-        self._around.say(f"a node at {connection.peer} is turned away: {why}")
+        self._context.say(f"a node at {connection.peer} is turned away: {why}")

@@ -1,4 +1,4 @@
-"""The nodes of an attempt by their places, and the ranks of a place."""
+"""The nodes of an attempt by place, and the ranks of a place. Also reports joins, places and leaves to the journal."""
 
 from __future__ import annotations
 
@@ -12,42 +12,49 @@ from ftlaunch.reporting.events.nodes import NodeJoined, NodeLeft, NodePlaced
 
 
 class PlacedNodes:
-    """Of one job."""
+    """The connected nodes of one job that have places."""
 
     def __init__(
         self, roster: Roster, nodes: Mapping[int, Node], ranks_each: int, tell: Callable[[JobEvent], None]
     ) -> None:
-        """nodes: by key of their members. ranks_each: of a node. tell: is told who comes, is placed and leaves."""
+        """Begin without nodes.
+
+        Args:
+            roster: the members and their places.
+            nodes: the connected nodes, by the key of their members.
+            ranks_each: ranks of each node.
+            tell: writes an event to the journal.
+        """
         self._roster = roster
         self._nodes = nodes
         self._each = ranks_each
         self._tell = tell
-        self._told: dict[int, int] = {}  # by key of a member: the place that was told
+        self._reported_places: dict[int, int] = {}  # the place that the journal was told of, by the key of a member
 
     def node_of(self, member: Member | None) -> Node | None:
-        """The node of a member, where it is connected."""
+        """Return the node of a member, or None if it is not connected."""
         return None if member is None else self._nodes.get(member.key)
 
     def at(self, place: int) -> Node | None:
-        """The node of a place, where there is one."""
+        """Return the node of a place, or None."""
         return self.node_of(self._roster.at(place))
 
     def all(self) -> dict[int, Node]:
-        """The nodes that have places."""
+        """Return the nodes that have places, by place."""
         return {node.member.place: node for node in self._nodes.values() if node.member.place >= 0}
 
     def in_order(self, placed: Mapping[int, Member]) -> Iterator[tuple[int, Node]]:
-        """The places of an attempt that have a node, with it."""
+        """Yield the places of an attempt that have a connected node, each with the node."""
         for place in range(self._roster.wanted):
             if (node := self.node_of(placed.get(place))) is not None:
                 yield place, node
 
     def ranks_of(self, place: int) -> range:
-        """The ranks of a place."""
+        """Return the ranks of a place."""
         return range(place * self._each, (place + 1) * self._each)
 
     def tell(self, place: int, do: str, **fields: Any) -> bool:
-        """Send a message to the node of a place; False where there is none."""
+        """Send a message to the node of a place. Return False if there is no node."""
         if (node := self.at(place)) is not None:
             node.send(do, **fields)
         return node is not None
@@ -58,21 +65,21 @@ class PlacedNodes:
             if node.member.place >= 0:
                 node.send(do, **fields)
 
-    # --- told -------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------
 
     def came(self, node: Node) -> None:
-        """A node has come."""
-        self._told[node.member.key] = node.member.place
+        """Report that a node has come."""
+        self._reported_places[node.member.key] = node.member.place
         self._tell(NodeJoined(node.member.key, node.host, node.address))
 
     def given(self) -> None:
-        """Places are given: an attempt begins, or goes on."""
+        """Report the places that have changed, because an attempt begins or goes on."""
         for key, node in self._nodes.items():
-            if self._told.get(key) != node.member.place:
-                self._told[key] = node.member.place
+            if self._reported_places.get(key) != node.member.place:
+                self._reported_places[key] = node.member.place
                 self._tell(NodePlaced(key, node.member.place))
 
     def left(self, node: Node, why: str) -> None:
-        """A node is gone."""
-        self._told.pop(node.member.key, None)
+        """Report that a node is gone."""
+        self._reported_places.pop(node.member.key, None)
         self._tell(NodeLeft(node.member.key, node.member.place, why))

@@ -1,4 +1,7 @@
-"""What nodes say of the running attempt: words of pages, starts, ends. What is about an older attempt is dropped."""
+"""Takes the nodes' reports about the running attempt: words of pages, starts, ends.
+
+Reports about older attempts are dropped. Runs in the head's event loop.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +15,48 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 
 
 class Reports:
-    """It is also the engine's DeathNotices: `fd` is readable when ranks begin to die."""
+    """The reports of all nodes. Implements the engine's DeathNotices: `fd` is readable when ranks begin to die."""
 
     def __init__(self, pages: ClusterPages, clock: Callable[[], float]) -> None:
-        """pages: the mirrors."""
+        """Begin without an attempt. pages: the mirrors. clock: monotonic seconds."""
         self._pages = pages
         self._clock = clock
         self.group: ClusterRanks | None = None
-        """the ranks of the running attempt, or the last one"""
+        """the ranks of the running attempt, or of the last one"""
         self.lineage = ""
-        """of the running attempt, or of the one that is to be taken up"""
+        """the lineage of the running attempt, or of the one that may be adopted"""
         self._dying: set[int] = set()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def heard(self) -> list[int]:
-        """The ranks that have begun to die."""
+        """Return the ranks that have begun to die."""
         os.eventfd_read(self.fd)
         return sorted(self._dying)
 
     def forget(self) -> None:
-        """No rank lives: what was heard is over."""
+        """Forget the ranks that have begun to die, because no rank lives any more."""
         self._dying.clear()
 
     def take(self, node: Node, name: str, message: dict[str, Any], ranks: range) -> None:
-        """A message of a node with a place. ranks: its own. Raises ValueError, KeyError or TypeError for nonsense."""
+        """Take a message of a node that has a place.
+
+        Args:
+            node: the node.
+            name: the name of the message.
+            message: the message.
+            ranks: the ranks of the node.
+
+        Raises:
+            ValueError: the message is malformed; KeyError and TypeError can be raised for the same reason.
+        """
         if name == "beat":
             self._on_beat(node, message, ranks)
         elif self.group is not None and message.get("attempt") == self.group.attempt:
-            self._of_attempt(self.group, node, name, message, ranks)
+            self._take_report(group=self.group, node=node, name=name, message=message, ranks=ranks)
 
-    def _of_attempt(self, group: ClusterRanks, node: Node, name: str, message: Mapping[str, Any], ranks: range) -> None:
+    def _take_report(
+        self, group: ClusterRanks, node: Node, name: str, message: Mapping[str, Any], ranks: range
+    ) -> None:
         if name == "started":
             group.on_started(_own(message["pids"], ranks), _own(message["log_from"], ranks))
         elif name == "dying":
@@ -61,7 +76,7 @@ class Reports:
     def _on_beat(self, node: Node, message: dict[str, Any], ranks: range) -> None:
         node.hear(message, self._clock())
         if message["lineage"] != self.lineage:
-            return  # it has not started its ranks of this attempt yet: what its pages say is of another one
+            return  # the node has not started its ranks yet: the words are about another attempt
         node.beat(message, self._pages, ranks)
         if self.group is None:
             return
@@ -77,5 +92,5 @@ class Reports:
 
 
 def _own(by_rank: Mapping[str, Any], ranks: range) -> dict[int, int]:
-    """Of numbers by rank those of a node's own ranks."""
+    """Return those numbers that belong to a node's own ranks, by rank."""
     return {int(rank): int(value) for rank, value in by_rank.items() if int(rank) in ranks}

@@ -1,4 +1,4 @@
-"""What nodes without a place are told: that they stand by, and for what."""
+"""Tells nodes without a place that they stand by, and what for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 
 
 def tell(nodes: Iterable[Node], roster: Roster) -> None:
-    """Tell those of the nodes that have no place, and that will not get one at once."""
+    """Tell the ready nodes that have no place, unless a place is vacant for them."""
     if roster.vacant:
         return
     for node in nodes:
