@@ -1,1 +1,4 @@
-"""Copies of snapshots on other nodes: one process a node sends, keeps and fetches them. No step is chosen here."""
+"""Copies of snapshots on other nodes: one process on each node, the copier, sends, keeps and fetches them.
+
+Nothing here chooses a step to resume from.
+"""

@@ -1,4 +1,7 @@
-"""Sends copies to the buddy, over a connection that stays open from one copy to the next."""
+"""Sends copies of snapshots to the buddy, the node that keeps them, over a connection that stays open between copies.
+
+Runs in the copier's sender thread, and blocks. `receiver.py` describes the messages.
+"""
 
 from __future__ import annotations
 
@@ -27,29 +30,38 @@ class PeerAddress:
     """Where the copier of a node listens."""
 
     node: int
+    """the node's number, for messages and sentences"""
     address: str
     port: int
 
 
 class GivenUpError(Exception):
-    """A copy is not wanted any more; the message is a clause that follows a colon."""
+    """A copy is no longer wanted, or was refused. The message is a clause that follows a colon."""
 
 
 class BuddyLink:
-    """The way to one buddy. Used by one thread."""
+    """The connection to one buddy. For one thread."""
 
     def __init__(self, node: CopierNode, buddy: PeerAddress, wanted: Callable[[], bool]) -> None:
-        """wanted: whether copies still go to this buddy."""
+        """Connect at the first copy. wanted: returns whether copies still go to this buddy."""
         self._node = node
         self.buddy = buddy
         self._wanted = wanted
         self._connection: PeerConnection | None = None
-        self._known: set[str] = set()
+        self._known: set[str] = set()  # digests of headers that the buddy has
 
     def copy(self, attempt: CopierAttempt, step: int) -> int:
-        """Copy a step that all own ranks hold; returns the bytes that were sent.
+        """Copy a step that all ranks of this node hold.
 
-        Raises NotHeldError, GivenUpError, PeerError, FrameError, ValueError, OSError: no copy is there.
+        After an error, the buddy keeps no copy of the step.
+
+        Returns:
+            The number of bytes that were sent.
+
+        Raises:
+            NotHeldError: the ranks do not hold the step, or no longer.
+            GivenUpError: the copy is no longer wanted, or the buddy has refused it.
+            PeerError: the buddy cannot do its part. FrameError, ValueError and OSError: the connection has failed.
         """
         try:
             attempt.slots.spare(step)
@@ -70,19 +82,28 @@ class BuddyLink:
         slots = described(files)
         connection = self._connect()
         before = connection.bytes
-        answer = self._offer(connection, attempt, step, slots)
+        answer = self._offer(connection=connection, attempt=attempt, step=step, slots=slots)
         if answer.get("have") is not True:
-            self._send(connection, attempt, step, held, files, pieces_of(slots, _lacks(answer, slots)))
+            self._send(
+                connection=connection,
+                attempt=attempt,
+                step=step,
+                held=held,
+                files=files,
+                pieces=pieces_of(slots, _lacks(answer, slots)),
+            )
         return connection.bytes - before
 
     def _connect(self) -> PeerConnection:
-        """The connection, made anew where it has ended since the last copy."""
+        """Return the connection. Make a new one if the last one has ended since the last copy."""
         if self._connection is not None and self._connection.ended:
             self.close()
         if self._connection is None:
             buddy = self.buddy
             self._known = set()
-            self._connection = connect(buddy.address, buddy.port, self._node.token, self._node.bandwidth)
+            self._connection = connect(
+                address=buddy.address, port=buddy.port, token=self._node.token, rate=self._node.bandwidth
+            )
         return self._connection
 
     # --- the offer -----------------------------------------------------------------------------------------
@@ -91,8 +112,14 @@ class BuddyLink:
         self, connection: PeerConnection, attempt: CopierAttempt, step: int, slots: Sequence[DescribedSlot]
     ) -> dict[str, Any]:
         for _ in range(TRIES):
-            told, content = as_message(slots, self._known)
-            offer = {"do": "copy", "lineage": attempt.lineage, "step": step, "world": attempt.world, "slots": told}
+            descriptions, content = as_message(slots, self._known)
+            offer = {
+                "do": "copy",
+                "lineage": attempt.lineage,
+                "step": step,
+                "world": attempt.world,
+                "slots": descriptions,
+            }
             connection.send(offer, content)
             answer = self._answer(connection, "copy")
             if answer.get("again") is not True:
@@ -102,6 +129,7 @@ class BuddyLink:
         raise PeerError(f"what describes the copy was altered on its way, {TRIES} times")
 
     def _answer(self, connection: PeerConnection, did: str) -> dict[str, Any]:
+        """Return the buddy's answer to a request. Raises GivenUpError if it is an error."""
         answer = connection.receive()
         while answer.get("did") == "wait":
             answer = connection.receive()
@@ -122,7 +150,7 @@ class BuddyLink:
         files: Mapping[int, SnapshotFiles],
         pieces: Sequence[Sequence[FileRange]],
     ) -> None:
-        """Send the pieces, those that were altered on their way again, and have the copy committed."""
+        """Send the pieces, repeat those that were altered on their way, and have the copy committed."""
         due = list(range(len(pieces)))
         for _ in range(TRIES):
             for number in due:
@@ -143,15 +171,16 @@ class BuddyLink:
         raise PeerError(f"a piece was altered on its way, {TRIES} times")
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection, if there is one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def _lacks(answer: Mapping[str, Any], slots: Sequence[DescribedSlot]) -> dict[int, Any]:
-    told = checked.items_of(answer.get("lacks"), len(slots), "`lacks`")
+    """Return the chunks that the buddy lacks, by rank and group. Raises ValueError if the answer is malformed."""
+    lacks = checked.items_of(answer.get("lacks"), len(slots), "`lacks`")
     return {
-        slot.rank: runs_of(mapping(one, "a slot"), slot.layouts, "`lacks`")
-        for slot, one in zip(slots, told, strict=True)
+        slot.rank: runs_of(mapping(by_group, "a slot"), slot.layouts, "`lacks`")
+        for slot, by_group in zip(slots, lacks, strict=True)
     }

@@ -1,29 +1,31 @@
 """The copier: a process of its own that keeps copies of snapshots on other nodes, and fetches them from there.
 
-It reads requests (one JSON object a line) from stdin and answers on stdout. It never imports torch. Each node of a job
-of several nodes has one. At the end of stdin it ends at once: a copy is whole or not there.
+The agent of each node of a job starts one. The copier reads requests (one JSON object a line) from stdin and answers on
+stdout. It never imports torch. At the end of stdin the copier ends at once, because a copy is either whole or does not
+count. The main thread reads requests; threads of their own send copies, fetch snapshots, and serve other copiers.
 
-    {"do": "begin", "token": hexadecimal, "address": a numeric one of this node, "memory_dir",
+    {"do": "begin", "token": hexadecimal, "address": the numeric address to listen at, "memory_dir",
      "bandwidth": bytes a second or null}
-        -> {"did": "begin", "port"} or {"did": "begin", "error"}; first, and once
-    {"do": "attempt", "lineage", "first", "count", "world", "resumed": null or [lineage, step]}: this node has the ranks
-     `first` to `first + count - 1`, none where it stands by. Copies of `resumed` are of this lineage from now on; all
-     others are deleted but those of the lineage itself, which an earlier copier has kept
+        -> {"did": "begin", "port"} or {"did": "begin", "error"}; the first request
+    {"do": "attempt", "lineage", "first", "count", "world", "resumed": null or [lineage, step]}: begin an
+     attempt. This node has the ranks `first` to `first + count - 1`, or none if it stands by. Copies of `resumed`
+     belong to this lineage from now on. All others are deleted, except those of the lineage itself, which an earlier
+     copier has kept
         -> {"did": "attempt"} or {"did": "attempt", "error"}
     {"do": "buddy", "to": null or {"node", "address", "port"}}: where copies go; no answer
-    {"do": "every", "every"}: copy each step that is a multiple, the newest first; 0: none; no answer
+    {"do": "every", "every"}: copy each step that is a multiple of `every`, the newest first; 0 for none; no answer
     {"do": "copy", "step"}: copy that step now
-        -> of each copy that ended, asked for or not, {"did": "copied", "lineage", "step", "node", "bytes", "seconds",
-           "processor_seconds"} or {..., "error"}; with "asked": true where it was asked for
+        -> for each copy that ends, requested or not: {"did": "copied", "lineage", "step", "node", "bytes", "seconds",
+           "processor_seconds"} or {..., "error"}; with "asked": true if it was requested
     {"do": "forget"}: delete all copies that others have sent; no answer
     {"do": "freeze", "lineage"}: send and take no copies until the next attempt
-        -> {"did": "freeze", "copies": {"RANK": [steps], ...}}: those of that lineage, which stay until then
+        -> {"did": "freeze", "copies": {"RANK": [steps], ...}}: the copies of that lineage, which stay until then
     {"do": "fetch", "lineage", "step", "world", "ranks": {"RANK": {"slot", "from": [{"node", "address", "port"}, ...]}},
-     "suppliers": [{"node", "address", "port"}, ...]}: make these slots whole; those of ranks of other nodes are
+     "suppliers": [{"node", "address", "port"}, ...]}: fetch these slots; those of ranks of other nodes are
      deleted when the next attempt begins
-        -> {"did": "fetch_plan", "step", "sources": [{"rank", "group", "node", "of", "bytes"}, ...]}: which node is to
-           supply what, from the snapshot of rank `of`: before a byte is read
-        -> {"did": "fetch", "step", "bytes", "seconds", "sources"}: as it was, where a node failed meanwhile
+        -> {"did": "fetch_plan", "step", "sources": [{"rank", "group", "node", "of", "bytes"}, ...]}: before a
+           byte is read: which node supplies what, from the snapshot of rank `of`
+        -> {"did": "fetch", "step", "bytes", "seconds", "sources"}: the sources as they were in the end
         or {"did": "fetch", "step", "error"}
 """
 
@@ -47,42 +49,58 @@ from ftlaunch.nodes.peers.server import CopierServer
 from ftlaunch.nodes.peers.wire.peer_connection import why
 from ftlaunch.system.answer_line import write_answer
 
-_NICE = 5  # the training comes first, but a rank may wait for a slot that is being sent
+_NICE = 5  # the training comes first, but not by more, because a rank may wait for a slot that is being sent
 
 
 class Copier:
-    """Does what the agent asks, once `begin` was asked."""
+    """Carries out the agent's requests after `begin`. For the main thread."""
 
     def __init__(self, request: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-        """Listen. Raises OSError, ValueError, and RuntimeError where no thread may be started."""
+        """Listen for other copiers, and start the sender.
+
+        Args:
+            request: the request `begin`.
+            tell: sends an answer to the agent; called from any thread.
+
+        Raises:
+            OSError: the address cannot be used, or the memory directory cannot be read.
+            ValueError: the request is malformed.
+            RuntimeError: no thread can be started.
+        """
         self._tell = tell
         token = bytes.fromhex(request["token"])
         self._node = CopierNode(token, Path(request["memory_dir"]), request["bandwidth"])
         self.port = CopierServer(self._node, request["address"]).port
         self._sender = CopySender(self._node, tell)
         self._fetch: tuple[Fetch, threading.Thread] | None = None
-        self._fetched: list[Fetch] = []  # since the attempt began
+        self._fetched: list[Fetch] = []  # all fetches of the attempt
         self._doers: dict[str, Callable[[dict[str, Any]], None]] = {
             "attempt": self._attempt,
-            "buddy": lambda said: self._sender.send_to(_address(said["to"]) if said["to"] else None),
-            "every": lambda said: self._sender.send_every(said["every"]),
-            "copy": lambda said: self._sender.send_now(said["step"]),
+            "buddy": lambda request: self._sender.send_to(_address(request["to"]) if request["to"] else None),
+            "every": lambda request: self._sender.send_every(request["every"]),
+            "copy": lambda request: self._sender.send_now(request["step"]),
             "forget": self._forget,
             "freeze": self._freeze,
             "fetch": self._begin_fetch,
         }
 
     def do(self, request: dict[str, Any]) -> None:
-        """Do what a request asks."""
+        """Carry out a request."""
         self._doers[request["do"]](request)
 
-    def _attempt(self, said: dict[str, Any]) -> None:
+    def _attempt(self, request: dict[str, Any]) -> None:
         self._end_fetch()
         while self._fetched:
             self._fetched.pop().let_go()
-        resumed = tuple(said["resumed"]) if said["resumed"] else None
+        resumed = tuple(request["resumed"]) if request["resumed"] else None
         try:
-            self._node.begin(said["lineage"], said["first"], said["count"], said["world"], resumed)
+            self._node.begin(
+                lineage=request["lineage"],
+                first=request["first"],
+                count=request["count"],
+                world=request["world"],
+                resumed=resumed,
+            )
         except (OSError, ValueError) as error:
             self._tell({"did": "attempt", "error": why(error)})
             return
@@ -90,7 +108,7 @@ class Copier:
         self._tell({"did": "attempt"})
 
     def _forget(self, _: dict[str, Any]) -> None:
-        """No copy counts any more. What cannot be deleted is tried once more: another copier would take it up."""
+        """Delete all copies, with a second try, because a later copier would take up what stays."""
         kept = self._node.kept
         try:
             kept.forget()
@@ -102,32 +120,32 @@ class Copier:
                 sys.stderr.write(f"[ftlaunch] {cannot}: {why(error)}\n")
                 sys.stderr.flush()
 
-    def _freeze(self, said: dict[str, Any]) -> None:
-        copies = self._node.freeze(said["lineage"])
+    def _freeze(self, request: dict[str, Any]) -> None:
+        copies = self._node.freeze(request["lineage"])
         self._tell({"did": "freeze", "copies": {str(rank): held for rank, held in copies.items()}})
 
-    def _begin_fetch(self, said: dict[str, Any]) -> None:
+    def _begin_fetch(self, request: dict[str, Any]) -> None:
         self._end_fetch()
-        ranks = {int(rank): told for rank, told in said["ranks"].items()}
+        ranks = {int(rank): wanted for rank, wanted in request["ranks"].items()}
         order = FetchOrder(
-            said["lineage"],
-            said["step"],
-            {rank: told["slot"] for rank, told in ranks.items()},
-            {rank: [_address(one) for one in told["from"]] for rank, told in ranks.items()},
-            [_address(one) for one in said["suppliers"]],
+            lineage=request["lineage"],
+            step=request["step"],
+            slots={rank: wanted["slot"] for rank, wanted in ranks.items()},
+            holders={rank: [_address(node) for node in wanted["from"]] for rank, wanted in ranks.items()},
+            suppliers=[_address(node) for node in request["suppliers"]],
         )
         fetch = Fetch(self._node, order, self._tell)
         thread = threading.Thread(target=lambda: self._tell(fetch.run()), name="fetch", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # no thread may be started
+        except RuntimeError as error:  # no thread can be started
             self._tell({"did": "fetch", "step": order.step, "error": str(error)})
             return
         self._fetched.append(fetch)
         self._fetch = fetch, thread
 
     def _end_fetch(self) -> None:
-        """No fetch writes into slots that belong to an attempt."""
+        """Cancel the fetch under way and wait for its end, so that it does not write into the slots of an attempt."""
         if self._fetch is not None:
             fetch, thread = self._fetch
             fetch.cancel()
@@ -135,26 +153,26 @@ class Copier:
             self._fetch = None
 
 
-def _address(said: Mapping[str, Any]) -> PeerAddress:
-    return PeerAddress(said["node"], said["address"], said["port"])
+def _address(request: Mapping[str, Any]) -> PeerAddress:
+    return PeerAddress(request["node"], request["address"], request["port"])
 
 
 class AnswerLines:
-    """The copier's stdout: one JSON object a line, from any thread."""
+    """Writes answers to stdout, one JSON object a line. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def tell(self, answer: dict[str, Any]) -> None:
-        """Say something to the agent."""
+        """Send an answer to the agent."""
         with self._lock:
-            write_answer(answer)  # an agent that is gone has closed stdin, too: `main` ends then
+            write_answer(answer)  # if the agent is gone, stdin is closed, too, and `main` ends
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Serve the agent until stdin ends, then end the process."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, signal.SIG_IGN)  # the agent ends it
+        signal.signal(signum, signal.SIG_IGN)  # the agent alone ends the copier
     _give_way()
     copier = None
     answers = AnswerLines()
@@ -169,12 +187,13 @@ def main() -> None:
             answers.tell({"did": "begin", "error": why(error)})
         else:
             answers.tell({"did": "begin", "port": copier.port})
-    os._exit(0)  # whatever the threads are doing
+    os._exit(0)  # without waiting for the threads
 
 
 def _give_way() -> None:
+    """Lower this process's priority."""
     os.nice(_NICE)
-    with suppress(OSError):  # where sessions are scheduled as groups, niceness counts only within ours
+    with suppress(OSError):  # if sessions are scheduled as groups, niceness counts only within one
         Path("/proc/self/autogroup").write_text(str(_NICE))
 
 

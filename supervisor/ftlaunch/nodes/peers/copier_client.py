@@ -1,4 +1,7 @@
-"""The agent's end of the copier: starts it, asks it, reads its answers, notices its death."""
+"""The agent's end of the copier: starts the process, sends requests, reads answers, and notices its death.
+
+Runs in the agent's event loop.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,18 @@ from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
 _BLOCK = 1 << 16
-_STOPPED = 2.0  # seconds
+_STOPPED_SECONDS = 2.0  # after which a stopped copier is killed
 
 
 class CopierLink:
-    """A running copier. Several requests may be under way; what it says arrives on `fd`."""
+    """A running copier. Several requests may be under way; answers arrive on `fd`."""
 
     def __init__(self, helpers: HelperProcesses) -> None:
-        """Start the copier, which is killed with us: call this in the main thread. Raises OSError."""
+        """Start the copier, which dies with this process. Call this in the main thread.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
         self._process = helpers.start(module("ftlaunch.nodes.peers.copier"), stdin=PIPE, stdout=PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -28,23 +35,23 @@ class CopierLink:
         self._stdout = self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
         self.fd = self._stdout.fileno()
-        """readable when it has said something, or is gone"""
+        """readable when the copier has answered or is gone"""
         self.pid = self._process.pid
         self._buffer = b""
         self._stopped_since: float | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called: nothing may be asked any more."""
+        """Whether `close` has been called, after which no request may follow."""
         return self._stdin.closed
 
     def send(self, request: dict[str, Any]) -> None:
-        """Send a request. Requests are short: the pipe takes them at once."""
-        with contextlib.suppress(BrokenPipeError):  # the copier is gone: the loop hears that on `fd`
+        """Send a request. Requests are short enough for the pipe to take them at once."""
+        with contextlib.suppress(BrokenPipeError):  # the copier is gone, which `fd` shows to the loop
             atomic.write_all(self._stdin.fileno(), json.dumps(request).encode() + b"\n")
 
     def answers(self) -> list[dict[str, Any]] | None:
-        """What it has said; None when it is gone."""
+        """Return the answers that have arrived, or None if the copier is gone."""
         try:
             block = os.read(self.fd, _BLOCK)
         except BlockingIOError:
@@ -55,18 +62,19 @@ class CopierLink:
         return [json.loads(line) for line in lines]
 
     def look(self, now: float) -> None:
-        """End a copier that was stopped (SIGSTOP), at monotonic `now`: others wait for it."""
+        """Kill a copier that has been stopped (SIGSTOP) for long. now: monotonic seconds."""
         if self.closed or processes.state_of(self.pid) != "T":
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now
-        elif now - self._stopped_since > _STOPPED:
+        elif now - self._stopped_since > _STOPPED_SECONDS:
             self._process.kill()
 
     def close(self, timeout: float) -> int | None:
-        """Let the copier end; SIGKILL it after `timeout` seconds. Returns its exit status.
+        """Let the copier end, and kill it after `timeout` seconds.
 
-        None: it is in a system call that does not come back, and ends with that.
+        Returns:
+            The exit status, or None if the copier is stuck in a system call and ends only with that.
         """
         if not self.closed:
             self._stdin.close()

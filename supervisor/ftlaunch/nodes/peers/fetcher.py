@@ -1,6 +1,7 @@
-"""Makes the slots of lost ranks whole, byte for byte, from copies and from what other nodes hold in their own slots.
+"""Restores the slots of lost ranks, byte for byte, from kept copies and from the own slots of other nodes.
 
-Every node that is named is asked what it has; one that fails is left out, as long as others have its part.
+Each node in the order is asked what it has. A node that fails is left out, as long as other nodes have its part. Runs
+in a thread of the copier's own, with one more thread for each node that is read.
 """
 
 from __future__ import annotations
@@ -30,59 +31,73 @@ from ftlaunch_contract.checkpoint import layout
 
 _Failures = (PeerError, FrameError, ValueError, OSError)
 _NoThread = RuntimeError
-"""raised where no thread may be started"""
+"""raised if no thread can be started"""
 
 
 class _Supply(NamedTuple):
-    """Bytes of a file that is made which come from one file of another node."""
+    """Bytes of a restored file that come from one file of another node."""
 
     rank: int
-    """whose snapshot is made"""
+    """the rank whose snapshot is restored"""
     group: str
     node: int
+    """the node that supplies the bytes"""
     of: int
-    """the rank whose snapshot the node reads: `rank` itself where it is a copy, another one where it is a replica"""
+    """the rank whose snapshot the node reads: `rank` itself for a copy, another rank for a replica"""
 
 
 @dataclass(frozen=True)
 class FetchOrder:
-    """What is to be fetched."""
+    """What to fetch, and from where."""
 
     lineage: str
     step: int
     slots: Mapping[int, int]
-    """rank -> the slot to be made"""
+    """rank -> the slot to restore"""
     holders: Mapping[int, Sequence[PeerAddress]]
-    """rank -> nodes that have a copy of it"""
+    """rank -> nodes that keep a copy of its snapshot"""
     suppliers: Sequence[PeerAddress]
+    """nodes whose own ranks hold the step"""
 
     @property
     def sources(self) -> dict[int, PeerAddress]:
-        """All nodes that are asked."""
-        return {where.node: where for one in (*self.holders.values(), self.suppliers) for where in one}
+        """All nodes to ask, by number."""
+        groups = [*self.holders.values(), self.suppliers]
+        return {where.node: where for group in groups for where in group}
 
 
 class Fetch:
     """One fetch. `run` is called in a thread of its own, `cancel` in another."""
 
     def __init__(self, node: CopierNode, order: FetchOrder, tell: Callable[[dict[str, Any]], None]) -> None:
-        """Prepare to fetch what `order` says to `node`. tell: is given the plan before the first byte is read."""
+        """Prepare a fetch.
+
+        Args:
+            node: the state of this copier.
+            order: what to fetch.
+            tell: is given the answer `fetch_plan` before the first byte is read.
+        """
         self._node = node
         self._order = order
         self._tell = tell
         self._own = node.attempt.slots.ranks if node.attempt is not None else range(0)
-        self._links: dict[int, SourceLink] = {}
-        self._failed: set[int] = set()
-        self._said: dict[int, str] = {}
-        self._commons: dict[int, bytes] = {}
+        self._links: dict[int, SourceLink] = {}  # by node
+        self._failed: set[int] = set()  # nodes
+        self._complaints_by_node: dict[int, str] = {}
+        self._commons: dict[int, bytes] = {}  # content of common.json by rank
+        # rank -> node -> what the node has of the rank's snapshot; and node -> the snapshots of its own ranks
         self._copies: dict[int, dict[int, DescribedSlot]] = {rank: {} for rank in order.slots}
         self._supplied: dict[int, list[DescribedSlot]] = {}
-        self._read: Counter[_Supply] = Counter()  # bytes
+        self._read: Counter[_Supply] = Counter()  # bytes that were read
         self._lock = threading.Lock()
         self._cancelled = False
 
     def run(self) -> dict[str, Any]:
-        """Fetch; the answer says from where, or why not. What was made is deleted where it fails."""
+        """Fetch, and delete what was made if that fails.
+
+        Returns:
+            The answer `fetch`: with the sources, or with the reason of the failure.
+        """
         began = time.monotonic()
         answer: dict[str, Any] = {"did": "fetch", "step": self._order.step}
         try:
@@ -95,18 +110,19 @@ class Fetch:
         return {**answer, "bytes": self._read.total(), "seconds": seconds, "sources": _rows(self._read)}
 
     def cancel(self) -> None:
-        """End it soon."""
+        """Have `run` end soon with an error."""
         with self._lock:
             self._cancelled = True
             for link in self._links.values():
                 link.shut()
 
     def _complaints(self) -> str:
-        return "".join(f"; node {node}: {said}" for node, said in sorted(self._said.items()))
+        return "".join(f"; node {node}: {said}" for node, said in sorted(self._complaints_by_node.items()))
 
     # --- in parallel at all nodes ------------------------------------------------------------------------------
 
     def _make(self, stack: ExitStack) -> None:
+        """Restore the slots. Raises MissingError if no node has a part."""
         sources = self._order.sources
         with ThreadPoolExecutor(max(len(sources), 1)) as pool:
             stack.callback(self._close)
@@ -116,15 +132,15 @@ class Fetch:
             shares = self._share_out(stretches)
             self._tell_plan(shares)
             while shares:
-                left = pool.map(lambda share: self._read_from(share[0], share[1], fds), shares.items())
-                shares = self._share_out([stretch for one in left for stretch in one])
+                unread = pool.map(lambda share: self._read_from(share[0], share[1], fds), shares.items())
+                shares = self._share_out([stretch for stretches in unread for stretch in stretches])
         self._write_commons()
 
     def _ask(self, where: PeerAddress) -> None:
-        """Ask a node what it has; one that cannot say has nothing."""
+        """Ask a node what it has. A node that cannot answer counts as having nothing."""
         order = self._order
         try:
-            link = SourceLink(where, self._node.token, order.lineage, order.step)
+            link = SourceLink(where=where, token=self._node.token, lineage=order.lineage, step=order.step)
             with self._lock:
                 self._links[where.node] = link
                 if self._cancelled:
@@ -140,14 +156,15 @@ class Fetch:
 
     @contextmanager
     def _unless_refused(self, where: PeerAddress) -> Iterator[None]:
-        """A node that does not have one thing may have another."""
+        """Note a refusal of a node and go on, because the node may have other things."""
         try:
             yield
         except PeerError as error:
-            self._said[where.node] = str(error)
+            self._complaints_by_node[where.node] = str(error)
 
     def _forget(self, node: int, error: Exception) -> None:
-        self._said[node] = why(error)
+        """Use a node no longer, because it has failed."""
+        self._complaints_by_node[node] = why(error)
         self._failed.add(node)
         for holders in self._copies.values():
             holders.pop(node, None)
@@ -161,7 +178,7 @@ class Fetch:
             raise MissingError(f"no node is left that has all of the snapshot of rank {lost.rank}") from error
 
     def _tell_plan(self, shares: Mapping[int, Sequence[Stretch]]) -> None:
-        """Tell which node is to supply what, from the snapshot of which rank."""
+        """Report which node will supply what, from the snapshot of which rank."""
         planned: Counter[_Supply] = Counter()
         for node, share in shares.items():
             for stretch in share:
@@ -169,7 +186,7 @@ class Fetch:
         self._tell({"did": "fetch_plan", "step": self._order.step, "sources": _rows(planned)})
 
     def _read_from(self, node: int, share: Sequence[Stretch], fds: Mapping[tuple[int, str], int]) -> Iterable[Stretch]:
-        """Read a share from a node; returns what is left of it."""
+        """Read a share from a node. Return the part that was not read, because the node has failed."""
         left = dict(enumerate(batches(share)))
 
         def done(number: int) -> None:
@@ -189,10 +206,14 @@ class Fetch:
         return layout.slot_dir(self._node.memory_dir, rank, self._order.slots[rank])
 
     def _lay_out(self, stack: ExitStack) -> dict[tuple[int, str], int]:
-        """The files of all slots, their memory reserved: (rank, group) -> descriptor."""
+        """Create the files of all slots, and reserve their memory.
+
+        Returns:
+            The descriptor by rank and group.
+        """
         wanted = {rank: described_alike(rank, holders) for rank, holders in self._copies.items()}
         self._remove()
-        sizes = [one.size for slot in wanted.values() for one in slot.layouts.values()]
+        sizes = [found.size for slot in wanted.values() for found in slot.layouts.values()]
         check_room(self._node.memory_dir, sum(sizes) + sum(len(slot.common) for slot in wanted.values()))
         fds = {}
         for rank, slot in wanted.items():
@@ -200,12 +221,13 @@ class Fetch:
             for group, found in slot.layouts.items():
                 fd = create_file(layout.slot_file(self._directory(rank), group), found.header, found.size)
                 stack.callback(os.close, fd)
-                reserve(fd, [(0, found.size)], self._go_on)
+                reserve(fd, [(0, found.size)], self._check_not_cancelled)
                 fds[rank, group] = fd
         self._commons = {rank: slot.common for rank, slot in wanted.items()}
         return fds
 
-    def _go_on(self) -> None:
+    def _check_not_cancelled(self) -> None:
+        """Raise PeerError if the fetch was cancelled."""
         if self._cancelled:
             raise PeerError("it was given up")
 
@@ -219,7 +241,7 @@ class Fetch:
         self._remove_slots(self._order.slots)
 
     def let_go(self) -> None:
-        """Delete what was fetched for ranks of other nodes. `run` is over."""
+        """Delete what was fetched for ranks of other nodes. Call this after `run` has ended."""
         self._remove_slots(rank for rank in self._order.slots if rank not in self._own)
 
     def _remove_slots(self, ranks: Iterable[int]) -> None:
@@ -235,7 +257,7 @@ class Fetch:
 
 def _supply(stretch: Stretch, node: int) -> _Supply:
     of, *_ = stretch.sources[node]
-    return _Supply(stretch.rank, stretch.group, node, of)
+    return _Supply(rank=stretch.rank, group=stretch.group, node=node, of=of)
 
 
 def _rows(supplies: Mapping[_Supply, int]) -> list[dict[str, Any]]:

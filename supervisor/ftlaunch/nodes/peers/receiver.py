@@ -1,16 +1,16 @@
-"""Takes a copy that another node sends: what this node holds itself is not sent again.
+"""Receives copies from another node, without the bytes that this node holds itself.
 
     <- {"do": "copy", "lineage", "step", "world", "slots": wire/described.py}
-    -> {"did": "copy", "lacks": [{group: runs}, ...]}      for each slot what is to come
+    -> {"did": "copy", "lacks": [{group: runs}, ...]}      what is missing here, for each slot
     or {"did": "copy", "have": true}, {"did": "copy", "again": true} (a wrong digest), {"did": "copy", "error"}
-    -> {"did": "wait"} now and then while that takes long
-    <- {"piece": number}, the bytes of the piece, and {"digest"}, for each of the pieces that `cut` makes of what lacks
-    <- {"do": "commit"}, or {"do": "drop"}, which has no answer
-    -> {"did": "commit"}, {"did": "commit", "error"}, or {"did": "commit", "again": [numbers]}: these once more
+    -> {"did": "wait"} now and then while memory is reserved
+    <- {"piece": number}, the bytes of the piece, and {"digest"}, for each piece into which `cut` cuts the missing
+    ranges <- {"do": "commit"}, or {"do": "drop"}, which has no answer
+    -> {"did": "commit"}, {"did": "commit", "error"}, or {"did": "commit", "again": [numbers]}: send these pieces again
 
-The ranks of this node reach the step within the same milliseconds as the sender's, some earlier and some later. So an
-offer waits for them, a second at most, and is refused then: taking everything instead would send gigabytes of what is
-about to be here.
+The ranks of this node reach a step within milliseconds of the sender's ranks. Therefore an offer waits for this node's
+ranks for up to a second, and is refused after that: to take everything instead would send gigabytes that this node is
+about to hold itself. Runs in the server's thread for the connection, and blocks.
 """
 
 from __future__ import annotations
@@ -38,28 +38,42 @@ from ftlaunch_contract.files.untrusted_json import whole
 from ftlaunch_contract.pages.waiting import wait_until
 
 _PATIENCE = 1.0  # seconds that an offer waits for this node's ranks
-_SIGN = 1.0  # seconds between two signs of life
+_WAIT_SECONDS = 1.0  # between two messages `wait`
 
 Lacks = Mapping[int, Mapping[str, Runs]]
+"""rank -> group -> the chunks that this node lacks"""
 
 
 class CopyReceiver:
-    """Takes the copies that come over one connection."""
+    """Receives the copies that come over one connection."""
 
     def __init__(self, node: CopierNode, connection: PeerConnection) -> None:
         self._node = node
         self._connection = connection
         self._pieces = PieceReceiver(connection)
         self._known: Known = {}
-        self._said = 0.0
+        self._waited_at = 0.0  # when the last `wait` was sent
 
     def take(self, offer: dict[str, Any]) -> None:
-        """Take one copy, or refuse it. Raises OSError, FrameError, ValueError: the connection is of no more use."""
+        """Receive one copy, or refuse it.
+
+        Args:
+            offer: the message `copy`.
+
+        Raises:
+            OSError: the connection has failed. FrameError and ValueError: the other side has sent something malformed.
+                The connection cannot be used after any of these.
+        """
         lineage = checked.lineage_of(offer)
         step = whole(offer.get("step"), "`step`")
         world = whole(offer.get("world"), "`world`", 1)
         try:
-            slots = receive_slots(self._connection, offer.get("slots"), self._node.layouts, self._known)
+            slots = receive_slots(
+                connection=self._connection,
+                value=offer.get("slots"),
+                layouts=self._node.layouts,
+                known=self._known,
+            )
         except WrongDigestError:
             self._connection.send({"did": "copy", "again": True})
             return
@@ -73,9 +87,10 @@ class CopyReceiver:
             self._connection.send({"did": "copy", "error": str(error)})
             return
         with ExitStack() as stack:
-            self._receive(stack, attempt, step, slots, lacks)
+            self._receive(stack=stack, attempt=attempt, step=step, slots=slots, lacks=lacks)
 
     def _attempt(self, lineage: str, world: int, slots: Sequence[DescribedSlot]) -> CopierAttempt:
+        """Return the attempt to which an offer belongs. Raises CopyRefusedError if there is none."""
         attempt = self._node.attempt
         if attempt is None or attempt.over.is_set():
             raise CopyRefusedError("it takes no copies now")
@@ -87,6 +102,7 @@ class CopyReceiver:
         return attempt
 
     def _has(self, slot: DescribedSlot, lineage: str, step: int) -> bool:
+        """Return whether this same copy is kept already."""
         copy = self._node.kept.find(slot.rank, lineage, step)
         same = {group: found.digest for group, found in slot.layouts.items()}
         return copy is not None and copy.headers == same and copy.common == checksums.of_whole(slot.common)
@@ -94,7 +110,7 @@ class CopyReceiver:
     # --- what is to come -----------------------------------------------------------------------------------
 
     def _ours(self, attempt: CopierAttempt, step: int) -> list[DescribedSlot]:
-        """This node's slots at a step. Raises CopyRefusedError."""
+        """Return the snapshots of this node's own ranks at a step, after a wait for them. Raises CopyRefusedError."""
         ours = attempt.slots
         deadline = time.monotonic() + _PATIENCE
         wait_until(lambda: attempt.over.is_set() or not ours.ranks or step in ours.steps(), deadline)
@@ -118,24 +134,24 @@ class CopyReceiver:
         self, stack: ExitStack, attempt: CopierAttempt, step: int, slots: Sequence[DescribedSlot], lacks: Lacks
     ) -> None:
         try:
-            places, writers = self._lay_out(stack, attempt, slots, lacks)
+            places, writers = self._lay_out(stack=stack, attempt=attempt, slots=slots, lacks=lacks)
         except (OSError, CopyRefusedError) as error:
             self._connection.send({"did": "copy", "error": why(error)})
             return
-        told = [{group: as_lists(runs) for group, runs in lacks[slot.rank].items()} for slot in slots]
-        self._connection.send({"did": "copy", "lacks": told})
+        missing = [{group: as_lists(runs) for group, runs in lacks[slot.rank].items()} for slot in slots]
+        self._connection.send({"did": "copy", "lacks": missing})
         copies = [
             KeptCopy(
-                slot.rank,
-                places[slot.rank],
-                attempt.lineage,
-                step,
-                attempt.world,
-                writers[slot.rank].headers,
-                checksums.of_whole(slot.common),
-                lacks[slot.rank],
-                slot.own,
-                {group: b"".join(found).hex() for group, found in slot.samples.items()},
+                rank=slot.rank,
+                place=places[slot.rank],
+                lineage=attempt.lineage,
+                step=step,
+                world=attempt.world,
+                headers=writers[slot.rank].headers,
+                common=checksums.of_whole(slot.common),
+                present=lacks[slot.rank],
+                own=slot.own,
+                samples={group: b"".join(found).hex() for group, found in slot.samples.items()},
             )
             for slot in slots
         ]
@@ -147,7 +163,7 @@ class CopyReceiver:
             self._commit(attempt, copies)
 
     def _receive_pieces(self, pieces: Sequence[Sequence[OpenRange]]) -> bool:
-        """Receive all pieces; False when the sender gives the copy up."""
+        """Receive all pieces. Return False if the sender gives the copy up."""
         missing = set(range(len(pieces)))
         while True:
             message = self._connection.receive()
@@ -168,7 +184,14 @@ class CopyReceiver:
     def _lay_out(
         self, stack: ExitStack, attempt: CopierAttempt, slots: Sequence[DescribedSlot], lacks: Lacks
     ) -> tuple[dict[int, int], dict[int, CopyWriter]]:
-        """Places and files for the copies, their memory reserved. Raises OSError, CopyRefusedError."""
+        """Create the files of the copies, and reserve their memory.
+
+        Returns:
+            By rank, the place of the copy among the kept copies, and the writer of its files.
+
+        Raises:
+            OSError: there is no room. CopyRefusedError: copies cannot be taken now.
+        """
         kept = self._node.kept
         places = {}
         writers = {}
@@ -176,7 +199,9 @@ class CopyReceiver:
             place, before = kept.claim(slot.rank)
             stack.callback(kept.release, slot.rank)
             directory = kept.directory(slot.rank, place)
-            writer = CopyWriter(directory, slot.rank, slot.layouts, lacks[slot.rank], before)
+            writer = CopyWriter(
+                directory=directory, rank=slot.rank, slot=slot.layouts, present=lacks[slot.rank], before=before
+            )
             stack.callback(writer.close)
             places[slot.rank] = place
             writers[slot.rank] = writer
@@ -184,15 +209,16 @@ class CopyReceiver:
         if needed:
             check_room(self._node.memory_dir, needed)
         for slot in slots:
-            writers[slot.rank].lay_out(lambda: self._sign_of_life(attempt))
+            writers[slot.rank].lay_out(lambda: self._send_wait(attempt))
             writers[slot.rank].write_common(slot.common)
         return places, writers
 
-    def _sign_of_life(self, attempt: CopierAttempt) -> None:
+    def _send_wait(self, attempt: CopierAttempt) -> None:
+        """Send `wait` if that is due. Raises CopyRefusedError if the attempt is over."""
         if attempt.over.is_set():
             raise CopyRefusedError("it takes no copies now")
-        if time.monotonic() - self._said > _SIGN:
-            self._said = time.monotonic()
+        if time.monotonic() - self._waited_at > _WAIT_SECONDS:
+            self._waited_at = time.monotonic()
             self._connection.send({"did": "wait"})
 
     def _commit(self, attempt: CopierAttempt, copies: Sequence[KeptCopy]) -> None:
@@ -205,7 +231,7 @@ class CopyReceiver:
 
 
 def pieces_of(slots: Sequence[DescribedSlot], lacks: Lacks) -> list[list[FileRange]]:
-    """The pieces of a copy; its sender and its receiver cut alike."""
+    """Return the pieces of a copy, which its sender and its receiver cut in the same way."""
     return cut(
         (slot.rank, group, begin, end)
         for slot in slots

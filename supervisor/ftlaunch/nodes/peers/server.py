@@ -1,4 +1,4 @@
-"""Listens for other copiers: a thread for each connection, and few of strangers."""
+"""Listens for other copiers, with a thread for each connection, and a limit on connections of strangers."""
 
 from __future__ import annotations
 
@@ -14,60 +14,71 @@ from ftlaunch.nodes.peers.receiver import CopyReceiver
 from ftlaunch.nodes.peers.supplier import Supplier
 from ftlaunch.nodes.peers.wire.peer_connection import PeerConnection, PeerError, greet, peer_name, why
 
-_MOST = 64  # connections
-_PAUSE = 0.05  # seconds after a connection that could not be accepted
+_MOST_CONNECTIONS = 64
+_PAUSE_SECONDS = 0.05  # after a connection that could not be accepted
 
 
 class CopierServer:
-    """The listening socket. Its threads end with the process."""
+    """The listening socket of a copier. Its threads end with the process."""
 
     def __init__(self, node: CopierNode, address: str) -> None:
-        """address: a numeric one of this machine. Raises OSError, ValueError."""
+        """Listen at any free port of a numeric address.
+
+        Args:
+            node: the state of this copier.
+            address: the address.
+
+        Raises:
+            OSError: the address cannot be used.
+            ValueError: the address is a name.
+            RuntimeError: no thread can be started.
+        """
         self._node = node
         family, target = resolved(address, 0)
         self._listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._listener.bind(target)
-            self._listener.listen(_MOST)
+            self._listener.listen(_MOST_CONNECTIONS)
         except OSError:
             self._listener.close()
             raise
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
-        self._unproven: dict[socket.socket, None] = {}
-        self._count = 0
+        self._unproven: dict[socket.socket, None] = {}  # connections in the handshake, the oldest first
+        self._count = 0  # of all connections
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError as error:  # it has ended already, or there are no descriptors
+            except OSError as error:  # the connection has ended already, or there is no descriptor
                 self._node.refused.add(why(error))
-                time.sleep(_PAUSE)
+                time.sleep(_PAUSE_SECONDS)
                 continue
             self._make_room()
             try:
                 threading.Thread(target=self._serve, args=(connection,), name="peer", daemon=True).start()
-            except RuntimeError as error:  # no thread may be started: others come later, and may have one
+            except RuntimeError as error:  # no thread can be started now; later connections may have one
                 with self._lock:
                     self._count -= 1
                 connection.close()
                 self._node.refused.add(str(error))
-                time.sleep(_PAUSE)
+                time.sleep(_PAUSE_SECONDS)
 
     def _make_room(self) -> None:
-        """Count a connection; where there are many, the oldest that has not proven itself ends."""
+        """Count a connection. If there are too many, end the oldest one in its handshake."""
         with self._lock:
             self._count += 1
-            oldest = next(iter(self._unproven), None) if self._count > _MOST else None
+            oldest = next(iter(self._unproven), None) if self._count > _MOST_CONNECTIONS else None
         if oldest is not None:
             try:
                 oldest.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # it has ended already
+                return  # that connection has ended already
 
     def _serve(self, connection: socket.socket) -> None:
+        """Serve one connection to its end, in its thread."""
         name = peer_name(connection)
         with self._lock:
             self._unproven[connection] = None
@@ -76,8 +87,8 @@ class CopierServer:
             peer = greet(connection, Role.LISTENER, self._node.token)
             with self._lock:
                 del self._unproven[connection]
-                if self._count > _MOST:
-                    raise PeerError(f"there are {_MOST} connections already")
+                if self._count > _MOST_CONNECTIONS:
+                    raise PeerError(f"there are {_MOST_CONNECTIONS} connections already")
             _converse(self._node, peer)
         except (FrameError, ValueError, PeerError) as error:
             self._node.refused.add(f"{name}: {error}")
@@ -92,15 +103,15 @@ class CopierServer:
 
 
 def _converse(node: CopierNode, peer: PeerConnection) -> None:
-    """Do what the other side asks, until it ends the connection."""
+    """Carry out the requests of a copier until it ends the connection. Raises OSError at the end."""
     receiver = CopyReceiver(node, peer)
     supplier = Supplier(node, peer)
-    doers = {"copy": receiver.take, "about": supplier.about, "read": supplier.read}
+    handlers = {"copy": receiver.take, "about": supplier.about, "read": supplier.read}
     try:
         while True:
             message = peer.receive(None)
-            if (doer := doers.get(str(message.get("do")))) is None:
+            if (handler := handlers.get(str(message.get("do")))) is None:
                 raise ValueError("there is no such request")
-            doer(message)
+            handler(message)
     finally:
         supplier.close()

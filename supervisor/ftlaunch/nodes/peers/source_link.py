@@ -1,4 +1,7 @@
-"""Asks one node for what it has of a step, and reads bytes from it."""
+"""A connection of a fetch to one node: asks what the node has of a step, and reads bytes. Blocks.
+
+`supplier.py` is the other end, and describes the messages.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,38 @@ from ftlaunch.nodes.peers.wire.described import Known, WrongDigestError, receive
 from ftlaunch.nodes.peers.wire.peer_connection import PeerError, connect
 from ftlaunch.nodes.peers.wire.pieces_io import TRIES, PieceReceiver
 
-_AHEAD = 2  # pieces that are asked for at once: the node reads one while another is on its way
+_AHEAD = 2  # pieces that are requested at once, so that the node reads one while another is on its way
 
 
 class SourceLink:
-    """A connection to a node that has something of the step."""
+    """A connection to a node that may have something of a step."""
 
     def __init__(self, where: PeerAddress, token: bytes, lineage: str, step: int) -> None:
-        """Raises OSError, FrameError, ValueError."""
+        """Connect to a node. Raises OSError, FrameError or ValueError if that fails."""
         self.where = where
         self._about = {"lineage": lineage, "step": step}
         self._connection = connect(where.address, where.port, token)
         self._pieces = PieceReceiver(self._connection)
 
     def about(self, rank: int | None, layouts: Layouts) -> list[DescribedSlot]:
-        """What it has of a rank's snapshot, or with None of those of its own ranks.
+        """Ask what the node has of a snapshot.
 
-        Raises OSError, FrameError, ValueError, PeerError.
+        Args:
+            rank: the rank; None for the snapshots of the node's own ranks.
+            layouts: remembers the layouts.
+
+        Raises:
+            PeerError: the node refuses, or has nothing.
+            OSError: the connection has failed. FrameError and ValueError: the answer is malformed.
         """
         known: Known = {}
         for _ in range(TRIES):
             self._connection.send({"do": "about", **self._about, "rank": rank})
             answer = self._answer("about")
             try:
-                slots = receive_slots(self._connection, answer.get("slots"), layouts, known)
+                slots = receive_slots(
+                    connection=self._connection, value=answer.get("slots"), layouts=layouts, known=known
+                )
             except WrongDigestError:
                 continue
             if rank is not None and [slot.rank for slot in slots] != [rank]:
@@ -60,11 +71,18 @@ class SourceLink:
         fds: Mapping[tuple[int, str], int],
         done: Callable[[int], None],
     ) -> None:
-        """Read pieces into the files of (rank, group). done: is called with the number of each piece that is there.
+        """Read pieces into files.
 
-        Raises OSError, FrameError, ValueError, PeerError.
+        Args:
+            pieces: the stretches of each piece.
+            fds: the descriptor of the file of a rank and a group.
+            done: called with the index of each piece that was read whole.
+
+        Raises:
+            PeerError: the node refuses, or no longer holds the step.
+            OSError: the connection has failed. FrameError and ValueError: an answer is malformed.
         """
-        due = deque((number, 1) for number in range(len(pieces)))
+        due = deque((number, 1) for number in range(len(pieces)))  # index of a piece, and which try this is
         asked: deque[tuple[int, int]] = deque()
         while due or asked:
             while due and len(asked) < _AHEAD:
@@ -80,18 +98,18 @@ class SourceLink:
                 due.appendleft((number, tries + 1))
 
     def _receive(self, piece: Sequence[Stretch], fds: Mapping[tuple[int, str], int]) -> bool:
-        """Receive a piece; whether its digest is right."""
+        """Receive a piece. Return whether its digest is right."""
         self._answer("read")
-        ranges = [(fds[one.rank, one.group], one.begin, one.begin + one.size) for one in piece]
-        right = self._pieces.receive(ranges)
+        ranges = [(fds[stretch.rank, stretch.group], stretch.begin, stretch.begin + stretch.size) for stretch in piece]
+        is_right = self._pieces.receive(ranges)
         if self._answer("read").get("whole") is not True:
             raise PeerError("it has overwritten the step while it was read")
-        return right
+        return is_right
 
     def shut(self) -> None:
-        """End it from another thread."""
+        """End the connection from another thread."""
         self._connection.shut()
 
     def close(self) -> None:
-        """End it."""
+        """End the connection."""
         self._connection.close()

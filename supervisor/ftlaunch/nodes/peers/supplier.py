@@ -1,10 +1,12 @@
-"""Answers those who fetch: what this node holds of a step, and bytes of it.
+"""Answers copiers that fetch: describes what this node holds of a step, and sends bytes of it.
 
-<- {"do": "about", "lineage", "step", "rank": a rank, of which this node has a copy or a slot; null: its own ranks}
--> {"did": "about", "slots": wire/described.py}; of its own ranks without common.json
+<- {"do": "about", "lineage", "step", "rank": a rank of which this node has a copy or a slot; null for its own ranks}
+-> {"did": "about", "slots": wire/described.py}; without common.json for its own ranks
 <- {"do": "read", "lineage", "step", "ranges": [[rank, group, begin, end], ...]}
 -> {"did": "read"}, the bytes, {"digest"}, and {"did": "read", "whole": whether the step was still held after that}
 or {"did", "error"}
+
+Runs in the server's thread for the connection, and blocks.
 """
 
 from __future__ import annotations
@@ -30,47 +32,52 @@ from ftlaunch_contract.pages.page import NONE
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A snapshot of this node, open."""
+    """An open snapshot in this node's memory."""
 
     files: SnapshotFiles
     copy: KeptCopy | None
+    """None for a slot of an own rank"""
     still: Callable[[], bool]
-    """whether it is still the same"""
+    """returns whether the files still hold the same snapshot"""
 
 
 class Supplier:
-    """Answers over one connection. What it has opened stays open until another step is asked for."""
+    """Answers over one connection. Opened snapshots stay open until another step is requested."""
 
     def __init__(self, node: CopierNode, connection: PeerConnection) -> None:
         self._node = node
         self._connection = connection
         self._open: dict[int, _Held] = {}
-        self._asked: tuple[str, int] | None = None
+        self._asked: tuple[str, int] | None = None  # lineage and step of the open snapshots
 
     def about(self, message: dict[str, Any]) -> None:
-        """Describe a rank's snapshot, or all of this node's ranks. Raises OSError, FrameError, ValueError."""
+        """Describe the snapshot of one rank, or those of all ranks of this node.
+
+        Raises:
+            OSError: the connection has failed. FrameError and ValueError: the request is malformed.
+        """
         lineage = checked.lineage_of(message)
         step = whole(message.get("step"), "`step`")
         rank = None if message.get("rank") is None else checked.rank_of(message["rank"])
         try:
-            slots = self._own(lineage, step) if rank is None else [self._one(lineage, step, rank)]
+            slots = self._describe_own(lineage, step) if rank is None else [self._describe_one(lineage, step, rank)]
         except NotHeldError as error:
             self._connection.send({"did": "about", "error": str(error)})
             return
         if rank is None:
             slots = [replace(slot, common=b"") for slot in slots]
-        told, content = as_message(slots, ())
-        self._connection.send({"did": "about", "slots": told}, content)
+        descriptions, content = as_message(slots, ())
+        self._connection.send({"did": "about", "slots": descriptions}, content)
 
-    def _own(self, lineage: str, step: int) -> list[DescribedSlot]:
+    def _describe_own(self, lineage: str, step: int) -> list[DescribedSlot]:
         attempt = self._node.attempt
         ranks = attempt.slots.ranks if attempt is not None else ()
-        return described({rank: self._held(lineage, step, rank).files for rank in ranks})
+        return described({rank: self._open_snapshot(lineage, step, rank).files for rank in ranks})
 
-    def _one(self, lineage: str, step: int, rank: int) -> DescribedSlot:
-        held = self._held(lineage, step, rank)
+    def _describe_one(self, lineage: str, step: int, rank: int) -> DescribedSlot:
+        held = self._open_snapshot(lineage, step, rank)
         if held.copy is None:
-            slot = next(slot for slot in self._own(lineage, step) if slot.rank == rank)
+            slot = next(slot for slot in self._describe_own(lineage, step) if slot.rank == rank)
         else:
             files = held.files
             slot = DescribedSlot(
@@ -78,7 +85,7 @@ class Supplier:
                 layouts=files.layouts,
                 common=files.common,
                 own=held.copy.own,
-                samples={group: split_samples(bytes.fromhex(told)) for group, told in held.copy.samples.items()},
+                samples={group: split_samples(bytes.fromhex(digits)) for group, digits in held.copy.samples.items()},
                 present=held.copy.present,
             )
         if not held.still():
@@ -88,12 +95,17 @@ class Supplier:
     # --- bytes ---------------------------------------------------------------------------------------------
 
     def read(self, message: dict[str, Any]) -> None:
-        """Send bytes of snapshots. Raises OSError, FrameError, ValueError, PeerError."""
+        """Send bytes of snapshots.
+
+        Raises:
+            OSError: the connection has failed. FrameError and ValueError: the request is malformed.
+            PeerError: a file is shorter than its header says.
+        """
         lineage = checked.lineage_of(message)
         step = whole(message.get("step"), "`step`")
         ranges = _ranges(message.get("ranges"))
         try:
-            held = {rank: self._held(lineage, step, rank) for rank in {rank for rank, *_ in ranges}}
+            held = {rank: self._open_snapshot(lineage, step, rank) for rank in {rank for rank, *_ in ranges}}
         except NotHeldError as error:
             self._connection.send({"did": "read", "error": str(error)})
             return
@@ -102,13 +114,13 @@ class Supplier:
                 raise ValueError(f"the {group} file of rank {rank} has no bytes {begin} to {end}")
         opened = [(held[rank].files.fds[group], begin, end) for rank, group, begin, end in ranges]
         send_piece(self._connection, {"did": "read"}, opened)
-        still = all(one.still() for one in held.values())
-        self._connection.send({"did": "read", "whole": still})
+        is_whole = all(snapshot.still() for snapshot in held.values())
+        self._connection.send({"did": "read", "whole": is_whole})
 
     # --- what is open --------------------------------------------------------------------------------------
 
-    def _held(self, lineage: str, step: int, rank: int) -> _Held:
-        """A snapshot of this node. Raises NotHeldError."""
+    def _open_snapshot(self, lineage: str, step: int, rank: int) -> _Held:
+        """Return an open snapshot of a rank. Raises NotHeldError if this node has none."""
         if self._asked != (lineage, step):
             self.close()
             self._asked = lineage, step
@@ -140,16 +152,16 @@ class Supplier:
             held.files.close()
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all open snapshots."""
         for rank in list(self._open):
             self._forget(rank)
 
 
 def _ranges(value: object) -> list[FileRange]:
-    """Raises ValueError."""
+    """Return the ranges of a request. Raises ValueError if they are malformed or too large."""
     found = []
-    for one in checked.items_of(value, MOST_RANGES, "`ranges`"):
-        rank, group, begin, end = checked.items_of(one, 4, "a range")
+    for item in checked.items_of(value, MOST_RANGES, "`ranges`"):
+        rank, group, begin, end = checked.items_of(item, 4, "a range")
         found.append((checked.rank_of(rank), checked.group_of(group), whole(begin, "begin"), whole(end, "end")))
     if sum(max(end - begin, 0) for *_, begin, end in found) > LARGEST:
         raise ValueError(f"more than {LARGEST} bytes are asked for at once")

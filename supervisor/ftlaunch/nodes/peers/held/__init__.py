@@ -1,1 +1,1 @@
-"""Snapshots in this node's memory: of its own ranks, and copies of other nodes' ranks. Nothing here is sent."""
+"""Snapshots in this node's memory: those of its own ranks, and copies for other nodes. Nothing here is sent."""

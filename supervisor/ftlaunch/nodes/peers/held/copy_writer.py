@@ -1,4 +1,4 @@
-"""The files of a copy while it is received: laid out as those of the snapshot, memory only for what comes."""
+"""The files of a copy while it is received: laid out as the snapshot's, with memory only for the chunks that come."""
 
 from __future__ import annotations
 
@@ -16,29 +16,51 @@ from ftlaunch_contract.files import atomic
 
 
 class CopyWriter:
-    """One rank's copy."""
+    """Writes the files of one rank's copy."""
 
     def __init__(
         self, directory: Path, rank: int, slot: SlotLayout, present: Mapping[str, Runs], before: Reserved | None
     ) -> None:
-        """before: what is laid out there; other files are deleted. Raises OSError."""
+        """Make the directory, and delete files that do not fit.
+
+        Args:
+            directory: the directory of the copy.
+            rank: the rank.
+            slot: the layouts of the snapshot's files.
+            present: the chunks that come, by group.
+            before: what is laid out in the directory already, or None.
+
+        Raises:
+            OSError: the directory cannot be made or cleared.
+        """
         self._directory = directory
         self._slot = slot
         self._present = present
         self.headers = {group: found.digest for group, found in slot.items()}
         self._fits = before == (self.headers, dict(present))
         self.fds: dict[str, int] = {}
-        for folder in (directory.parent.parent, directory.parent, directory):  # the job's memory itself may have gone
+        for folder in (
+            directory.parent.parent,
+            directory.parent,
+            directory,
+        ):  # even the job's memory directory may be gone
             folder.mkdir(mode=0o700, exist_ok=True)
         if not self._fits:
             for path in directory.iterdir():
                 path.unlink()
         self.bytes = total({rank: slot}, {rank: present})
         self.needed = 0 if self._fits else self.bytes + sum(len(found.header) for found in slot.values())
-        """bytes of memory that are not reserved yet"""
+        """bytes of memory that must still be reserved"""
 
     def lay_out(self, alive: Callable[[], None]) -> None:
-        """Open the files, and reserve their memory. Raises OSError, and what `alive` raises."""
+        """Open the files, and reserve their memory.
+
+        Args:
+            alive: called now and then; what it raises ends this call.
+
+        Raises:
+            OSError: there is no memory left, or a file cannot be made.
+        """
         for group, found in self._slot.items():
             path = layout.slot_file(self._directory, group)
             if self._fits:
@@ -48,7 +70,7 @@ class CopyWriter:
                 reserve(fd, byte_ranges(found, self._present[group]), alive)
 
     def write_common(self, common: bytes) -> None:
-        """Write what is not a tensor. Raises OSError."""
+        """Write common.json, which holds everything but the tensors. Raises OSError."""
         path = self._directory / layout.COMMON
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

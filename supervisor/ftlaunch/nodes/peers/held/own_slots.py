@@ -1,7 +1,8 @@
 """The snapshot slots of this node's own ranks, read under the ranks' protocol.
 
 A rank withdraws a slot's step from its page before the slot's bytes change. The pages' word `sending` names a step
-whose slots the ranks spare; what was read counts only where the slots still hold the step after it was read.
+whose slots the ranks do not overwrite if they can avoid it. What was read counts only if the slots still hold the step
+after the read. For any thread of a copier.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from ftlaunch_contract.pages.page import NONE, open_pages
 
 
 class NotHeldError(Exception):
-    """A step is not whole in the slots; the message is a clause that follows a colon."""
+    """A step is not held whole. The message is a clause that follows a colon."""
 
 
 class OwnSlots:
     """The slots of the ranks `first` to `first + count - 1`."""
 
     def __init__(self, memory_dir: Path, first: int, count: int, layouts: Layouts) -> None:
-        """Raises OSError or ValueError where there is no page of a rank."""
+        """Open the ranks' pages. Raises OSError or ValueError if a rank has no page."""
         self._memory_dir = memory_dir
         self._layouts = layouts
         self.ranks = range(first, first + count)
@@ -31,22 +32,22 @@ class OwnSlots:
         self.spare(NONE)
 
     def steps(self) -> set[int]:
-        """The steps that all ranks hold whole; empty where there are no ranks."""
+        """Return the steps that all ranks hold whole; none if there are no ranks."""
         held = [set(page.slot_steps()) - {NONE} for page in self._pages.values()]
         return set.intersection(*held) if held else set()
 
     @property
     def step_seconds(self) -> float:
-        """Of the ranks' last training step; 0 before the first."""
+        """The seconds of the shortest last training step of a rank; 0 before the first."""
         return min((page.step_seconds for page in self._pages.values()), default=0.0)
 
     def spare(self, step: int) -> None:
-        """Ask all ranks to spare the slots of a step, or with NONE those of none."""
+        """Ask all ranks not to overwrite the slots of a step; NONE for no step."""
         for page in self._pages.values():
             page.sending = step
 
     def slots_of(self, step: int) -> dict[int, int]:
-        """rank -> the slot that holds `step`. Raises NotHeldError."""
+        """Return the slot that holds a step, by rank. Raises NotHeldError if a rank does not hold the step whole."""
         found = {}
         for rank, page in self._pages.items():
             steps = page.slot_steps()
@@ -56,17 +57,17 @@ class OwnSlots:
         return found
 
     def still(self, step: int, slots: Mapping[int, int]) -> bool:
-        """Whether the slots still hold the step that they held."""
+        """Return whether all slots, given by rank, still hold a step."""
         return all(page.slot_steps()[slots[rank]] == step for rank, page in self._pages.items())
 
     def slot_of(self, rank: int, step: int) -> int:
-        """The slot of one rank that holds `step`, or NONE."""
+        """Return the slot of one rank that holds a step, or NONE."""
         page = self._pages.get(rank)
         steps = page.slot_steps() if page is not None else ()
         return steps.index(step) if step in steps else NONE
 
     def open(self, rank: int, slot: int) -> SnapshotFiles:
-        """The files of a slot. Raises NotHeldError where they cannot be read."""
+        """Open the files of a slot. Raises NotHeldError if they cannot be read."""
         try:
             return SnapshotFiles(layout.slot_dir(self._memory_dir, rank, slot), self._layouts)
         except (OSError, tensor_file.Damaged) as error:

@@ -1,4 +1,4 @@
-"""The files of one rank's snapshot: of a slot of its own node, or of a copy."""
+"""The files of one rank's snapshot, in a slot of its own node or in a copy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from ftlaunch.nodes.peers.plan.described_slot import SAMPLE_BYTES, DescribedSlot
 from ftlaunch.nodes.peers.plan.tensor_layout import Layouts, TensorLayout
 from ftlaunch_contract.checkpoint import layout, tensor_file
 
-_SAMPLES, _WORD = 16, 8
-"""of a chunk so many stretches of so many bytes are read, at equal distances; of a smaller one all of it"""
+_SAMPLES = 16  # words of a chunk that are sampled, at equal distances; a smaller chunk is read whole
+_WORD = 8  # bytes of each
 
 
 class SnapshotFiles:
-    """The tensor files of a snapshot, open, and what is not a tensor."""
+    """The open tensor files of a snapshot, and the content of common.json."""
 
     def __init__(self, directory: Path, layouts: Layouts, *, writable: bool = False) -> None:
-        """Open them. Raises OSError, or tensor_file.Damaged where a header is not one."""
+        """Open the files in a directory.
+
+        Raises:
+            OSError: a file cannot be opened.
+            tensor_file.Damaged: a header is malformed, or a file has a wrong size.
+        """
         self.directory = directory
         self.fds: dict[str, int] = {}
         self.layouts: dict[str, TensorLayout] = {}
@@ -39,7 +44,7 @@ class SnapshotFiles:
             raise
 
     def samples(self, group: str, own: Runs) -> list[bytes]:
-        """Digest a sample of the values of each chunk, as they are now; of those in `own` nothing. Raises OSError."""
+        """Return a digest of a sample of each chunk's present values; zeros for the chunks in `own`. Raises OSError."""
         found = self.layouts[group]
         left_out = indexes(own)
         fd = self.fds[group]
@@ -56,9 +61,9 @@ class SnapshotFiles:
 
 
 def described(files: Mapping[int, SnapshotFiles]) -> list[DescribedSlot]:
-    """The snapshots of a node's own ranks, by rank."""
-    keys = own_keys(one.layouts for one in files.values())
-    return [_describe(rank, one, keys) for rank, one in files.items()]
+    """Describe the snapshots of a node's own ranks. files: the open files by rank."""
+    keys = own_keys(snapshot.layouts for snapshot in files.values())
+    return [_describe(rank, snapshot, keys) for rank, snapshot in files.items()]
 
 
 def _describe(rank: int, files: SnapshotFiles, own_keys_of_node: Collection[str]) -> DescribedSlot:
@@ -75,7 +80,7 @@ def _describe(rank: int, files: SnapshotFiles, own_keys_of_node: Collection[str]
 def _sample(fd: int, begin: int, size: int) -> bytes:
     if size <= _SAMPLES * _WORD:
         return xxhash.xxh3_64_digest(os.pread(fd, size, begin))
-    distance = size // _SAMPLES // _WORD | 1  # words; odd, as a row has a power of two values, often
+    distance = size // _SAMPLES // _WORD | 1  # words; odd, because a row often has a power of two values
     found = xxhash.xxh3_64()
     for at in range(begin, begin + size, distance * _WORD):
         found.update(os.pread(fd, min(_WORD, begin + size - at), at))
@@ -83,7 +88,7 @@ def _sample(fd: int, begin: int, size: int) -> bytes:
 
 
 def create_file(path: Path, header: bytes, size: int) -> int:
-    """A new tensor file with its header, all else of it holes; its descriptor. Raises OSError."""
+    """Create a tensor file of `size` bytes with a header and holes. Return its descriptor. Raises OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(fd, size)

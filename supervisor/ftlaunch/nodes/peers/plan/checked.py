@@ -1,6 +1,7 @@
-"""Values of requests of other copiers, checked before they are used. Pure.
+"""Checks values of other copiers' messages before they are used. Pure.
 
-Whatever is wrong is a ValueError whose message is part of a sentence.
+Each function returns the checked value. A wrong value is a ValueError whose message is part of a sentence; `what` names
+the value there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _LONGEST_LINEAGE = 256
 
 
 def lineage_of(message: dict[str, Any]) -> str:
-    """The lineage that a message names."""
+    """Return the lineage that a message names."""
     found = text(message.get("lineage"), "`lineage`")
     if not 0 < len(found) <= _LONGEST_LINEAGE or not found.isprintable():
         raise ValueError("`lineage` is no lineage")
@@ -23,7 +24,7 @@ def lineage_of(message: dict[str, Any]) -> str:
 
 
 def rank_of(value: object) -> int:
-    """A rank's number: it becomes part of a path."""
+    """Return a rank, which will be part of a path."""
     rank = whole(value, "a rank")
     if rank >= MOST_RANKS:
         raise ValueError(f"{rank} is no rank")
@@ -31,14 +32,14 @@ def rank_of(value: object) -> int:
 
 
 def group_of(value: object) -> str:
-    """One of the groups of tensors."""
+    """Return one of the groups of tensors."""
     if value not in layout.GROUPS:
         raise ValueError("a group of tensors is not known")
     return str(value)
 
 
 def digest_of(value: object, what: str) -> str:
-    """A digest of 128 bits."""
+    """Return a digest of 128 bits, in hexadecimal digits."""
     found = text(value, what)
     if not HEX.fullmatch(found):
         raise ValueError(f"{what} is no digest")
@@ -46,7 +47,7 @@ def digest_of(value: object, what: str) -> str:
 
 
 def size_of(value: object, most: int, what: str) -> int:
-    """A number of bytes."""
+    """Return a whole number of at most `most`."""
     size = whole(value, what)
     if size > most:
         raise ValueError(f"{what} is {size}, {most} are allowed")
@@ -54,7 +55,7 @@ def size_of(value: object, most: int, what: str) -> int:
 
 
 def items_of(value: object, most: int, what: str) -> list[Any]:
-    """A list of bounded length."""
+    """Return a list of at most `most` items."""
     if not isinstance(value, list) or len(value) > most:
         raise ValueError(f"{what} is not a list of at most {most}")
     return value

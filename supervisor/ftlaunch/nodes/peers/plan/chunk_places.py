@@ -1,9 +1,9 @@
-"""Which chunks of a snapshot another node holds as well. Pure.
+"""Decides which chunks of a snapshot another node holds as well. Pure.
 
-Each node saves all that is replicated, under the same key on every node, and of a sharded tensor its ranks' own
-shards. So what has the same key, dtype, shapes and offset at the same step of the same lineage is to be the same bytes;
-but not what a rank saves as its own. Whether it is the same nobody on the nodes has compared: replicas that lie on
-several nodes may have begun with other values, or drifted apart. So a sample of the values tells chunks apart, too.
+Each node saves everything that is replicated, under the same key on every node, and its ranks' own shards of sharded
+tensors. Chunks with the same key, dtype, shapes and offset, at the same step of the same lineage, should therefore have
+the same bytes, except for what a rank saves as its own. But nobody has compared the nodes: replicas may have begun with
+different values, or drifted apart. Therefore a sample of the values is also part of a chunk's identity.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from ftlaunch.nodes.peers.plan.tensor_layout import SlotLayout, TensorLayout
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 
 Identity = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], bytes]
+"""key, dtype, whole shape, offset, shape, and sample of a chunk"""
 Runs = tuple[tuple[int, int], ...]
-"""indexes of chunks: (first, after the last), in order, none touching the next"""
+"""indexes of chunks as pairs (first, after the last), in order, with gaps between them"""
 
-_OWN = re.compile(r"(?<!@)(?:@@)*@\d+")  # at the end of a key: `@` of a path is written `@@`
+_OWN = re.compile(r"(?<!@)(?:@@)*@\d+")  # a rank at the end of a key; `@` of a path is written `@@`
 
 
 def identity(chunk: Chunk, sample: bytes) -> Identity:
-    """What tells a chunk from all others, on every node. sample: of its values."""
+    """Return what tells a chunk from all others, on every node. sample: a digest of some of its values."""
     return chunk.key, chunk.dtype, chunk.whole, chunk.offset, chunk.shape, sample
 
 
 def plain_key(key: str) -> str | None:
-    """The key without the rank that saves it as its own; None where no rank is named."""
+    """Return a key without the rank that saves it as its own, or None if the key names no rank."""
     for found in _OWN.finditer(key):
         if found.end() == len(key):
             return key[: key.rindex("@")]
@@ -35,9 +36,13 @@ def plain_key(key: str) -> str | None:
 
 
 def own_keys(slots: Iterable[SlotLayout]) -> set[str]:
-    """The keys of the ranks of one node under which a rank saves its own.
+    """Return the keys under which the ranks of one node save values of their own.
 
-    Rank 0 saves its own under the plain key; that other ranks of its node save theirs tells it from a replicated one.
+    Rank 0 saves its own value under the plain key. Such a key is known from a replicated one because other ranks of the
+    node save theirs under the key with their rank.
+
+    Args:
+        slots: the layouts of the snapshots of all ranks of the node.
     """
     keys = {chunk.key for slot in slots for layout in slot.values() for chunk in layout.chunks}
     named = {key: plain for key in keys if (plain := plain_key(key)) is not None}
@@ -45,12 +50,12 @@ def own_keys(slots: Iterable[SlotLayout]) -> set[str]:
 
 
 def own_runs(layout: TensorLayout, own: Collection[str]) -> Runs:
-    """The chunks of a file that one rank holds as its own."""
+    """Return the chunks of a file whose keys are in `own`."""
     return as_runs(n for n, chunk in enumerate(layout.chunks) if chunk.key in own)
 
 
 def as_runs(numbers: Iterable[int]) -> Runs:
-    """Rising numbers, joined."""
+    """Return rising numbers as runs."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and found[-1][1] == number:
@@ -61,12 +66,12 @@ def as_runs(numbers: Iterable[int]) -> Runs:
 
 
 def indexes(runs: Runs) -> set[int]:
-    """The numbers in runs."""
+    """Return the numbers in runs."""
     return {number for first, end in runs for number in range(first, end)}
 
 
 def byte_ranges(layout: TensorLayout, runs: Runs) -> list[tuple[int, int]]:
-    """Where in the file the chunks lie that `runs` names; empty ones lie nowhere."""
+    """Return begin and end, in bytes, of the chunks in `runs`; nothing for empty chunks."""
     found = []
     for first, end in runs:
         begin = layout.begins[first]
@@ -77,7 +82,7 @@ def byte_ranges(layout: TensorLayout, runs: Runs) -> list[tuple[int, int]]:
 
 
 def checked_runs(value: object, count: int, what: str) -> Runs:
-    """Runs of `count` chunks as they come from another node. Raises ValueError."""
+    """Return runs of `count` chunks that another node has sent. Raises ValueError if they are malformed."""
     if not isinstance(value, list):
         raise ValueError(f"{what} is not a list")
     found = []
@@ -94,7 +99,7 @@ def checked_runs(value: object, count: int, what: str) -> Runs:
 
 
 def total(slots: Mapping[int, SlotLayout], runs: Mapping[int, Mapping[str, Runs]]) -> int:
-    """Bytes of the chunks that `runs` names."""
+    """Return the bytes of the chunks in `runs`, given by rank and group."""
     return sum(
         end - begin
         for rank, groups in runs.items()
@@ -104,5 +109,5 @@ def total(slots: Mapping[int, SlotLayout], runs: Mapping[int, Mapping[str, Runs]
 
 
 def as_lists(runs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Runs as a message has them."""
+    """Return runs as a message holds them."""
     return [list(run) for run in runs]

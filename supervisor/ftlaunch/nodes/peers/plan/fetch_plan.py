@@ -1,4 +1,4 @@
-"""Where each byte of the slots that are fetched can be had. Pure."""
+"""Finds which nodes can supply each byte of the slots of a fetch. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ftlaunch.nodes.peers.plan.pieces import Stretch, joined
 from ftlaunch.nodes.peers.plan.tensor_layout import SlotLayout
 
 Place = tuple[int, str, int]
-"""rank, group, and where in the file of its snapshot a chunk begins"""
+"""rank, group, and the byte in the snapshot's file at which a chunk begins"""
 Holders = Mapping[int, DescribedSlot]
-"""node -> what it has of one rank's snapshot: a copy, or the whole slot"""
+"""node -> what the node has of one rank's snapshot: a copy, or the whole slot"""
 
 
 class MissingError(Exception):
-    """A snapshot cannot be had whole; the message is a clause that follows a colon."""
+    """A snapshot cannot be restored. The message is a clause that follows a colon."""
 
 
 def described_alike(rank: int, holders: Holders) -> DescribedSlot:
-    """The description of a rank's snapshot on which all that have it agree. Raises MissingError."""
+    """Return the description of a rank's snapshot. Raises MissingError if no node has it, or if the nodes differ."""
     if not holders:
         _missing(rank, "no node that answers has a copy of it")
     first, *others = holders.values()
@@ -40,27 +40,32 @@ def _digests(slot: SlotLayout) -> dict[str, str]:
 
 
 def stretches_of(copies: Mapping[int, Holders], supplied: Mapping[int, Sequence[DescribedSlot]]) -> list[Stretch]:
-    """All bytes of the snapshots of the ranks in `copies`, and where each node has them. Raises MissingError.
+    """Return all bytes of the snapshots to restore, and where each node has them.
 
-    supplied: node -> the snapshots of its own ranks.
+    Args:
+        copies: the nodes that have something of a rank's snapshot, by rank.
+        supplied: the snapshots of a node's own ranks, by node.
+
+    Raises:
+        MissingError: no node has some of the bytes.
     """
     elsewhere = _index(supplied)
     found: list[Stretch] = []
     for rank, holders in sorted(copies.items()):
         wanted = described_alike(rank, holders)
         for group in wanted.layouts:
-            found += joined(_chunks(rank, group, wanted, holders, elsewhere))
+            found += joined(_chunks(rank=rank, group=group, wanted=wanted, holders=holders, elsewhere=elsewhere))
     return found
 
 
 def _index(supplied: Mapping[int, Sequence[DescribedSlot]]) -> dict[Identity, dict[int, Place]]:
-    """Chunk -> node -> where it lies there; without what ranks save as their own."""
+    """Return where each node has a chunk, by chunk and node; without what ranks save as their own."""
     found: dict[Identity, dict[int, Place]] = {}
     for node, slots in sorted(supplied.items()):
         for slot in slots:
             for group, layout in slot.layouts.items():
-                for number, one in slot.shared(group).items():
-                    found.setdefault(one, {}).setdefault(node, (slot.rank, group, layout.begins[number]))
+                for number, chunk in slot.shared(group).items():
+                    found.setdefault(chunk, {}).setdefault(node, (slot.rank, group, layout.begins[number]))
     return found
 
 
@@ -78,4 +83,4 @@ def _chunks(
         if chunk.nbytes and not sources:
             _missing(rank, f"no node that answers has its {chunk.key}")
         if chunk.nbytes:
-            yield Stretch(rank, group, begin, chunk.nbytes, sources)
+            yield Stretch(rank=rank, group=group, begin=begin, size=chunk.nbytes, sources=sources)

@@ -1,26 +1,32 @@
-"""Cuts what is copied into pieces, and shares the pieces of a fetch out to the nodes that have them. Pure."""
+"""Cuts the bytes of a copy into pieces, and distributes those of a fetch over the nodes that have them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ftlaunch.memory.recovery_plan import balance
 
 LARGEST = 8 << 20
-"""bytes of a piece on the wire: it is verified as a whole"""
+"""bytes of a piece on the wire, which is verified as a whole"""
 MOST_RANGES = 1024
 """ranges of files in one piece"""
-_SHARE = 64 << 20  # bytes, at most, that are given to a node at once
-_LEAST_SHARE = 1 << 20
-_SHARES = 4  # a node, at least, where there is enough: the load is even
+_LARGEST_SHARE = 64 << 20  # bytes of a share, the unit that is given to one node
+_LEAST_SHARE = 1 << 20  # bytes
+_SHARES = 4  # for each node, at least, if there are enough bytes, so that the load is even
 
 FileRange = tuple[int, str, int, int]
-"""rank, group, begin, end: bytes of the tensor file of a rank's snapshot"""
+"""rank, group, begin and end in bytes: a part of the tensor file of a rank's snapshot"""
 
 
 def cut(ranges: Iterable[FileRange], largest: int = LARGEST, most: int = MOST_RANGES) -> list[list[FileRange]]:
-    """Ranges in pieces of at most `largest` bytes, in order; both sides of a copy cut alike."""
+    """Cut ranges into pieces, in order. Both sides of a copy cut in the same way.
+
+    Args:
+        ranges: the ranges.
+        largest: bytes of a piece at most.
+        most: ranges of a piece at most.
+    """
     pieces: list[list[FileRange]] = []
     room = left = 0
     for rank, group, first, end in ranges:
@@ -43,47 +49,55 @@ def cut(ranges: Iterable[FileRange], largest: int = LARGEST, most: int = MOST_RA
 
 @dataclass(frozen=True)
 class Stretch:
-    """Bytes of a file that is to be made, and where each node has them."""
+    """Bytes of a file to restore, and where each node has them."""
 
     rank: int
     group: str
     begin: int
     size: int
     sources: Mapping[int, tuple[int, str, int]]
-    """supplier -> rank, group and beginning in a file there"""
+    """supplier -> rank, group and first byte in the supplier's file"""
 
     def part(self, first: int, size: int) -> Stretch:
-        """So many of its bytes, from `first` on."""
+        """Return the stretch of `size` bytes that begins `first` bytes after this one's begin."""
         moved = {node: (rank, group, begin + first) for node, (rank, group, begin) in self.sources.items()}
-        return Stretch(self.rank, self.group, self.begin + first, size, moved)
+        return Stretch(rank=self.rank, group=self.group, begin=self.begin + first, size=size, sources=moved)
 
     def wanted_from(self, supplier: int) -> FileRange:
-        """The range of the supplier's file."""
+        """Return the range of the supplier's file that holds these bytes."""
         rank, group, begin = self.sources[supplier]
         return rank, group, begin, begin + self.size
 
 
 def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """The same with neighbours joined that are neighbours at every supplier, too."""
+    """Join neighbouring stretches that are neighbours at every supplier, too."""
     found: list[Stretch] = []
     for new in stretches:
         if found and _continues(found[-1], new):
             last = found[-1]
-            found[-1] = Stretch(last.rank, last.group, last.begin, last.size + new.size, last.sources)
+            found[-1] = replace(last, size=last.size + new.size)
         else:
             found.append(new)
     return found
 
 
 def _continues(last: Stretch, new: Stretch) -> bool:
-    end = (new.rank, new.group, new.begin) == (last.rank, last.group, last.begin + last.size)
-    return end and new.sources == last.part(last.size, 0).sources
+    is_next = (new.rank, new.group, new.begin) == (last.rank, last.group, last.begin + last.size)
+    return is_next and new.sources == last.part(last.size, 0).sources
 
 
 def share_out(stretches: Sequence[Stretch], without: Collection[int] = ()) -> dict[int, list[Stretch]]:
-    """supplier -> what it is asked for, so that the busiest sends as little as possible.
+    """Distribute stretches over suppliers, so that the busiest one sends as little as possible.
 
-    without: suppliers that have failed. Raises LookupError with a stretch that no other supplier has.
+    Args:
+        stretches: the stretches.
+        without: suppliers that have failed.
+
+    Returns:
+        The stretches by supplier.
+
+    Raises:
+        LookupError: no supplier is left for a stretch, which is the argument of the error.
     """
     shares = list(_shares(stretches, frozenset(without)))
     chosen = balance({number: suppliers for number, (suppliers, _) in enumerate(shares)})
@@ -94,7 +108,7 @@ def share_out(stretches: Sequence[Stretch], without: Collection[int] = ()) -> di
 
 
 def _shares(stretches: Sequence[Stretch], without: frozenset[int]) -> Iterable[tuple[frozenset[int], list[Stretch]]]:
-    """Shares of about equal size: each with the suppliers that have all of it."""
+    """Yield shares of about equal size, each with the suppliers that have all of it."""
     by_suppliers: dict[frozenset[int], list[Stretch]] = {}
     for stretch in stretches:
         suppliers = frozenset(stretch.sources) - without
@@ -103,14 +117,14 @@ def _shares(stretches: Sequence[Stretch], without: frozenset[int]) -> Iterable[t
         by_suppliers.setdefault(suppliers, []).append(stretch)
     nodes = len(frozenset[int]().union(*by_suppliers))
     amount = sum(stretch.size for stretch in stretches)
-    largest = min(max(-(-amount // (_SHARES * max(nodes, 1))), _LEAST_SHARE), _SHARE)
+    largest = min(max(-(-amount // (_SHARES * max(nodes, 1))), _LEAST_SHARE), _LARGEST_SHARE)
     for suppliers, found in by_suppliers.items():
         for share in _cut_stretches(found, largest, len(found)):
             yield suppliers, share
 
 
 def batches(stretches: Iterable[Stretch]) -> list[list[Stretch]]:
-    """Stretches in pieces for the wire."""
+    """Cut stretches into pieces for the wire."""
     return _cut_stretches(stretches, LARGEST, MOST_RANGES)
 
 

@@ -1,7 +1,7 @@
-"""A rank's snapshot as one copier describes it to another: headers, common.json, samples, and which chunks there are.
+"""Sends and receives descriptions of snapshots: headers, common.json, samples, and which chunks there are.
 
-Headers, common.json and samples follow the message as bytes, each verified by a digest in the message. A header that
-the other side has from an earlier description is not sent again.
+Headers, common.json and samples follow the message as bytes, and each is verified by a digest in the message. A header
+that the other side knows from an earlier description is not sent again.
 """
 
 from __future__ import annotations
@@ -20,22 +20,30 @@ from ftlaunch_contract.checkpoint import layout, tensor_file
 from ftlaunch_contract.files import checksums, untrusted_json
 
 MOST_SLOTS = 4096
-"""ranks of one node"""
-_LONGEST_COMMON = 256 << 20
-_LONGEST_SAMPLES = 64 << 20
+"""snapshots in one message: the ranks of one node"""
+_LONGEST_COMMON = 256 << 20  # bytes
+_LONGEST_SAMPLES = 64 << 20  # bytes
 
 
 Known = dict[str, TensorLayout]
-"""digest -> a layout whose header was sent on this connection"""
+"""digest -> the layout of a header that was sent on this connection"""
 
 
 class WrongDigestError(Exception):
-    """What was received is not what was sent. The connection goes on: all announced bytes were received."""
+    """Received bytes differ from those that were sent. The connection can go on, because all of them were received."""
 
 
 def as_message(slots: Sequence[DescribedSlot], known: Collection[str]) -> tuple[list[dict[str, Any]], bytes]:
-    """What a message says of the slots, and the bytes after it. known: digests of headers that are not sent again."""
-    told = []
+    """Describe snapshots for a message.
+
+    Args:
+        slots: the snapshots.
+        known: digests of headers that the other side has.
+
+    Returns:
+        The value of the message's field `slots`, and the bytes that follow the message.
+    """
+    descriptions = []
     content = []
     sent = set(known)
     for slot in slots:
@@ -48,7 +56,7 @@ def as_message(slots: Sequence[DescribedSlot], known: Collection[str]) -> tuple[
         content.append(slot.common)
         samples = b"".join(sample for group in layout.GROUPS for sample in slot.samples[group])
         content.append(samples)
-        told.append(
+        descriptions.append(
             {
                 "rank": slot.rank,
                 "headers": headers,
@@ -58,7 +66,7 @@ def as_message(slots: Sequence[DescribedSlot], known: Collection[str]) -> tuple[
                 "present": None if slot.present is None else _lists(slot.present),
             }
         )
-    return told, b"".join(content)
+    return descriptions, b"".join(content)
 
 
 def _lists(runs: Mapping[str, Runs]) -> dict[str, list[list[int]]]:
@@ -66,19 +74,24 @@ def _lists(runs: Mapping[str, Runs]) -> dict[str, list[list[int]]]:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What a message says of one slot, checked."""
+class _Announced:
+    """The checked description of one snapshot in a message."""
 
     rank: int
     headers: dict[str, tuple[str, int]]
+    """group -> digest and size in bytes of the header that follows; a size of 0 for a known header"""
     common: tuple[str, int]
+    """digest and size of common.json"""
     samples: tuple[str, int]
+    """digest and size of the joined samples"""
     own: dict[str, Any]
+    """group -> runs, not checked yet"""
     present: dict[str, Any] | None
+    """group -> runs, not checked yet; None for all chunks"""
 
 
 class _Content(NamedTuple):
-    """The bytes that follow a message, of one slot."""
+    """The bytes of one snapshot that follow a message."""
 
     headers: list[bytes]
     common: bytes
@@ -86,53 +99,67 @@ class _Content(NamedTuple):
 
 
 def receive_slots(connection: PeerConnection, value: object, layouts: Layouts, known: Known) -> list[DescribedSlot]:
-    """The slots that a message describes. known: gains the headers that come.
+    """Receive the snapshots that a message describes.
 
-    Raises ValueError for nonsense, WrongDigestError, OSError.
+    Args:
+        connection: the connection, on which the bytes follow.
+        value: the message's field `slots`.
+        layouts: remembers the layouts.
+        known: the layouts that were sent on this connection; those that come are added.
+
+    Raises:
+        ValueError: the description is malformed.
+        WrongDigestError: bytes were altered on their way.
+        OSError: the connection has failed.
     """
-    told = [_checked(one) for one in checked.items_of(value, MOST_SLOTS, "`slots`")]
-    if len({one.rank for one in told}) < len(told):
+    announced = [_checked(item) for item in checked.items_of(value, MOST_SLOTS, "`slots`")]
+    if len({slot.rank for slot in announced}) < len(announced):
         raise ValueError("`slots` names a rank twice")
     content = [
         _Content(
-            [connection.receive_content(size) for _, size in one.headers.values()],
-            connection.receive_content(one.common[1]),
-            connection.receive_content(one.samples[1]),
+            headers=[connection.receive_content(size) for _, size in slot.headers.values()],
+            common=connection.receive_content(slot.common[1]),
+            samples=connection.receive_content(slot.samples[1]),
         )
-        for one in told
+        for slot in announced
     ]
-    return [_slot(one, received, layouts, known) for one, received in zip(told, content, strict=True)]
+    return [
+        _slot(announced=slot, received=received, layouts=layouts, known=known)
+        for slot, received in zip(announced, content, strict=True)
+    ]
 
 
-def _checked(value: object) -> _Told:
-    told = untrusted_json.mapping(value, "a slot")
-    headers = untrusted_json.mapping(told.get("headers"), "`headers`")
+def _checked(value: object) -> _Announced:
+    """Return one item of the field `slots`. Raises ValueError if it is malformed."""
+    fields = untrusted_json.mapping(value, "a slot")
+    headers = untrusted_json.mapping(fields.get("headers"), "`headers`")
     if set(headers) != set(layout.GROUPS):
         raise ValueError("`headers` names other groups than there are")
-    present = told.get("present")
-    return _Told(
-        checked.rank_of(told.get("rank")),
-        {group: _announced(headers[group], tensor_file.LONGEST_HEADER + 8, "a header") for group in layout.GROUPS},
-        _announced(told.get("common"), _LONGEST_COMMON, "common.json"),
-        _announced(told.get("samples"), _LONGEST_SAMPLES, "samples"),
-        untrusted_json.mapping(told.get("own"), "`own`"),
-        None if present is None else untrusted_json.mapping(present, "`present`"),
+    present = fields.get("present")
+    longest = tensor_file.LONGEST_HEADER + 8
+    return _Announced(
+        rank=checked.rank_of(fields.get("rank")),
+        headers={group: _digest_and_size(headers[group], longest, "a header") for group in layout.GROUPS},
+        common=_digest_and_size(fields.get("common"), _LONGEST_COMMON, "common.json"),
+        samples=_digest_and_size(fields.get("samples"), _LONGEST_SAMPLES, "samples"),
+        own=untrusted_json.mapping(fields.get("own"), "`own`"),
+        present=None if present is None else untrusted_json.mapping(present, "`present`"),
     )
 
 
-def _announced(value: object, most: int, what: str) -> tuple[str, int]:
+def _digest_and_size(value: object, most: int, what: str) -> tuple[str, int]:
     digest, size = checked.items_of(value, 2, what)
     return checked.digest_of(digest, what), checked.size_of(size, most, what)
 
 
-def _slot(told: _Told, received: _Content, layouts: Layouts, known: Known) -> DescribedSlot:
-    if (checksums.of_whole(received.common), checksums.of_whole(received.samples)) != (
-        told.common[0],
-        told.samples[0],
-    ):
+def _slot(announced: _Announced, received: _Content, layouts: Layouts, known: Known) -> DescribedSlot:
+    """Verify the bytes of one snapshot, and return its description. Raises WrongDigestError or ValueError."""
+    if checksums.of_whole(received.common) != announced.common[0]:
+        raise WrongDigestError
+    if checksums.of_whole(received.samples) != announced.samples[0]:
         raise WrongDigestError
     found = {}
-    for (group, (digest, size)), header in zip(told.headers.items(), received.headers, strict=True):
+    for (group, (digest, size)), header in zip(announced.headers.items(), received.headers, strict=True):
         if not size and digest not in known:
             raise ValueError("a header is missing")
         if size:
@@ -143,20 +170,27 @@ def _slot(told: _Told, received: _Content, layouts: Layouts, known: Known) -> De
             except tensor_file.Damaged as error:
                 raise ValueError(str(error)) from error
         found[group] = known[digest]
-    own = runs_of(told.own, found, "`own`")
-    present = None if told.present is None else runs_of(told.present, found, "`present`")
+    own = runs_of(announced.own, found, "`own`")
+    present = None if announced.present is None else runs_of(announced.present, found, "`present`")
     samples = _samples_of(split_samples(received.samples), found)
-    return DescribedSlot(told.rank, found, received.common, own, samples, present)
+    return DescribedSlot(
+        rank=announced.rank,
+        layouts=found,
+        common=received.common,
+        own=own,
+        samples=samples,
+        present=present,
+    )
 
 
-def _samples_of(told: Sequence[bytes], slot: SlotLayout) -> dict[str, Sequence[bytes]]:
-    """group -> a sample of each chunk. Raises ValueError."""
-    if [len(sample) for sample in told] != [SAMPLE_BYTES] * sum(len(found.chunks) for found in slot.values()):
+def _samples_of(samples: Sequence[bytes], slot: SlotLayout) -> dict[str, Sequence[bytes]]:
+    """Return the sample of each chunk, by group. Raises ValueError if their number is wrong."""
+    if [len(sample) for sample in samples] != [SAMPLE_BYTES] * sum(len(found.chunks) for found in slot.values()):
         raise ValueError("`samples` has not one of each chunk")
-    left = iter(told)
+    left = iter(samples)
     return {group: list(islice(left, len(found.chunks))) for group, found in slot.items()}
 
 
-def runs_of(told: Mapping[str, Any], slot: SlotLayout, what: str) -> dict[str, Runs]:
-    """group -> runs of the chunks of that group's file. Raises ValueError."""
-    return {group: checked_runs(told.get(group), len(found.chunks), what) for group, found in slot.items()}
+def runs_of(value: Mapping[str, Any], slot: SlotLayout, what: str) -> dict[str, Runs]:
+    """Return checked runs of the chunks of a snapshot, by group. Raises ValueError; `what` names the field."""
+    return {group: checked_runs(value.get(group), len(found.chunks), what) for group, found in slot.items()}

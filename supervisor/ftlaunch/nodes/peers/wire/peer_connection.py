@@ -1,4 +1,8 @@
-"""A blocking connection to another copier: sealed JSON messages, and between them the bytes of files as they are."""
+"""A blocking connection to another copier: sealed JSON messages, with plain bytes of files between them.
+
+The messages are sealed as those of `ftlaunch.nodes.channel`. Bytes between messages are not; digests in the messages
+verify them.
+"""
 
 from __future__ import annotations
 
@@ -29,35 +33,40 @@ from ftlaunch.nodes.channel.stream import named, resolved, watch_peer
 from ftlaunch_contract.files import untrusted_json
 
 PROTOCOL = "3"
-"""version of what copiers say to each other"""
+"""the version of the copiers' messages; both ends must have the same"""
 STALL = 10.0
-"""seconds in which a connection in use must move a byte"""
-_GREETING = 5.0  # seconds for both sides to prove that they know the token
-_CONNECT = 3.0
-_SO_MAX_PACING_RATE = 47  # socket has no name for it
+"""seconds within which a connection in use must move a byte"""
+_GREETING_SECONDS = 5.0  # for both sides to prove that they know the token
+_CONNECT_SECONDS = 3.0
+_SO_MAX_PACING_RATE = 47  # the module `socket` has no name for it
 
 OpenRange = tuple[int, int, int]
-"""descriptor, begin, end"""
+"""descriptor, begin and end in bytes"""
 
 
 class PeerError(Exception):
-    """Another copier cannot do what it was asked; the message is a clause that follows a colon."""
+    """Another copier cannot do what it was asked. The message is a clause that follows a colon."""
 
 
 class PeerConnection:
-    """A connection whose other end knows the token. Every call raises OSError, or FrameError for nonsense."""
+    """A connection whose other end knows the token.
+
+    Each call may raise OSError if the connection has failed, and FrameError if the other side has sent something
+    malformed. For one thread, but for `shut`.
+    """
 
     def __init__(self, connection: socket.socket, sealer: Sealer, opener: Opener) -> None:
+        """Take a connected socket after the handshake, with the sealer and the opener of its messages."""
         self._socket = connection
         self._sealer = sealer
         self._opener = opener
         self.bytes = 0
-        """of what was sent and received between messages"""
+        """bytes that were sent and received between messages"""
 
     # --- messages ------------------------------------------------------------------------------------------
 
     def send(self, message: dict[str, Any], content: bytes = b"") -> None:
-        """Send a message, and after it bytes that it announces."""
+        """Send a message, followed by the bytes that the message announces."""
         try:
             frame = self._sealer.seal(json.dumps(message, separators=(",", ":")).encode())
         except ValueError as error:
@@ -67,7 +76,7 @@ class PeerConnection:
         self.bytes += len(content)
 
     def receive(self, seconds: float | None = STALL) -> dict[str, Any]:
-        """The next message. seconds: how long it may take to begin; None: for ever."""
+        """Return the next message. seconds: the time within which it must begin; None for no limit."""
         self._socket.settimeout(seconds)
         prefix = self._exactly(PREFIX)
         self._socket.settimeout(STALL)
@@ -85,7 +94,7 @@ class PeerConnection:
     # --- bytes between messages ----------------------------------------------------------------------------
 
     def receive_into(self, view: memoryview) -> None:
-        """Fill `view`."""
+        """Receive bytes until `view` is full."""
         while view:
             got = self._socket.recv_into(view)
             if not got:
@@ -93,13 +102,13 @@ class PeerConnection:
             view = view[got:]
 
     def receive_content(self, count: int) -> bytes:
-        """So many bytes."""
+        """Return the next `count` bytes."""
         content = bytes(self._exactly(count))
         self.bytes += count
         return content
 
     def receive_into_pipe(self, pipe: int, most: int) -> int:
-        """Receive what there is into an empty pipe, one byte at least; returns how many."""
+        """Move received bytes into an empty pipe, at least one and at most `most`. Return their number."""
         while True:
             try:
                 got = os.splice(self._socket.fileno(), pipe, most)
@@ -113,13 +122,13 @@ class PeerConnection:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is sent meanwhile goes in as few packets as it can."""
+        """Send everything within this context in as few packets as possible."""
         self._cork(True)
         yield
         self._cork(False)
 
     def send_range(self, fd: int, begin: int, end: int) -> None:
-        """Send bytes of a file, without copying them."""
+        """Send bytes of a file without copying them. Raises PeerError if the file is too short."""
         self._socket.settimeout(STALL)
         self.bytes += end - begin
         while begin < end:
@@ -143,7 +152,7 @@ class PeerConnection:
 
     @property
     def ended(self) -> bool:
-        """Whether the other side has ended it; only between an answer and the next request."""
+        """Whether the other side has ended the connection. Valid only between an answer and the next request."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -154,14 +163,14 @@ class PeerConnection:
         return True
 
     def shut(self) -> None:
-        """End it from another thread: whoever waits for it hears that."""
+        """End the connection from another thread, so that a call that waits for the other side ends with an error."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # it has ended already
+            return  # the connection has ended already
 
     def close(self) -> None:
-        """End it."""
+        """Close the socket."""
         self._socket.close()
 
 
@@ -169,11 +178,22 @@ class PeerConnection:
 
 
 def connect(address: str, port: int, token: bytes, rate: int | None = None) -> PeerConnection:
-    """Connect to a copier. rate: bytes a second that are sent at most. Raises OSError, FrameError, ValueError."""
+    """Connect to a copier.
+
+    Args:
+        address: its numeric address.
+        port: its port.
+        token: the secret that both sides must know.
+        rate: bytes a second that are sent at most, or None.
+
+    Raises:
+        OSError: there is no connection. FrameError: the other side is no copier, or does not know the token.
+        ValueError: the address is a name.
+    """
     family, target = resolved(address, port)
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
-        connection.settimeout(_CONNECT)
+        connection.settimeout(_CONNECT_SECONDS)
         connection.connect(target)
         watch_peer(connection)
         if rate:
@@ -185,18 +205,19 @@ def connect(address: str, port: int, token: bytes, rate: int | None = None) -> P
 
 
 def greet(connection: socket.socket, role: Role, token: bytes) -> PeerConnection:
-    """Shake hands and compare versions. Raises OSError, FrameError."""
-    deadline = time.monotonic() + _GREETING
-    connection.settimeout(_GREETING)
+    """Shake hands and compare versions. Raises OSError, or FrameError if the other side does not know the token."""
+    deadline = time.monotonic() + _GREETING_SECONDS
+    connection.settimeout(_GREETING_SECONDS)
     shake = Handshake(role, token, os.urandom(NONCE))
     connection.sendall(framed(shake.challenge))
     while not shake.proven:
         if answer := shake.hear(_greeting(connection, deadline)):
             connection.sendall(framed(answer))
-    peer = PeerConnection(connection, *shake.keys())
+    sealer, opener = shake.keys()
+    peer = PeerConnection(connection, sealer, opener)
     peer.send({"protocol": PROTOCOL})
     try:
-        theirs = handshake.same_version(peer.receive(_GREETING), PROTOCOL)
+        theirs = handshake.same_version(peer.receive(_GREETING_SECONDS), PROTOCOL)
     except ValueError as error:
         raise FrameError(str(error)) from error
     if theirs:
@@ -205,6 +226,8 @@ def greet(connection: socket.socket, role: Role, token: bytes) -> PeerConnection
 
 
 def _greeting(connection: socket.socket, deadline: float) -> bytes:
+    """Return the content of the next frame of the handshake, received by a deadline in monotonic seconds."""
+
     def received(count: int) -> bytes:
         content = b""
         while len(content) < count:
@@ -219,7 +242,7 @@ def _greeting(connection: socket.socket, deadline: float) -> bytes:
 
 
 def peer_name(connection: socket.socket) -> str:
-    """Address and port of the other side, for a sentence."""
+    """Return the address and port of the other side, for a sentence."""
     try:
         address, port = connection.getpeername()[:2]
     except OSError:
@@ -228,5 +251,5 @@ def peer_name(connection: socket.socket) -> str:
 
 
 def why(error: Exception) -> str:
-    """The reason of a failure, as a clause that follows a colon."""
+    """Return the reason of a failure, as a clause that follows a colon."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

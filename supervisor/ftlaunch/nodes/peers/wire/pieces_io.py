@@ -1,6 +1,6 @@
-"""Pieces of files on a connection, each verified by a digest that follows it in a sealed message.
+"""Sends and receives pieces of files, each verified by a digest that follows the piece in a sealed message.
 
-The digest comes last, so that a stretch of the piece is digested while the one before it is on its way.
+The digest comes last, so that one stretch of the piece is digested while the stretch before is on its way.
 """
 
 from __future__ import annotations
@@ -17,15 +17,20 @@ from ftlaunch.nodes.peers.plan import checked
 from ftlaunch.nodes.peers.wire.peer_connection import OpenRange, PeerConnection, PeerError
 
 TRIES = 3
-"""times that a piece is sent, until its digest is right"""
-_BUFFER = 256 << 10  # bytes: they stay in the processor's cache from one step of the way to the next
+"""how often a piece is sent at most until its digest is right"""
+_BUFFER = 256 << 10  # bytes, few enough to stay in the processor's cache while they are digested
 _STRETCH = 1 << 20  # bytes that are sent before they are digested
-_SMALL = 64 << 10  # bytes of a piece that is copied instead
+_SMALL = 64 << 10  # bytes of a piece up to which it is read into memory instead
 _PIPE = 1 << 20  # bytes; the most that the kernel gives to a user who is not root
 
 
 def send_piece(connection: PeerConnection, message: dict[str, object], ranges: Sequence[OpenRange]) -> None:
-    """Send `message`, the piece, and its digest. Raises OSError, PeerError."""
+    """Send a message, the bytes of a piece, and their digest.
+
+    Raises:
+        OSError: the connection has failed.
+        PeerError: a file is shorter than its header says.
+    """
     digest = xxhash.xxh3_128()
     with connection.together():
         if sum(end - begin for _, begin, end in ranges) <= _SMALL:
@@ -51,7 +56,7 @@ def _send_digesting(connection: PeerConnection, ranges: Sequence[OpenRange], dig
             for begin in range(first, end, _STRETCH):
                 stop = min(begin + _STRETCH, end)
                 connection.send_range(fd, begin, stop)
-                _digest(fd, begin, stop, buffer, digest)
+                _digest(fd=fd, begin=begin, end=stop, buffer=buffer, digest=digest)
 
 
 def _digest(fd: int, begin: int, end: int, buffer: memoryview, digest: xxhash.xxh3_128) -> None:
@@ -64,29 +69,37 @@ def _digest(fd: int, begin: int, end: int, buffer: memoryview, digest: xxhash.xx
 
 
 class PieceReceiver:
-    """Receives pieces, one after another, into files whose memory is there already.
+    """Receives pieces, one after another, into files whose memory is already reserved.
 
-    Bytes go from the socket into the file by splice(2), which copies them once, and are digested as they lie there.
+    Bytes go from the socket into the file by splice(2), which copies them once, and are digested in the file.
     """
 
     def __init__(self, connection: PeerConnection) -> None:
-        """Raises OSError."""
+        """Create the pipe for splice(2). Raises OSError if there is no descriptor."""
         self._connection = connection
         self._buffer = memoryview(bytearray(_BUFFER))
         self._out, self._in = os.pipe()
         weakref.finalize(self, _close, self._out, self._in)
-        with suppress(OSError):  # the user has many pipes: it stays as small as it is
+        with suppress(OSError):  # the user has too many pipes: this one stays small
             fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _PIPE)
 
     def receive(self, ranges: Sequence[OpenRange]) -> bool:
-        """Receive a piece and write it; whether its digest is right. Raises OSError, FrameError, ValueError."""
+        """Receive a piece into files.
+
+        Returns:
+            Whether its digest is right.
+
+        Raises:
+            OSError: the connection has failed, or a file cannot be written. FrameError and ValueError: the digest is
+                malformed.
+        """
         found = xxhash.xxh3_128()
         for fd, first, end in ranges:
             begin = first
             while begin < end:
                 stop = begin + self._connection.receive_into_pipe(self._in, min(end - begin, _PIPE))
                 self._write(fd, begin, stop)
-                _digest(fd, begin, stop, self._buffer, found)
+                _digest(fd=fd, begin=begin, end=stop, buffer=self._buffer, digest=found)
                 begin = stop
         return found.hexdigest() == checked.digest_of(self._connection.receive().get("digest"), "`digest`")
 
