@@ -100,7 +100,9 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     manager = ServiceManager(os.environ)
     facts.gathered(spec)  # before a head is forked, so that the head compares what this agent was started with
     try:
-        starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
+        starter = HeadStarter(
+            spec, lambda write, order, term: be_head(spec=spec, token=token, write=write, order=Order(order, term))
+        )
     except OSError as error:
         raise _cannot_start(error) from error
     starter.start()
@@ -110,7 +112,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     descriptor_limit.raise_limit()
     with Signals(spec.launch.stop_signals) as signals:
         try:
-            node = _Node(spec, token, signals, starter)
+            node = _Node(spec=spec, token=token, signals=signals, starter=starter)
         except OSError as error:
             starter.dismiss_head()
             raise _cannot_start(error) from error

@@ -57,18 +57,26 @@ class Cluster:
         self.roster = Roster(context.least, context.most, context.last_call)
         self._nodes: dict[int, Node] = {}
         self.arrivals = Arrivals(context, self._welcome)
-        self._places = PlacedNodes(self.roster, self._nodes, context.ranks_each, context.tell)
+        self._places = PlacedNodes(
+            roster=self.roster, nodes=self._nodes, ranks_each=context.ranks_each, tell=context.tell
+        )
         self.reports = Reports(context.pages, context.clock)
         self._run = context.run  # becomes the plan's once its attempt is adopted, so that no two attempts share a name
         self._held = HeldSteps(context, self.roster)
         self.reports.lineage = "" if context.plan is None else context.plan.lineage
         self._fences = Fences(context.make_probe)
-        self.leadership = Leadership(context, self.roster, self._nodes, self._fences)
+        self.leadership = Leadership(context=context, roster=self.roster, nodes=self._nodes, fences=self._fences)
         self._interval = CommonInterval(context.pages, context.ranks_each)
         self._copy_interval = CopyInterval(context.pages, context.copies)
-        self.copies = PeerCopies(context, self.roster, self._nodes, self._places)
-        self.older = OlderRanks(context, self.roster, self._nodes, self._fences, context.timeout + FENCE)
-        self.regrouping = Regrouping(context, self.roster, self._nodes, self._held)
+        self.copies = PeerCopies(context=context, roster=self.roster, nodes=self._nodes, places=self._places)
+        self.older = OlderRanks(
+            context=context,
+            roster=self.roster,
+            nodes=self._nodes,
+            fences=self._fences,
+            lease=context.timeout + FENCE,
+        )
+        self.regrouping = Regrouping(context=context, roster=self.roster, nodes=self._nodes, held=self._held)
         self._last_key = 0
         self._looked_at = -inf
         self._ended = False  # the nodes were told that the job is over
@@ -372,4 +380,4 @@ class Cluster:
         elif name in ("exits", "gone") and node.running and self.reports.group is None:
             node.note_end(name, message)
         elif not self.copies.take(node, name, message) and node.member.place >= 0:
-            self.reports.take(node, name, message, self._places.ranks_of(node.member.place))
+            self.reports.take(node=node, name=name, message=message, ranks=self._places.ranks_of(node.member.place))

@@ -95,7 +95,7 @@ class CopySender:
                     idle = attempt is None or attempt.over.is_set() or buddy is None or not self._every
                     self._wake.wait(None if idle or attempt is None else self._until_next(attempt))
                     continue
-            self._copy(attempt, buddy, step, asked)
+            self._copy(attempt=attempt, buddy=buddy, step=step, asked=asked)
 
     def _until_next(self, attempt: CopierAttempt) -> float:
         """Return the seconds until the next look at the pages."""

@@ -197,7 +197,14 @@ class HeadJob:
 
         def start_saver() -> ClusterSaver:
             own = SaverLink(context.helpers, marker, workspace.locks)
-            return ClusterSaver(own, cluster, pages, loop.register, loop.unregister, (arbiter.place_of(world), term))
+            return ClusterSaver(
+                own=own,
+                cluster=cluster,
+                pages=pages,
+                listen=loop.register,
+                ignore=loop.unregister,
+                claim=(arbiter.place_of(world), term),
+            )
 
         return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, logs, number, exited),

@@ -70,7 +70,7 @@ def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
     code = EXIT_BUG
     outcome = _Outcome(write)
     try:
-        code = _run(spec, token, outcome, order)
+        code = _run(spec=spec, token=token, outcome=outcome, order=order)
     except Unusable as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
         sys.stderr.flush()
@@ -116,19 +116,19 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
 
     def listen(address: str, port: int) -> Listener:
         return Listener(
-            loop,
-            time.monotonic,
-            address,
-            port,
-            token,
-            door.accept,
-            door.tell,
+            loop=loop,
+            clock=time.monotonic,
+            address=address,
+            port=port,
+            token=token,
+            accepted=door.accept,
+            say=door.tell,
             version=cluster_messages.VERSION,
             silence_seconds=spec.nodes.timeout,
         )
 
     try:
-        elected = election.stand(spec.nodes, claims, listen, order)
+        elected = election.stand(nodes=spec.nodes, claims=claims, listen=listen, order=order)
     except OSError as error:
         raise Unusable(f"cannot be the head: {error.filename or claims.where}: {error.strerror}") from error
     if elected is None:

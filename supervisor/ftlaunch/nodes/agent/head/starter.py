@@ -72,7 +72,7 @@ class HeadStarter:
             os.close(self.fd)
             os.setsid()  # a signal to the agent's group is not meant for the head
             if not os.fork():
-                _be_starter(arbiter.of(spec), be_head, orders, answers)
+                _be_starter(claims=arbiter.of(spec), be_head=be_head, orders=orders, answers=answers)
             os._exit(0)
         os.close(orders)
         os.close(answers)
@@ -183,7 +183,11 @@ def _be_starter(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> 
     ) in _IGNORED_SIGNALS:  # a scheduler signals all processes of a job, but the starter must end only with its agent
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
-    _obey(claims, lambda order, term: _fork_head(be_head, order, term, (orders, answers)), orders, answers)
+
+    def start_head(order: bytes, term: int) -> int:
+        return _fork_head(be_head=be_head, order=order, term=term, close=(orders, answers))
+
+    _obey(claims=claims, start_head=start_head, orders=orders, answers=answers)
     os._exit(0)
 
 

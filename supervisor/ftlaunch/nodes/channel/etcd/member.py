@@ -48,7 +48,7 @@ class EtcdMember:
         until = time.monotonic() + seconds
         kept = self._connection is not None
         try:
-            return self._exchange(path, content, headers, until)
+            return self._exchange(path=path, content=content, headers=headers, until=until)
         except TimeoutError:
             self.close()
             raise
@@ -57,7 +57,7 @@ class EtcdMember:
             if not kept:
                 raise
         try:
-            return self._exchange(path, content, headers, until)
+            return self._exchange(path=path, content=content, headers=headers, until=until)
         except (OSError, http.client.HTTPException):
             self.close()
             raise

@@ -72,7 +72,8 @@ class Arrivals:
             context.say(f"a node at {connection.peer} is turned away: it has sent {str(error)[:_LONGEST_LINE]}")
             connection.close()
             return
-        if why := greeting.refusal(message["job"], context.job, found.facts, context.facts):
+        why = greeting.refusal(job=message["job"], ours=context.job, node=found.facts, head=context.facts)
+        if why:
             self._turn_away(connection, why)
             return
         for sentence in greeting.warnings(found, context.facts, time.time()):
