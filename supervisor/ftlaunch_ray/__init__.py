@@ -1,10 +1,10 @@
-"""Ray as the engine of a job: it places the agents of `ftlaunch` on the nodes of its cluster, and replaces them.
+"""Runs a job on a Ray cluster: Ray places one `ftlaunch` agent on each node, and replaces agents that are lost.
 
     import ftlaunch_ray
 
     code = ftlaunch_ray.run(["--nnodes", "2", "--spare", "1", "train.py"])
 
-`python -m ftlaunch_ray` is the same as a command. Needs the extra `ray`.
+`python -m ftlaunch_ray` takes the same words on a command line. The package needs the extra `ray`.
 """
 
 from ftlaunch_ray.command import run

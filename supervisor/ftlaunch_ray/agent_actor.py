@@ -1,11 +1,12 @@
-"""The actor on a node: it holds the connection to the agent there, which is a process of its own.
+"""The Ray actor on a node: starts the agent as a process of its own, passes signals in and output out.
 
-It starts what ssh starts on a host of `--hosts`, `ftlaunch.nodes.agent.hosts.remote`: that process starts the agent,
-and the end of its stdin is SIGTERM for the agent. So whatever ends this actor stops the agent in good order: its driver
-or its raylet is gone, or somebody has killed it.
+The class runs in a Ray worker process on the node; `session.Session` calls it from the driver. The actor starts the
+program that ssh starts on a host of `--hosts`, `ftlaunch.nodes.agent.hosts.remote`. That program starts the agent, and
+sends SIGTERM to the agent when its stdin ends. The agent therefore stops in good order whatever ends the actor: the
+driver or the raylet is gone, or somebody killed the actor.
 
-Ray kills the children of an actor that ends with SIGKILL. Hence the shell between: Ray kills that one, and the process
-that it has started lives on until the agent has ended.
+When an actor ends, Ray kills the actor's children with SIGKILL. Hence the shell in between: Ray kills the shell, and
+the program that the shell started lives on until the agent has ended.
 """
 
 from __future__ import annotations
@@ -20,47 +21,57 @@ from typing import NamedTuple
 import ray
 
 _BLOCK = 64 << 10
-_MOST_WAITING = 16  # blocks that wait for the driver
-_BEHIND = '"$@"; exit $?'  # the exit keeps the shell from becoming the program
-# What Ray sets for its own workers, and what says how a raylet was started.
-_NOT_OURS = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RAY_RAYLET_PID", "SLURM_")
+_MAX_QUEUED_BLOCKS = 16  # output that waits for the driver
+_SHELL_SCRIPT = '"$@"; exit $?'  # the exit keeps the shell from replacing itself by the program
+# Prefixes of variables that Ray sets for its own workers, or that describe how the raylet was started.
+_RAY_PREFIXES = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RAY_RAYLET_PID", "SLURM_")
 
 
 class Where(NamedTuple):
-    """Where an actor is."""
+    """The node that an actor runs on."""
 
     node: str
-    """the id of its node"""
+    """Ray's id of the node"""
     address: str
+    """the node's IP address"""
     port: int
-    """one that was free there"""
+    """a TCP port that was free on the node when the actor looked"""
 
 
 class Output(NamedTuple):
-    """What an agent has written."""
+    """A block of an agent's output."""
 
     stream: int
+    """1 for stdout, 2 for stderr"""
     block: bytes
+    """up to 64 KiB, cut anywhere, also within a line"""
 
 
 class AgentActor:
-    """Runs an agent, once."""
+    """Runs one agent, once. The methods are called by the driver, over Ray, in one event loop."""
 
     def __init__(self) -> None:
         self._stdin: asyncio.StreamWriter | None = None
-        self._early: list[int] = []
+        self._early_signals: list[int] = []
 
     async def where(self) -> Where:
-        """Where this is."""
+        """Return the node of this actor, with a port that is free there now."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
         return Where(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), port)
 
     async def run(self, order: bytes) -> AsyncIterator[Output | int]:
-        """Start the agent, and pass on its output; its exit code comes last. order: a line, see `remote.py`."""
+        """Start the agent and yield its output.
+
+        Args:
+            order: one line of JSON that tells `hosts/remote.py` what to start.
+
+        Yields:
+            Blocks of output in the order of their arrival, and the exit code of the agent at the end.
+        """
         process = await asyncio.create_subprocess_exec(
-            "/bin/sh", "-c", _BEHIND, "sh", sys.executable, "-P", "-m", "ftlaunch.nodes.agent.hosts.remote",
+            "/bin/sh", "-c", _SHELL_SCRIPT, "sh", sys.executable, "-P", "-m", "ftlaunch.nodes.agent.hosts.remote",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env=_plain(os.environ), start_new_session=True,
         )  # fmt: skip
@@ -69,10 +80,10 @@ class AgentActor:
         assert process.stderr is not None
         process.stdin.write(order)
         self._stdin = process.stdin
-        for number in self._early:
+        for number in self._early_signals:
             await self.signal(number)
-        await process.stdout.readline()  # REACHED, which is for ssh
-        blocks: asyncio.Queue[Output | None] = asyncio.Queue(_MOST_WAITING)
+        await process.stdout.readline()  # REACHED: tells ssh that the host was reached, and is no output of the agent
+        blocks: asyncio.Queue[Output | None] = asyncio.Queue(_MAX_QUEUED_BLOCKS)
         pumps = [asyncio.create_task(_pump(number, stream, blocks))
                  for number, stream in ((1, process.stdout), (2, process.stderr))]  # fmt: skip
         ended = 0
@@ -85,9 +96,9 @@ class AgentActor:
         yield await process.wait()
 
     async def signal(self, number: int) -> None:
-        """Pass a signal on to the agent."""
+        """Pass a signal on to the agent; a signal that comes before the agent has started waits for the start."""
         if self._stdin is None:
-            self._early.append(number)
+            self._early_signals.append(number)
         else:
             self._stdin.write(bytes([number]))
 
@@ -99,5 +110,5 @@ async def _pump(number: int, stream: asyncio.StreamReader, blocks: asyncio.Queue
 
 
 def _plain(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an agent on this node: those of its raylet."""
-    return {name: value for name, value in environ.items() if not name.startswith(_NOT_OURS)}
+    """Return the raylet's environment without the variables that Ray or Slurm set for the raylet itself."""
+    return {name: value for name, value in environ.items() if not name.startswith(_RAY_PREFIXES)}

@@ -1,4 +1,8 @@
-"""The connection to a Ray cluster, and what it tells of its nodes."""
+"""The driver's connection to a Ray cluster, and what Ray reports about the cluster's nodes.
+
+The functions run in the process of `ftlaunch_ray`: `connected` on the main thread, `draining` on a helper thread of the
+event loop.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,17 @@ from ftlaunch.spec.errors import SpecError, one_line
 from ftlaunch_ray.placement import RayNode
 
 _CLIENT = "ray://"
-_CONNECT = 5.0  # seconds that a connection may take
+_CONNECT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
 def connected() -> Iterator[None]:
-    """A connection to the cluster that RAY_ADDRESS names, or that this machine is a node of. Raises SpecError.
+    """Hold a connection to the cluster that RAY_ADDRESS names, or to the cluster that this machine is a node of.
 
-    One that is there already is used, and stays.
+    A connection that exists already is used, and stays open at the end.
+
+    Raises:
+        SpecError: the address cannot be used, or no cluster answers there.
     """
     if ray.is_initialized():
         yield
@@ -45,10 +52,17 @@ def connected() -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Whether something listens there: Ray itself tries for minutes. Raises OSError."""
+    """Check that something listens at `address`, because `ray.init` would try for minutes.
+
+    Args:
+        address: HOST:PORT; anything else, such as `auto`, is not checked.
+
+    Raises:
+        OSError: nothing answered within 5 seconds.
+    """
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
 def _why_not(address: str, error: Exception) -> str:
@@ -60,10 +74,10 @@ def _why_not(address: str, error: Exception) -> str:
 
 
 def nodes() -> list[RayNode]:
-    """The nodes of the cluster that live."""
-    return [RayNode(one["NodeManagerAddress"], dict(one["Resources"])) for one in ray.nodes() if one["Alive"]]
+    """Return the living nodes of the cluster with their total resources."""
+    return [RayNode(node["NodeManagerAddress"], dict(node["Resources"])) for node in ray.nodes() if node["Alive"]]
 
 
 def draining() -> frozenset[str]:
-    """Ids of the nodes that will be taken away."""
+    """Return the ids of the nodes that Ray will take away soon, for example preempted spot instances."""
     return frozenset(_state.get_draining_nodes())

@@ -1,4 +1,7 @@
-"""From the command line to a job on a Ray cluster, and its exit code."""
+"""The command `ftlaunch_ray`: reads the command line, runs the job on the Ray cluster, returns the exit code.
+
+Everything here runs on the main thread of the driver process, which installs signal handlers.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_ray.job import NO_ENDPOINT, ray_job
 
-_FAREWELL = 2.0  # seconds that the last lines may take on their way to the terminal
-_OWN = (
+_FLUSH_SECONDS = 2.0  # time for the last lines to reach the terminal
+_OWN_OPTIONS = (
     click.Option(["--spare"], default="0", metavar="K",
                  help="nodes of the Ray cluster that stand by, besides those of --nnodes [0]"),
     click.Option(["--use-gpu"], is_flag=True, help="have Ray reserve a GPU for each rank"),
@@ -24,15 +27,24 @@ _OWN = (
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a job on the Ray cluster that RAY_ADDRESS names, or that this machine is a node of; returns the exit code.
+    """Run a job on the Ray cluster that RAY_ADDRESS names, or on the cluster that this machine is a node of.
 
-    argv: the options of `ftlaunch`, --spare and --use-gpu, then the script and its arguments. Main thread only.
+    Call only from the main thread.
+
+    Args:
+        argv: options of `ftlaunch`, `--spare` and `--use-gpu`, then the script and its arguments.
+
+    Returns:
+        The exit code of the job, or that of a refused command line.
     """
-    return run_command(argv, _environ(os.environ), _start, _OWN)
+    return run_command(argv, environ=_environ(os.environ), start=_start, own=_OWN_OPTIONS)
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that count: Ray chooses the nodes, also where a Slurm step has started it."""
+    """Return the environment without Slurm's variables, and with a placeholder for the rendezvous endpoint.
+
+    Ray chooses the nodes, even if a Slurm step started the Ray cluster.
+    """
     plain = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
     return {"PET_RDZV_ENDPOINT": NO_ENDPOINT, **plain}
 
@@ -49,5 +61,5 @@ def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], _: Begun
     with cluster.connected():
         code = launcher.run(job, outlets)
     for outlet in outlets:
-        outlet.close(_FAREWELL)
+        outlet.close(_FLUSH_SECONDS)
     return code

@@ -1,4 +1,7 @@
-"""What is asked of Ray, and what each agent is told. Pure."""
+"""Translates a job spec into the resources that Ray reserves and the command line of each agent. Pure.
+
+`command` calls `ray_job` once; `launcher` and `session` read the resulting `RayJob`.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,45 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import Endpoint
 
 NO_ENDPOINT = "first-node.invalid"
-"""the endpoint of a job for which nobody gave one: it is the first node that Ray chooses"""
-_INSTEAD = ("nnodes", "nproc_per_node", "rdzv_endpoint")  # options that agents are not given as they were written
-_MOST_DIGITS = 6
+"""placeholder for an endpoint that the user did not give: the nodes then meet at the first node that Ray chooses"""
+_REPLACED_OPTIONS = ("nnodes", "nproc_per_node", "rdzv_endpoint")  # `agent_words` writes these anew for each agent
+_MAX_DIGITS = 6
 
 
 @dataclass(frozen=True)
 class RayJob:
-    """A job, and what its nodes take of a Ray cluster."""
+    """A job, and the resources that the job takes of a Ray cluster."""
 
     spec: JobSpec
     words: tuple[str, ...]
-    """the command line of the agents, but for what is different on each node"""
+    """the part of the agent_environ' command line that is the same on each node"""
     environ: Mapping[str, str]
+    """the driver's environment, which `hosts.launcher.agent_order` reads"""
     spare: int
+    """number of standby nodes besides those of `--nnodes`"""
     use_gpu: bool
+    """whether Ray reserves a GPU for each rank"""
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """The resources of each node: a CPU, and a GPU if asked, for each rank."""
+        """Resources to reserve, one mapping per node: a CPU for each rank, and with `use_gpu` a GPU for each rank."""
         ranks = float(self.spec.launch.nproc)
-        one = {"CPU": ranks, "GPU": ranks} if self.use_gpu else {"CPU": ranks}
-        return [dict(one) for _ in range(self.spec.nodes.most + self.spare)]
+        resources = {"CPU": ranks, "GPU": ranks} if self.use_gpu else {"CPU": ranks}
+        return [resources.copy() for _ in range(self.spec.nodes.most + self.spare)]
 
     @property
     def meets_at_first(self) -> bool:
-        """Whether the nodes meet at the first of them, at a port that is free there."""
+        """Whether the nodes of the job meet at the first node, on a port that is free there."""
         nodes = self.spec.nodes
         return nodes.several and nodes.etcd is None and nodes.address == NO_ENDPOINT
 
     def agent_words(self, place: int | None, first: Endpoint | None) -> list[str]:
-        """The command line of an agent. place: of its own, None where it stands by. first: see `meets_at_first`."""
+        """Return the command line of one agent.
+
+        Args:
+            place: the node rank of the agent; None for a standby agent.
+            first: address of the first node if `meets_at_first`; otherwise None.
+        """
         nodes = self.spec.nodes
         options = [f"--nnodes={shown.node_range(nodes.least, nodes.most)}"]
         if place is not None and nodes.several:
@@ -55,8 +66,13 @@ class RayJob:
 
 
 def ray_job(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> RayJob:
-    """The job that a command line asks for. Raises SpecError where Ray cannot run it."""
-    nodes, spare = spec.nodes, _whole(request.own["spare"])
+    """Build the job that a command line asks for.
+
+    Raises:
+        SpecError: Ray cannot run such a job.
+    """
+    nodes = spec.nodes
+    spare = _whole(request.own["spare"])
     if request.detach:
         raise SpecError("cannot use `--detach` with Ray: `ray job submit` runs what is to outlive a terminal")
     nproc = request.flags.get("nproc_per_node", "1")
@@ -73,11 +89,17 @@ def ray_job(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> RayJ
         raise SpecError(f"cannot use `--spare {spare}`: a job of one node has no node that stands by; give `--nnodes`")
     if nodes.backend == "etcd" and NO_ENDPOINT in str(nodes.etcd):
         raise SpecError("cannot use `--rdzv-backend etcd`: where is etcd? give `--rdzv-endpoint HOST:PORT,...`")
-    agents = {name: value for name, value in environ.items() if value != NO_ENDPOINT}
-    return RayJob(spec, tuple(request.words(without=_INSTEAD)), agents, spare, bool(request.own["use_gpu"]))
+    agent_environ = {name: value for name, value in environ.items() if value != NO_ENDPOINT}
+    return RayJob(
+        spec=spec,
+        words=tuple(request.words(without=_REPLACED_OPTIONS)),
+        environ=agent_environ,
+        spare=spare,
+        use_gpu=bool(request.own["use_gpu"]),
+    )
 
 
 def _whole(spare: str) -> int:
-    if not (spare.isascii() and spare.isdigit() and len(spare) < _MOST_DIGITS):
+    if not (spare.isascii() and spare.isdigit() and len(spare) < _MAX_DIGITS):
         raise SpecError(f"cannot use `--spare {one_line(spare)}`: it must be a whole number, 0 or more")
     return int(spare)

@@ -1,4 +1,8 @@
-"""Has Ray place an agent on each node, passes on signals, and ends with the agents' one exit code."""
+"""Keeps one agent on each node that Ray gives to the job, passes on signals, and combines the agents' exit codes.
+
+`command` calls `run` on the driver's main thread. All state lives in one event loop with a task for each seat (bundle
+of the placement group); only waiting for Ray happens on helper threads.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,20 @@ from ftlaunch_ray.agent_actor import Where
 from ftlaunch_ray.job import RayJob
 from ftlaunch_ray.session import ActorLost, AgentRefused, Session
 
-_PATIENCE = 3.0  # seconds for which the nodes may have no place before that is said
-_LOOK = 1.0  # seconds between two looks at what Ray has decided
+_QUIET_SECONDS = 3.0  # Ray may take this long to place the nodes before the user is told about the wait
+_POLL_SECONDS = 1.0  # interval at which Ray's decisions are read
 
 
 def run(job: RayJob, outlets: tuple[Outlet, Outlet]) -> int:
-    """Run a job to its end; returns the exit code."""
+    """Run a job to its end.
+
+    Args:
+        job: the job; its bundles become one placement group, each bundle on a node of its own.
+        outlets: writers of the driver's stdout and stderr.
+
+    Returns:
+        The exit code of the job.
+    """
     group = placement_group(job.bundles, strategy="STRICT_SPREAD")
     try:
         with Signals(job.spec.launch.stop_signals) as signals:
@@ -40,100 +52,113 @@ def run(job: RayJob, outlets: tuple[Outlet, Outlet]) -> int:
 
 
 class _Seat:
-    """A bundle of the placement group, and what became of its agent."""
+    """A bundle of the placement group, and the state of its agent."""
 
     def __init__(self, number: int, place: int | None) -> None:
         self.number = number
         self.place = place
-        """the place that its agent asks for; None: it stands by"""
+        """the node rank that the seat's agent asks for; None if the agent stands by"""
         self.task: asyncio.Task[None] | None = None
         self.session: Session | None = None
-        """the one whose agent runs"""
+        """the session whose agent runs now"""
         self.alive = True
-        """whether its agent runs, or is started for the first time"""
+        """whether the seat's agent runs, or is being started for the first time"""
 
 
 class RayLauncher:
-    """What the event loop works for: a task for each seat."""
+    """Runs the agents of a job, one asyncio task for each seat."""
 
     def __init__(self, job: RayJob, group: PlacementGroup, signals: Signals, outlets: tuple[Outlet, Outlet]) -> None:
-        self._job, self._group, self._signals, self._outlets = job, group, signals, outlets
+        self._job = job
+        self._group = group
+        self._signals = signals
+        self._outlets = outlets
         most = job.spec.nodes.most
         self._seats = [_Seat(number, number if number < most else None) for number in range(len(job.bundles))]
         self._cwd = Path.cwd()
         self._draining: frozenset[str] = frozenset()
         self._ended: list[int] = []
-        self._reached = self._stopping = False
+        self._reached = False
+        self._stopping = False
 
     async def run(self) -> int:
-        """Run to the end; returns the exit code."""
+        """Run the agents until none is left and none can join again. Return the exit code of the job."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._signals.fd, self._on_signals)
         self._first: asyncio.Future[Endpoint] = loop.create_future()
         if await self._has_place():
-            watching = asyncio.create_task(self._watch())
+            draining_watch = asyncio.create_task(self._watch_draining())
             for seat in self._seats:
-                seat.task = asyncio.create_task(self._keep(seat))
+                seat.task = asyncio.create_task(self._keep_agent(seat))
             await asyncio.gather(*(seat.task for seat in self._seats if seat.task is not None))
-            watching.cancel()
+            draining_watch.cancel()
             if not self._ended and not self._stopping:
                 self._say("no agent is left, and none has said how the job has ended")
         loop.remove_reader(self._signals.fd)
         return attempts.job_code(self._ended, self._reached, self._stopping)
 
     async def _has_place(self) -> bool:
-        """Wait until Ray has a place for every node; whether that came to be."""
-        began, wait, told = time.monotonic(), self._job.spec.nodes.wait, ""
-        while not await asyncio.to_thread(self._group.wait, _LOOK):
+        """Wait until Ray has reserved every node.
+
+        Returns:
+            True once all nodes are reserved; False after `--node-wait` seconds, or after a signal.
+        """
+        began = time.monotonic()
+        wait = self._job.spec.nodes.wait
+        reported = ""
+        while not await asyncio.to_thread(self._group.wait, _POLL_SECONDS):
             if self._stopping:
                 return False
             waited = time.monotonic() - began
-            if waited < min(_PATIENCE, wait):
+            if waited < min(_QUIET_SECONDS, wait):
                 continue
             why = placement.why_not(self._job.bundles, self._job.spare, cluster.nodes())
             if waited >= wait:
                 self._say(f"cannot start: {why}; waited for {duration(wait)} (`--node-wait`)")
                 return False
-            if why != told:
-                told = why
+            if why != reported:
+                reported = why
                 self._say(f"{why}; waiting for {duration(wait)} at most (`--node-wait`)")
         return not self._stopping
 
     # --- seats ------------------------------------------------------------------------------------------------
 
-    async def _keep(self, seat: _Seat) -> None:
-        """Start the agent of a seat, again and again, as long as there is a job in which it could take part."""
+    async def _keep_agent(self, seat: _Seat) -> None:
+        """Start the seat's agent, and start it again after a loss, until the job is over or stopping."""
         tries = 0
         with contextlib.suppress(asyncio.CancelledError):
             while not self._stopping:
                 session = Session(self._job, self._group, seat.number)
                 try:
-                    again = await self._live(seat, session)
+                    restart = await self._run_agent(seat, session)
                 finally:
                     session.close()
-                    seat.session, seat.alive = None, False
+                    seat.session = None
+                    seat.alive = False
                 if self._over:
-                    self._give_up(but=seat)
-                if self._over or not again:
+                    self._cancel_starts(but=seat)
+                if self._over or not restart:
                     return
                 tries += 1
                 await asyncio.sleep(attempts.wait_before(tries))
                 while session.where is not None and session.where.node in self._draining:
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(_POLL_SECONDS)
 
-    async def _live(self, seat: _Seat, session: Session) -> bool:
-        """One life of an agent; whether another one should follow."""
+    async def _run_agent(self, seat: _Seat, session: Session) -> bool:
+        """Start an agent and wait for its end. Return whether the seat should get another agent."""
         try:
             where = await session.placed()
             if not seat.alive:
                 self._say(f"starting an agent on {where.address}")
             first = await self._meeting_point(seat, where)
-            seat.session, seat.alive, self._reached = session, True, True
+            seat.session = session
+            seat.alive = True
+            self._reached = True
             words = self._job.agent_words(seat.place, first)
             order = json.dumps(agent_order(self._cwd, words, self._job.environ)).encode() + b"\n"
             code = await session.run(order, self._outlets)
         except ActorLost as lost:
-            seat.place = None  # whose agent may be leaving still
+            seat.place = None  # the lost agent may still be leaving, and hold the place
             self._say(f"no agent could be started on a node: {lost}" if session.where is None
                       else f"the agent on {session.where.address} is lost: {lost}")  # fmt: skip
             return True
@@ -149,7 +174,7 @@ class RayLauncher:
         return session.drained
 
     async def _meeting_point(self, seat: _Seat, where: Where) -> Endpoint | None:
-        """Where the nodes meet, if it is not said in the spec."""
+        """Return the address of the first node once known; None if the spec names a rendezvous endpoint."""
         if not self._job.meets_at_first:
             return None
         if seat.number == 0 and not self._first.done():
@@ -158,19 +183,19 @@ class RayLauncher:
 
     @property
     def _over(self) -> bool:
-        """Whether no agent is left that others could join again."""
+        """Whether no agent runs any more, so that a restarted agent would find no job to join."""
         return self._reached and not any(seat.alive for seat in self._seats)
 
-    def _give_up(self, but: _Seat | None = None) -> None:
-        """No agent is started any more on seats that have none."""
+    def _cancel_starts(self, but: _Seat | None = None) -> None:
+        """Start no further agent on seats that have no running agent, except for the task of the seat `but`."""
         for seat in self._seats:
             if seat.session is None and seat.task is not None and seat is not but:
                 seat.task.cancel()
 
     # --- what comes from outside ------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
-        """Have the agents of nodes leave that Ray will take away."""
+    async def _watch_draining(self) -> None:
+        """Send SIGTERM to the agents on nodes that Ray will take away."""
         while True:
             self._draining = await asyncio.to_thread(cluster.draining)
             for session in [seat.session for seat in self._seats if seat.session is not None]:
@@ -179,13 +204,13 @@ class RayLauncher:
                     session.drained = True
                     self._say(f"Ray takes {session.where.address} away: its agent is told to leave")
                     session.signal(signal.SIGTERM)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _on_signals(self) -> None:
         for number in self._signals.read():
             self._say(f"{signal_name(number)}: passed on to the agents")
             self._stopping = True
-            self._give_up()
+            self._cancel_starts()
             for seat in self._seats:
                 if seat.session is not None:
                     seat.session.signal(number)

@@ -1,24 +1,25 @@
-"""Lines out of blocks of bytes. Pure."""
+"""Cuts an agent's output into lines and puts the node's address before each. Pure; used by `session`."""
 
 from __future__ import annotations
 
-_LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several
+_MAX_LINE_BYTES = 64 << 10  # a longer line is cut into several
 
 
 class Lines:
-    """Cuts a stream into lines, each with the same words before it."""
+    """Cuts a stream of blocks into lines, and prefixes each line."""
 
     def __init__(self, before: str) -> None:
-        self._before, self._partial = before.encode(), b""
+        self._prefix = before.encode()
+        self._partial = b""
 
     def feed(self, block: bytes) -> bytes:
-        """The whole lines that have come by now."""
+        """Take the next block of the stream. Return the lines that are complete now, prefixed; may be empty."""
         *lines, self._partial = (self._partial + block).split(b"\n")
-        if len(self._partial) > _LONGEST:
+        if len(self._partial) > _MAX_LINE_BYTES:
             lines.append(self._partial)
             self._partial = b""
-        return b"".join(self._before + line + b"\n" for line in lines)
+        return b"".join(self._prefix + line + b"\n" for line in lines)
 
     def end(self) -> bytes:
-        """The last line, where it has no end."""
+        """Return the last line, prefixed and ended by a newline, if the stream ended without one; else nothing."""
         return self.feed(b"\n") if self._partial else b""

@@ -1,4 +1,7 @@
-"""One life of an agent on a node that Ray has chosen: its actor, its lines, its end."""
+"""One run of an agent on a node that Ray has chosen: starts the actor, forwards the output, returns the exit code.
+
+`launcher` creates a session for each start of an agent, and uses the session in the driver's event loop only.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,38 @@ from ftlaunch_ray.lines import Lines
 
 
 class ActorLost(Exception):
-    """The actor has ended before its agent has said how; the message says why, in Ray's words."""
+    """The actor ended, and the exit code of its agent is unknown; the message gives the reason in Ray's words."""
 
 
 class AgentRefused(Exception):
-    """No actor can begin on a node as it is, now or later; the message says why."""
+    """The actor's constructor failed, so that a retry would fail again; the message gives the reason."""
 
 
 class Session:
     """An actor on one bundle of a placement group."""
 
     def __init__(self, job: RayJob, group: PlacementGroup, bundle: int) -> None:
-        taken = job.bundles[bundle]
+        resources = job.bundles[bundle]
         strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
         self._actor_class = ray.remote(AgentActor).options(
-            num_cpus=taken["CPU"], num_gpus=taken.get("GPU", 0), max_restarts=0, scheduling_strategy=strategy
+            num_cpus=resources["CPU"],
+            num_gpus=resources.get("GPU", 0),
+            max_restarts=0,
+            scheduling_strategy=strategy,
         )
         self._actor: ActorHandle[AgentActor] | None = None
         self.where: Where | None = None
-        """where it is; None as long as it has no place"""
+        """the actor's node; None until Ray has placed the actor"""
         self.drained = False
-        """whether its agent was told to leave because its node will be taken away"""
+        """whether the agent was told to leave because Ray will take its node away"""
 
     async def placed(self) -> Where:
-        """Wait until it is on a node. Raises ActorLost, AgentRefused."""
+        """Start the actor, and wait until it runs on a node.
+
+        Raises:
+            ActorLost: the actor ended; another try may succeed.
+            AgentRefused: the actor cannot start on the node.
+        """
         try:
             self._actor = self._actor_class.remote()
             self.where = await self._actor.where.remote()
@@ -53,16 +64,24 @@ class Session:
         return self.where
 
     async def run(self, order: bytes, outlets: tuple[Outlet, Outlet]) -> int:
-        """Start the agent, and pass on its lines; returns its exit code. Raises ActorLost."""
+        """Start the agent, write its lines to `outlets`, and return its exit code. Needs `placed` before.
+
+        Args:
+            order: the line for `AgentActor.run`.
+            outlets: writers of the driver's stdout and stderr.
+
+        Raises:
+            ActorLost: the actor ended before it reported an exit code.
+        """
         assert self._actor is not None
         assert self.where is not None
         lines = {stream: Lines(f"[{self.where.address}] ") for stream in (1, 2)}
         try:
             async for reference in self._actor.run.options(num_returns="streaming").remote(order):
-                word: Output | int = await reference
-                if isinstance(word, int):
-                    return word
-                outlets[word.stream - 1].put(lines[word.stream].feed(word.block))
+                item: Output | int = await reference
+                if isinstance(item, int):
+                    return item
+                outlets[item.stream - 1].put(lines[item.stream].feed(item.block))
         except RayError as error:
             raise ActorLost(_reason(error)) from None
         finally:
@@ -76,14 +95,14 @@ class Session:
         self._actor.signal.remote(number)
 
     def close(self) -> None:
-        """The actor ends, and with it the agent, if that lives: by SIGTERM."""
+        """End the actor. An agent that still runs then receives SIGTERM."""
         if self._actor is not None:
-            with contextlib.suppress(RayError):  # Ray knows it no more, or cannot be asked: it has lost its last user
+            with contextlib.suppress(RayError):  # Ray has forgotten the actor, or cannot be reached
                 ray.kill(self._actor)
 
 
 def _reason(error: RayError) -> str:
-    """Ray's own words, without what comes before them: that the actor has died, and the names of Ray for it."""
+    """Return the reason in Ray's words, without the first line, which only names the dead actor."""
     if isinstance(error, ActorUnavailableError):
         return "Ray cannot reach its actor"
     lines = _lines(error)
@@ -91,5 +110,5 @@ def _reason(error: RayError) -> str:
 
 
 def _lines(error: RayError) -> list[str]:
-    found = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
-    return found or [type(error).__name__]
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+    return lines or [type(error).__name__]
