@@ -1,4 +1,9 @@
-"""Asks a running job: its supervisor, or on another node of several the agent there, which asks the head."""
+"""Sends requests of `ftctl` commands to a running job.
+
+A request goes to the job's supervisor on this machine. If the head of a job of several nodes runs elsewhere, the
+request goes to an agent on this machine, which passes the request on to the head. The functions run on the main thread
+of a command, and block until there is an answer.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +19,36 @@ from ftlaunch.history.runs import Run
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.files.kernel_files import open_end
 
-_LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
+_LISTEN_SECONDS = 5.0  # a living supervisor must listen on its socket within this time
 NO = 1
 """exit code: the answer is no"""
 INTERRUPTED = 130
-"""exit code: Ctrl-C has ended the command, and nothing else"""
+"""exit code: Ctrl-C ended the command, and the job goes on"""
 
 
 class Cannot(click.ClickException):
-    """What was asked for cannot be done; the message says what and why."""
+    """The command cannot do what the user asked for; the message says what and why."""
 
     exit_code = NO
 
 
 class NotRunning(Exception):
-    """No supervisor runs the job."""
+    """The job has no running supervisor, and no agent on this machine."""
 
 
 def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a request. name: as the user has named the run; of an agent's memory, that agent is asked.
+    """Send a request to a job and return the answer.
 
-    Raises NotRunning or Cannot. A job that would be started again after the stop is not asked to stop.
+    A stop is refused if systemd would start the job again afterwards.
+
+    Args:
+        run: the run of the job.
+        name: the run as the user named it; the name of an agent's memory directory selects that agent.
+        request: the request, as `control_socket.ask` sends it.
+
+    Raises:
+        NotRunning: nothing on this machine runs the job.
+        Cannot: nobody answers, or the answer is a refusal.
     """
     if request["do"] == "stop" and (command := run.start.get("stop_command")) and run.end is None:
         again = f"systemd would start it again after it; `{command}` stops it for good, and saves its newest step, too"
@@ -77,8 +91,8 @@ def _ask_one_of(run: Run, agents: list[Path], request: dict[str, Any]) -> dict[s
 
 
 def _ask_here(run: Run, request: dict[str, Any]) -> dict[str, Any]:
-    """Ask the supervisor, on this machine."""
-    deadline = time.monotonic() + _LISTENS
+    """Ask the supervisor on this machine; wait up to 5 seconds for a living supervisor to listen."""
+    deadline = time.monotonic() + _LISTEN_SECONDS
     while True:
         try:
             if not run.has_memory:
@@ -90,7 +104,7 @@ def _ask_here(run: Run, request: dict[str, Any]) -> dict[str, Any]:
             if time.monotonic() > deadline:
                 raise Cannot(
                     f"cannot ask job {run.job_id}: its supervisor (pid {run.pid}) lives but does not listen"
-                    f" (waited {duration(_LISTENS)}); it may be starting or ending"
+                    f" (waited {duration(_LISTEN_SECONDS)}); it may be starting or ending"
                 ) from None
         except OSError as error:
             raise Cannot(f"cannot ask job {run.job_id}: {error.strerror or error}") from error
@@ -98,9 +112,13 @@ def _ask_here(run: Run, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_of_supervisor(run: Run) -> int | None:
-    """What becomes readable when the supervisor ends; None where it does not live on this machine.
+    """Open a pidfd that becomes readable when the supervisor ends. The caller closes the descriptor.
 
-    Raises DamagedJournal.
+    Returns:
+        The descriptor; None if no supervisor of the run lives on this machine.
+
+    Raises:
+        DamagedJournal: the journal of the run cannot be read.
     """
     if run.elsewhere:
         return None
@@ -110,7 +128,7 @@ def end_of_supervisor(run: Run) -> int | None:
         return None
     lives = False
     try:
-        lives = run.alive  # in this order: a living process cannot be replaced under its pidfd
+        lives = run.alive  # only after the pidfd is open: a pid in use cannot be given to another process
     finally:
         if not lives:
             os.close(pidfd)
@@ -118,6 +136,14 @@ def end_of_supervisor(run: Run) -> int | None:
 
 
 def say_that_it_goes_on(run: Run, ways: str = "") -> int:
-    """Of a command that only looks, and that Ctrl-C has ended; returns its exit code. ways: what can be done now."""
+    """Tell the user that Ctrl-C ended only the command, not the job.
+
+    Args:
+        run: the run that goes on.
+        ways: commands that the user may want next, as part of the sentence.
+
+    Returns:
+        The exit code of the command.
+    """
     click.echo(f"ftctl: job {run.job_id} goes on{ways and ': '}{ways}", err=True)
     return INTERRUPTED

@@ -1,4 +1,7 @@
-"""The command `ftctl checkpoints`: list, verify, show, prune and export what is in a checkpoint directory."""
+"""The command `ftctl checkpoints`: list, verify, show, prune and export what is in a checkpoint directory.
+
+The work is done by `checkpoints.catalog`; this module reads options, prints, and turns errors into one sentence.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from ftlaunch.checkpoints import catalog as room
+from ftlaunch.checkpoints import catalog
 from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch.cli.place_first import PlaceFirst
 from ftlaunch.cli.terminal.completion import complete_run
@@ -39,15 +42,15 @@ def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int
     DIR is a checkpoint directory; RUN is a run dir or a job id, and means its checkpoint directory; without
     either, the only run in ./runs. Listing checks that every file is there with its size; `verify` reads them all.
     """
-    directory = context.obj = room.directory_of(place or None)
+    directory = context.obj = catalog.directory_of(place or None)
     if context.invoked_subcommand is not None:
         return None
     with _explained("list", directory):
-        entries = room.listed(directory)
+        entries = catalog.listed(directory)
     if as_json:
-        click.echo(json.dumps([entry.data() | {"age": room.age(entry)} for entry in entries], indent=1))
+        click.echo(json.dumps([entry.data() | {"age": catalog.age(entry)} for entry in entries], indent=1))
     elif entries:
-        _echo(view.list_lines(entries, room.age))
+        _echo(view.list_lines(entries, catalog.age))
     else:
         click.echo(f"there is no checkpoint in {directory}")
     return 0
@@ -63,9 +66,11 @@ def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
     Nothing is moved. The exit code is 1 when any is damaged, or there is none. What other programs have put there is
     named, and not looked into.
     """
-    code, began, found = 0, time.monotonic(), []
+    code = 0
+    began = time.monotonic()
+    found = []
     with _explained("verify", directory):
-        for entry in room.verified(directory, iteration, progress):
+        for entry in catalog.verified(directory, iteration, progress):
             code = _NO if entry.verified is False else code
             found.append(entry.data())
             if not as_json:
@@ -83,7 +88,7 @@ def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
 def show(directory: Path, iteration: int, as_json: bool) -> int:
     """Show what the checkpoint of one ITERATION holds: its objects, its tensors and how they are sharded."""
     with _explained("show", directory):
-        found = room.shown(directory, iteration)
+        found = catalog.shown(directory, iteration)
     if as_json:
         click.echo(json.dumps(found, indent=1))
     else:
@@ -103,12 +108,12 @@ def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> 
     journal of the run that saved there has each deletion.
     """
     with _explained("prune", directory):
-        done = room.pruned(directory, keep, keep_every, progress)
-        left = room.listed(directory)
+        done = catalog.pruned(directory, keep=keep, keep_every=keep_every, watched=progress)
+        left = catalog.listed(directory)
     if as_json:
         deleted = [step for step, _ in done.deleted]
-        told = {"deleted": deleted, "cleared": done.cleared, "stayed": done.stayed}
-        click.echo(json.dumps(told | {"journal": done.journal and str(done.journal)}, indent=1))
+        result = {"deleted": deleted, "cleared": done.cleared, "stayed": done.stayed}
+        click.echo(json.dumps(result | {"journal": done.journal and str(done.journal)}, indent=1))
     else:
         _echo(view.pruned_lines(done, left))
     return _NO if done.stayed else 0
@@ -127,17 +132,22 @@ def export(directory: Path, iteration: int, target: Path, to: str, name: str) ->
     state_dict(), for torch.load(); dcp: a folder for torch.distributed.checkpoint. Every byte is verified before.
     """
     with _explained("export", directory):
-        [entry] = room.verified(directory, iteration, progress)
+        [entry] = catalog.verified(directory, iteration, progress)
     if not entry.verified:
         raise click.ClickException(f"cannot export: the checkpoint of step {iteration} is damaged: {entry.problem}")
-    words = (str(layout.iteration_dir(directory, iteration)), name, to, str(target))
-    click.echo(_converted(words))
+    export_args = (str(layout.iteration_dir(directory, iteration)), name, to, str(target))
+    click.echo(_run_export(export_args))
     return 0
 
 
-def _converted(words: Sequence[str]) -> str:
-    """Run the program that exports, and show how far it is; returns its last line. Raises click.ClickException."""
-    command, said = module(_EXPORT, *words), ""
+def _run_export(export_args: Sequence[str]) -> str:
+    """Run the export program, show its progress, and return its last line.
+
+    Raises:
+        click.ClickException: the program failed; the message is the last line of its stderr.
+    """
+    command = module(_EXPORT, *export_args)
+    last_line = ""
     with tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as program:
             assert program.stdout is not None
@@ -148,19 +158,19 @@ def _converted(words: Sequence[str]) -> str:
                     if kind == "done":
                         advance(int(number))
                     else:
-                        said = line.rstrip()
+                        last_line = line.rstrip()
         errors.seek(0)
-        last = errors.read().strip().rpartition("\n")[2]
+        error = errors.read().strip().rpartition("\n")[2]
     if program.returncode:
-        if last == _NO_TORCH:
-            last = f"{sys.executable} has no torch; `pip install 'ftlaunch[torch]'` brings it"
-        raise click.ClickException(f"cannot export: {last}")
-    return said
+        if error == _NO_TORCH:
+            error = f"{sys.executable} has no torch; `pip install 'ftlaunch[torch]'` brings it"
+        raise click.ClickException(f"cannot export: {error}")
+    return last_line
 
 
 @contextmanager
 def _explained(doing: str, directory: Path) -> Iterator[None]:
-    """What goes wrong inside becomes one sentence, and exit code 1."""
+    """Turn expected errors in the `with` block into one sentence and exit code 1."""
     try:
         yield
     except (LookupError, Damaged, Locked) as error:

@@ -1,4 +1,4 @@
-"""The command `ftctl`: check, rehearse, plan, watch, stop and clean jobs, and look at what they did and saved.
+"""The command `ftctl`: check, rehearse, plan, watch, stop and clean jobs, and show what they did and saved.
 
 RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
 running, did not stop, or something had to stay; 2 bad usage.
@@ -34,11 +34,11 @@ from ftlaunch.memory import cleanup
 from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
-_LOOK_FOR_END = 0.2  # seconds between looks into the journal of a job whose head is elsewhere
+_POLL_SECONDS = 0.2  # between reads of the journal of a job whose head is on another machine
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what `argv` (default: sys.argv) says, and exit."""
+    """Run the command that `argv` (default: the program's arguments) names, and exit with its code."""
     sys.exit(_main(sys.argv[1:] if argv is None else argv))
 
 
@@ -46,7 +46,7 @@ def _main(argv: Sequence[str]) -> int:
     try:
         return int(command.main(list(argv), "ftctl", standalone_mode=False) or 0)
     except click.UsageError as error:
-        _say(f"cannot read the command line: {usage_sentence(error)}; see `{_helping(error)} --help`")
+        _say(f"cannot read the command line: {usage_sentence(error)}; see `{_command_path(error)} --help`")
         return EXIT_USAGE
     except click.Abort:
         _say("interrupted")
@@ -59,7 +59,7 @@ def _main(argv: Sequence[str]) -> int:
         return EXIT_USAGE
 
 
-def _helping(error: click.UsageError) -> str:
+def _command_path(error: click.UsageError) -> str:
     return "ftctl" if error.ctx is None else error.ctx.command_path
 
 
@@ -147,14 +147,20 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
 
 
 def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:
-    """Whether the job ends in time; where its head is elsewhere, by what the journal says."""
+    """Wait up to `seconds` for the end of the job. Return whether the job ended.
+
+    Args:
+        run: the run of the job.
+        pidfd: the supervisor's pidfd; None if the head runs elsewhere, and only the journal can tell the end.
+        seconds: longest wait.
+    """
     if pidfd is not None:
         return is_readable(pidfd, seconds)
     deadline = time.monotonic() + seconds
     while run.again().end is None:
         if time.monotonic() > deadline:
             return False
-        time.sleep(_LOOK_FOR_END)
+        time.sleep(_POLL_SECONDS)
     return True
 
 
@@ -168,11 +174,12 @@ def clean(name: str | None, every: bool, force: bool) -> int:
         raise click.UsageError("RUN and --all exclude each other")
     root = memory_root(os.getuid())
     targets = cleanup.job_dirs(root) if every else _memory_of(name)
-    code = said = 0
+    code = 0
+    lines_printed = 0
     for directory in targets:
         if not directory.is_dir():
             continue
-        said += 1
+        lines_printed += 1
         try:
             with progress(f"removing {directory.name}", cleanup.bytes_of(directory)) as advance:
                 sentence = cleanup.clean_job(directory, force, advance)
@@ -185,14 +192,17 @@ def clean(name: str | None, every: bool, force: bool) -> int:
             code = NO
     for sentence in cleanup.sweep(root):
         click.echo(sentence)
-        said += 1
-    if not said:
+        lines_printed += 1
+    if not lines_printed:
         click.echo("nothing to remove")
     return code
 
 
 def _memory_of(name: str | None) -> list[Path]:
-    """The memory directory of the run that `name` means; those of a job id, where only they are left of it."""
+    """Return the memory directories of the run that `name` means.
+
+    If only memory is left of a job, `name` may be its job id.
+    """
     try:
         run = find(name)
     except CannotFind:

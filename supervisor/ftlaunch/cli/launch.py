@@ -1,4 +1,8 @@
-"""The command `ftlaunch`: from the command line to a job that runs, and its exit code."""
+"""The command `ftlaunch`: reads the command line, resolves the job spec, runs the job, returns the exit code.
+
+Everything here runs on the main thread of the process that becomes the supervisor. `ftlaunch_ray` calls `run_command`
+with another way to start the job.
+"""
 
 from __future__ import annotations
 
@@ -38,38 +42,47 @@ from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_SAVED, EXIT
 
 _STDERR = 2
 COMPLETE = "_FTLAUNCH_COMPLETE"
-"""the variable by which a shell asks for completion, see `ftctl completion`"""
+"""environment variable that asks for completion of words; the scripts of `ftctl completion` set it"""
 Begun = Callable[[], None]
-"""Is called once the job is taken up: its run dir is locked, and its journal says so."""
+"""Is called once the job has begun: its run dir is locked, and its journal holds `job_started`."""
 Start = Callable[[JobSpec, Request, Mapping[str, str], Begun], int]
-"""Runs a job that was asked for, with these variables; returns the exit code. Raises SpecError."""
+"""Runs the requested job with the given environment and returns its exit code. Raises SpecError."""
 
 
 def main() -> NoReturn:
     """Run the job that the command line asks for, and exit with its code."""
-    if (asked := os.environ.get(COMPLETE)) is not None:
-        sys.exit(shell_complete(command, {}, "ftlaunch", COMPLETE, asked))
+    if (instruction := os.environ.get(COMPLETE)) is not None:
+        sys.exit(
+            shell_complete(command, ctx_args={}, prog_name="ftlaunch", complete_var=COMPLETE, instruction=instruction)
+        )
     leave(run_command(sys.argv[1:], os.environ, start_job))
 
 
 def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, own: Sequence[click.Option] = ()) -> int:
-    """Read a command line, say what is wrong with it, and start the job; returns the exit code.
+    """Read a command line and start the job. Errors of the user become one sentence on stderr.
 
-    start: runs the job. own: options besides those of `ftlaunch`; their values are in `Request.own`.
+    Args:
+        argv: the words of the command line, without the program's name.
+        environ: the environment that the spec is resolved with.
+        start: runs the job.
+        own: options besides those of `ftlaunch`; their values are in `Request.own`.
+
+    Returns:
+        The exit code, also of a refused command line.
     """
 
     def read() -> int:
         request = read_command_line(argv, own)
-        with_secrets = with_lines(environ, sys.stdin)
+        job_environ = with_lines(environ, sys.stdin)
         _check_word(request)
-        spec = resolve(request.target, request.args, request.flags, with_secrets)
+        spec = resolve(request.target, request.args, request.flags, job_environ)
         _check_targets(spec)
         _say_notes(request)
         if request.dry_run:
             return _print(spec)
 
         def run(begun: Begun) -> int:
-            return _saying_errors(lambda: start(spec, request, with_secrets, begun), spec)
+            return _saying_errors(lambda: start(spec, request, job_environ, begun), spec)
 
         if not request.detach:
             return run(lambda: None)
@@ -81,7 +94,12 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
 
 
 def _saying_errors(run: Callable[[], int], spec: JobSpec | None) -> int:
-    """The exit code of what is run, also where it fails. spec: where it is known already."""
+    """Call `run` and return its exit code; turn an exception into a message and an exit code.
+
+    Args:
+        run: what to call.
+        spec: the job's spec, if known already; a bug's traceback goes to its run dir.
+    """
     try:
         return run()
     except click.exceptions.Exit as done:
@@ -97,7 +115,11 @@ def _saying_errors(run: Callable[[], int], spec: JobSpec | None) -> int:
 
 
 def _check_word(request: Request) -> None:
-    """Raises SpecError for a command of `ftctl` in the place of a script that is not there."""
+    """Refuse a missing script that has the name of a command of `ftctl`.
+
+    Raises:
+        SpecError: the user probably meant `ftctl`.
+    """
     if "." in request.target or "/" in request.target or {"module", "no_python"} & request.flags.keys():
         return
     if not Path(request.target).exists():
@@ -109,7 +131,11 @@ def _check_word(request: Request) -> None:
 
 
 def _check_module(spec: JobSpec) -> None:
-    """Raises SpecError where the ranks' Python would not find their module: every attempt would end alike."""
+    """Check that the ranks' Python will find the module to run, because otherwise every attempt would fail.
+
+    Raises:
+        SpecError: the module is missing.
+    """
     launch = spec.launch
     if launch.kind != "module" or launch.python != sys.executable:
         return
@@ -121,14 +147,22 @@ def _check_module(spec: JobSpec) -> None:
 
 
 def _check_targets(spec: JobSpec) -> None:
-    """Whether notices can be delivered; with --hosts each host asks for itself. Raises SpecError."""
+    """Check that the notify targets can be used; with `--hosts` each host checks its own.
+
+    Raises:
+        SpecError: a target cannot be used.
+    """
     if not spec.nodes.hosts:
         check_targets(spec.notify)
 
 
 def start_job(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:
-    """Run a job on this machine, with others where it has several nodes; see `Start`."""
-    if spec.nodes.hosts:  # each of them checks itself
+    """Run a job on this machine, as one node of several, or on the hosts of `--hosts`. This is a `Start`.
+
+    Raises:
+        SpecError: the job cannot run as its spec says.
+    """
+    if spec.nodes.hosts:  # each host makes the checks below for itself
         words = request.words(without=load(OPTIONS_OF_HOSTS))
         return int(load(RUN_ON_HOSTS)(spec, words, environ))
     _check_module(spec)
@@ -138,7 +172,7 @@ def start_job(spec: JobSpec, request: Request, environ: Mapping[str, str], begun
 
 
 def _run(spec: JobSpec, begun: Begun) -> int:
-    # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
+    # Imported here so that a refused spec, --help and --dry-run answer without loading the engine.
     from ftlaunch.engine.workspace import Unusable  # noqa: PLC0415
 
     if spec.nodes.several:
@@ -154,7 +188,7 @@ def _run(spec: JobSpec, begun: Begun) -> int:
 
 
 def _is_fit(spec: JobSpec, environ: Mapping[str, str]) -> bool:
-    """Whether this node may have ranks, as the job's own check says."""
+    """Run the job's own node check. Return whether this node may have ranks."""
     launch = spec.launch
     if launch.node_check is None:
         return True
@@ -165,7 +199,11 @@ def _is_fit(spec: JobSpec, environ: Mapping[str, str]) -> bool:
 
 
 def _could_run(spec: JobSpec) -> bool:
-    """--check: the report goes to stderr, as stdout is the ranks'."""
+    """Check this machine for `--check`, and print the report to stderr, because stdout belongs to the ranks.
+
+    Returns:
+        Whether the job could run here.
+    """
     began = time.monotonic()
     found = load(CHECK_MACHINE)(spec)
     click.echo(load(SAY_CHECKS)(found, time.monotonic() - began), err=True)
@@ -182,14 +220,14 @@ def _print(spec: JobSpec) -> int:
 
 
 def _say_notes(request: Request) -> None:
-    """Tell of options that are accepted, and have an effect in torchrun which they do not have here."""
+    """Warn about options that are accepted for torchrun's sake and have no effect here."""
     for name, key in OPTIONS.items():
         if key.note and (name in request.flags or any(variable in os.environ for variable in key.env)):
             _say(f"`--{name.replace('_', '-')}` has no effect: {key.note}", Priority.WARNING)
 
 
 def _report_bug(error: Exception, spec: JobSpec | None) -> int:
-    """Say that `error` is ours; its traceback goes to the run dir where there is one, else to stderr."""
+    """Report an unexpected exception as a bug of ftlaunch; write the traceback to the run dir, or else to stderr."""
     import traceback  # noqa: PLC0415 - slow to load, and all but never needed
 
     text = "".join(traceback.format_exception(error))

@@ -1,4 +1,8 @@
-"""The command line of `ftlaunch`, made from the table of keys: parsing, help, and errors in one sentence."""
+"""The command line of `ftlaunch`, generated from the table of spec keys: parsing, help, and errors in one sentence.
+
+`launch.run_command` and other commands that take a job, such as `ftctl rehearse`, call `read_command_line`. Nothing
+here reads the job spec or the environment.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,19 @@ _EXITS = (
     "Exit codes: 0 done; 1 given up; 2 bad usage or spec; 70 a bug of ftlaunch's own; 75 stopped on request "
     "with a checkpoint, run it again; 143 stopped on request, nothing to save."
 )
-_LEAST_OF_A_NAME = 3  # letters, so that no letter of a short option is taken for a name
+_MIN_ABBREVIATION = 3  # letters, so that the letter of a short option is never completed to a long one
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line says, as it was written: `flags` by key name, switches as true or false."""
+    """A command line as written, not yet merged with the job spec, the environment and the defaults."""
 
     target: str
+    """the script, module, program or job spec to run"""
     args: tuple[str, ...]
+    """the words after the target"""
     flags: dict[str, str]
+    """value by key name of the options that were given; switches are `true` or `false`"""
     dry_run: bool
     check: bool
     detach: bool = False
@@ -48,7 +55,7 @@ class Request:
     """values of the options that a command has besides those of `ftlaunch`"""
 
     def words(self, without: Collection[str]) -> list[str]:
-        """A command line that asks for the same, but for the options `without`."""
+        """Return a command line that asks for this request, without the options in `without`."""
         options = [_word(OPTIONS[name], value) for name, value in self.flags.items() if name not in without]
         return [*options, *(["--check"] if self.check else []), self.target, *self.args]
 
@@ -61,7 +68,7 @@ def _word(key: Key, value: str) -> str:
 
 
 class _Command(click.Command):
-    """A command whose help comes in the parts of a job spec."""
+    """A command whose help groups the options by the parts of a job spec."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for part, title in TITLES.items():
@@ -83,9 +90,15 @@ class _Command(click.Command):
 
 
 def read_command_line(argv: Sequence[str], own: Sequence[click.Option] = ()) -> Request:
-    """What `argv` (without the program's name) asks for. own: options that this command has besides.
+    """Parse a command line.
 
-    Raises SpecError where it cannot be understood, and click's Exit once --help or --version is printed.
+    Args:
+        argv: the words without the program's name.
+        own: options of the calling command besides those of `ftlaunch`.
+
+    Raises:
+        SpecError: the command line cannot be understood.
+        click.exceptions.Exit: `--help`, `--version` or the like has been printed.
     """
     try:
         context = (_make_command(own) if own else command).make_context("ftlaunch", list(argv))
@@ -101,15 +114,25 @@ def read_command_line(argv: Sequence[str], own: Sequence[click.Option] = ()) -> 
     flags = {name: str(value).lower() if OPTIONS[name].switch else value for name, value in given.items()
              if name in OPTIONS}  # fmt: skip
     values = {option.name or "": context.params[option.name or ""] for option in own}
-    dry_run, check, detach = (bool(given.get(name)) for name in ("dry_run", "check", "detach"))
-    return Request(given["target"], tuple(given.get("args", ())), flags, dry_run, check, detach, values)
+    return Request(
+        target=given["target"],
+        args=tuple(given.get("args", ())),
+        flags=flags,
+        dry_run=bool(given.get("dry_run")),
+        check=bool(given.get("check")),
+        detach=bool(given.get("detach")),
+        own=values,
+    )
 
 
 def _whole_name(name: str) -> str:
-    """An option's name with dashes; torchrun's may be cut short, as argparse allows: `--nnode`, `--redirect`."""
+    """Return an option's full name with dashes.
+
+    Options of torchrun may be abbreviated, as torchrun's argparse allows: `--nnode`, `--redirect`.
+    """
     name = name.replace("_", "-")
     names = {key.name.replace("_", "-"): key for key in OPTIONS.values()}
-    if len(name) < _LEAST_OF_A_NAME or name in names:
+    if len(name) < _MIN_ABBREVIATION or name in names:
         return name
     fitting = [whole for whole, key in names.items() if whole.startswith(name) and _is_torchruns(key)]
     return fitting[0] if len(fitting) == 1 else name
@@ -154,9 +177,14 @@ def _option(key: Key) -> click.Option:
 
 
 def complete_value(key: Key, begun: str) -> list[CompletionItem]:
-    """The values of an option that begin so: words that it allows, folders, ids of known jobs."""
+    """Return completions of an option's value: allowed words, folders, or ids of known jobs.
+
+    Args:
+        key: the key of the option.
+        begun: the part of the value that the user has typed.
+    """
     if key.name == "job_id":
-        from ftlaunch.history.job_index import known_jobs  # noqa: PLC0415 - only for whom presses the tab key
+        from ftlaunch.history.job_index import known_jobs  # noqa: PLC0415 - needed only by the tab key
 
         return [CompletionItem(name) for name in sorted({job.job_id for job in known_jobs()}) if name.startswith(begun)]
     if key.name.endswith("_dir"):

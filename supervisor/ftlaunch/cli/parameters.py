@@ -1,4 +1,4 @@
-"""What several commands of `ftctl` take, and refuse, alike."""
+"""Parameter callbacks and errors that several commands of `ftctl` share."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from ftlaunch_contract.protocol import EXIT_USAGE
 
 
 class BadSpec(click.ClickException):
-    """The job spec cannot be read, or the job cannot be as it asks."""
+    """The job spec cannot be read, or asks for an impossible job."""
 
     exit_code = EXIT_USAGE
 
 
 def seconds(_context: click.Context, _param: click.Parameter, text: str | None) -> float | None:
-    """Return a duration of the command line in seconds; None where it is left out and has no default."""
+    """Parse a duration option, such as `90s`, into seconds; a click callback.
+
+    Returns:
+        Seconds; None if the option was not given and has no default.
+
+    Raises:
+        click.BadParameter: the text is no duration.
+    """
     try:
         return None if text is None else parse_duration(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A group of commands whose first word, a place, may be left out."""
+"""A click group whose first argument, a directory or run, may be left out or stand behind the command."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ftlaunch.common.suggestions import did_you_mean
 
 
 class PlaceFirst(click.Group):
-    """`ftctl checkpoints verify` and `ftctl nodes forgive` mean the only run in ./runs.
+    """A group that takes `[PLACE] COMMAND`, for example `ftctl checkpoints RUN verify`.
 
-    The place may stand behind the command as well, as it does with other tools: `ftctl checkpoints verify RUN`.
+    Without a place, as in `ftctl checkpoints verify`, the place is empty, and means the only run in ./runs. The place
+    may also stand behind the command, as with other tools: `ftctl checkpoints verify RUN`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -28,9 +29,12 @@ class PlaceFirst(click.Group):
         return super().parse_args(ctx, args)
 
     def _is_place(self, command: str, word: str) -> bool:
-        """Whether the word behind a command is a place: a directory, or no number where the command takes numbers."""
+        """Return whether the word behind a command is a place.
+
+        A directory is a place. So is a word that is no number, if all arguments of the command are numbers.
+        """
         if word.startswith("-") or Path(command).is_dir():
             return False
-        arguments = [one for one in self.commands[command].params if isinstance(one, click.Argument)]
-        takes_numbers = all(isinstance(one.type, (click.IntRange, type(click.INT))) for one in arguments)
+        arguments = [param for param in self.commands[command].params if isinstance(param, click.Argument)]
+        takes_numbers = all(isinstance(argument.type, (click.IntRange, type(click.INT))) for argument in arguments)
         return Path(word).is_dir() or (takes_numbers and not word.isdigit())

@@ -14,7 +14,7 @@ from ftlaunch.history.runs import find
 from ftlaunch_contract.files import untrusted_json
 from ftlaunch_contract.files.regular_file import read_regular
 
-_MOST = 64 << 20  # bytes
+_MAX_BYTES = 64 << 20
 
 
 @click.command()
@@ -28,7 +28,7 @@ def recovery(name: str | None, as_json: bool) -> int:
     """
     path = find(name).run_dir / RECOVERY
     try:
-        written = untrusted_json.parse(read_regular(path, _MOST))
+        written = untrusted_json.parse(read_regular(path, _MAX_BYTES))
         lines = restore_lines(written)
     except FileNotFoundError:
         raise Cannot(f"cannot show the recovery: {path} is not there: no attempt has begun yet") from None

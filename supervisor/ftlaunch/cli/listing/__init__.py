@@ -1,1 +1,1 @@
-"""The rows of `ftctl jobs`, and how they fit on a terminal. None of them commands a job."""
+"""The rows of `ftctl jobs`, and their layout on a terminal. Nothing here changes a job."""

@@ -1,4 +1,8 @@
-"""What `ftctl jobs` says of each job: read from its supervisor, its memory, and the ends of its journal."""
+"""Collects a row for each job of this user, for `ftctl jobs`.
+
+A row comes from the job's supervisor, its memory on this machine, and the beginning and end of its journal. Run dirs
+are read on helper threads, so that storage that does not answer holds up no other job.
+"""
 
 from __future__ import annotations
 
@@ -19,43 +23,52 @@ from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
 
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
-_NO_ANSWER, _DAMAGED, _UNREADABLE = "no answer", "damaged", "unreadable"
+_NO_ANSWER = "no answer"
+_DAMAGED = "damaged"
+_UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
 class JobRow:
-    """What `ftctl jobs` says of a job."""
+    """A row of `ftctl jobs`. The field names are the keys of `ftctl jobs --json`."""
 
     job_id: str
     state: str
-    """of a running job what its supervisor says; else done, stopped, failed, killed; damaged, unreadable, no answer"""
+    """the supervisor's state of a running job; else done, stopped, failed, killed, damaged, unreadable, no answer"""
     running: bool
     step: int | None
+    """the newest step that all ranks have completed; None if unknown"""
     started: str
+    """ISO 8601 time of the start in UTC; empty if unknown"""
     incident: str
+    """the sentence of the last incident; empty if there was none"""
     run_dir: str
     problem: str = ""
-    """why the job is not told of as usual: its run dir was deleted, or its journal is damaged"""
+    """why fields are missing: the run dir was deleted, or the journal is damaged"""
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A run dir that is known, and the processes here whose memory belongs to it."""
+    """A known run dir, and the processes on this machine whose memory belongs to the run dir."""
 
     job: KnownJob
     living: Sequence[LivingJob]
 
 
 def all_rows() -> list[JobRow]:
-    """A row for each job of this user; a run dir whose storage does not answer holds up no other."""
+    """Return at least one row for each job of this user, in no particular order."""
     candidates = _candidates()
-    found = look_at_all(candidates, _look)
-    silent = ([JobRow(c.job.job_id, _NO_ANSWER, bool(c.living), None, "", "", c.job.run_dir)] for c in candidates)
-    return [row for rows, silence in zip(found, silent, strict=True) for row in (silence if rows is None else rows)]
+    rows: list[JobRow] = []
+    for candidate, found in zip(candidates, look_at_all(candidates, _rows_of), strict=True):
+        if found is None:
+            rows.append(_row_without_journal(candidate.job, _NO_ANSWER, running=bool(candidate.living)))
+        else:
+            rows += found
+    return rows
 
 
 def _candidates() -> list[_Candidate]:
-    """Those of the index, and those that have memory here: a home may not have taken a note."""
+    """Return the jobs of the user's index, and the jobs with memory on this machine, which the index may lack."""
     living: dict[str, list[LivingJob]] = {}
     for job in living_jobs():
         living.setdefault(job.places.run_dir, []).append(job)
@@ -67,46 +80,78 @@ def _candidates() -> list[_Candidate]:
     return [_Candidate(job, living.get(job.run_dir, ())) for job in found.values()]
 
 
-def _look(candidate: _Candidate) -> list[JobRow]:
-    job, run_dir = candidate.job, Path(candidate.job.run_dir)
+def _rows_of(candidate: _Candidate) -> list[JobRow]:
+    """Read the rows of one run dir: its newest run, and runs whose directory was deleted under them."""
+    job = candidate.job
+    run_dir = Path(job.run_dir)
     rows = [_row_without_dir(run) for run in runs_without_dir(candidate.living)]
     try:
         return [*rows, row_of(load_newest(run_dir))]
     except DamagedJournal as damage:
-        return [*rows, _row_of_trouble(job, _DAMAGED, str(damage))]
+        return [*rows, _row_without_journal(job, _DAMAGED, problem=str(damage))]
     except NoJournal:
         if not candidate.living:
             forget_if_gone(job)
         return rows
     except CannotFind as reason:
-        return [*rows, _row_of_trouble(job, _UNREADABLE, str(reason))]
+        return [*rows, _row_without_journal(job, _UNREADABLE, problem=str(reason))]
 
 
-def _row_of_trouble(job: KnownJob, state: str, problem: str) -> JobRow:
-    return JobRow(job.job_id, state, False, None, "", "", job.run_dir, problem)
+def _row_without_journal(job: KnownJob, state: str, *, running: bool = False, problem: str = "") -> JobRow:
+    return JobRow(
+        job_id=job.job_id,
+        state=state,
+        running=running,
+        step=None,
+        started="",
+        incident="",
+        run_dir=job.run_dir,
+        problem=problem,
+    )
 
 
 def _row_without_dir(run: Run) -> JobRow:
     status = _ask(run)
-    state, step = ("running", None) if status is None else (str(status["state"]), _common_step(status))
-    return JobRow(run.job_id, state, True, step, "", _last_incident(status), str(run.run_dir), f"its {run.lost}")
+    return JobRow(
+        job_id=run.job_id,
+        state="running" if status is None else str(status["state"]),
+        running=True,
+        step=None if status is None else _common_step(status),
+        started="",
+        incident=_last_incident(status),
+        run_dir=str(run.run_dir),
+        problem=f"its {run.lost}",
+    )
 
 
 def row_of(run: Run) -> JobRow:
-    """The row of a run: what its supervisor says where it runs here, else what its journal says. Raises CannotFind."""
-    start, end, job_id = run.start, run.end, run.job_id
+    """Return the row of a run: from its supervisor if that answers on this machine, else from the journal.
+
+    Raises:
+        CannotFind: the run cannot be read.
+    """
+    start = run.start
+    end = run.end
     status = _ask(run) if end is None and run.alive else None
     step = _newest_step(run.events) if status is None else _common_step(status)
     if end is not None:
         state = _STATES[str(end["event"])]
     elif status is not None:
         state = str(status["state"])
+    elif run.elsewhere:
+        state = f"on {run.elsewhere}"
     else:
-        state = f"on {run.elsewhere}" if run.elsewhere else "running" if run.alive or run.agents else "killed"
+        state = "running" if run.alive or run.agents else "killed"
     incident = next((str(event.get("sentence", "")) for event in run.events[::-1] if event["event"] == "incident"), "")
-    running = end is None and state != "killed"
-    told = state, running, step, str(start.get("t", "")), incident or _last_incident(status)
-    return JobRow(job_id, *told, str(run.run_dir))
+    return JobRow(
+        job_id=run.job_id,
+        state=state,
+        running=end is None and state != "killed",
+        step=step,
+        started=str(start.get("t", "")),
+        incident=incident or _last_incident(status),
+        run_dir=str(run.run_dir),
+    )
 
 
 def _ask(run: Run) -> dict[str, Any] | None:
@@ -128,5 +173,5 @@ def _common_step(status: Mapping[str, Any]) -> int | None:
 
 
 def _newest_step(events: Sequence[Mapping[str, Any]]) -> int | None:
-    """The step that the ranks had reached when the journal's last word of it was written."""
+    """Return the newest step in the journal; None if no event of the journal's end names a step."""
     return next((int(event["step"]) for event in events[::-1] if tells_a_step(event)), None)

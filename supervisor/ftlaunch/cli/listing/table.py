@@ -1,4 +1,4 @@
-"""How the rows of `ftctl jobs` look in a terminal, and in a pipe."""
+"""Formats the rows of `ftctl jobs` as a table, for a terminal or a pipe. Pure, but for this machine's time zone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from datetime import datetime
 from ftlaunch.cli.listing.rows import JobRow
 from ftlaunch.common.formatting import fitted, printable, table
 
-_LEFT = (0, 1, 3, 4, 5)  # columns of words
+_LEFT_ALIGNED = (0, 1, 3, 4, 5)  # columns with text
 
 
 def job_lines(rows: Sequence[JobRow], width: int | None) -> list[str]:
-    """A line for each row, below a head. width: columns of the terminal; None: every cell is whole."""
+    """Return a heading and a line for each row.
+
+    Args:
+        rows: the jobs, in the order of the lines.
+        width: columns of the terminal, to which long cells are cut; None for no cutting.
+    """
     stamps = [stamp for row in rows if (stamp := _local(row.started)) is not None]
     zone = f" ({stamps[0]:%Z})" if stamps else ""
     cells = [
@@ -20,7 +25,7 @@ def job_lines(rows: Sequence[JobRow], width: int | None) -> list[str]:
         *map(_cells, rows),
     ]
     cells = [tuple(map(printable, row)) for row in cells]
-    return table(cells if width is None else fitted(cells, width), left=_LEFT)
+    return table(cells if width is None else fitted(cells, width), left=_LEFT_ALIGNED)
 
 
 def _cells(row: JobRow) -> tuple[str, ...]:
@@ -31,7 +36,7 @@ def _cells(row: JobRow) -> tuple[str, ...]:
 
 
 def _local(stamp: str) -> datetime | None:
-    """A journal's time in the zone of this machine, as `ftctl report` shows it."""
+    """Convert a journal's time to this machine's time zone; None if the time cannot be parsed."""
     try:
         return datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone()
     except (ValueError, OverflowError, OSError):

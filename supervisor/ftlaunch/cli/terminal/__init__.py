@@ -1,1 +1,1 @@
-"""Commands for people at a terminal: what ranks have printed, and completion of words. None of them commands a job."""
+"""Terminal output, help, completion and detaching, with the commands `jobs`, `logs`, `attach` and `completion`."""

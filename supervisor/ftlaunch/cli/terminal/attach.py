@@ -1,4 +1,7 @@
-"""The command `ftctl attach`: what the terminal of a detached job shows, until the job ends."""
+"""The command `ftctl attach`: follows the terminal output of a detached job until the job ends.
+
+The command only reads the job's terminal log; ending the command leaves the job alone.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from ftlaunch.history.status_view import not_running
 from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 
-_LOOK = 0.2  # seconds between looks at the file
-_LINES = 10  # that were said before
+_POLL_SECONDS = 0.2  # between reads of the terminal log
+_PAST_LINES = 10  # lines from before the command that are shown first
 
 
 @click.command(short_help="Show what the terminal of a detached job shows.")
@@ -34,9 +37,10 @@ def attach(name: str | None) -> int:
     path, pid = found
     try:
         end = open_end(pid)
-        reader, over = LogReader(path, start_of_last_lines(path, _LINES)), False
+        reader = LogReader(path, start_of_last_lines(path, _PAST_LINES))
+        over = False
         while not over:
-            over = is_readable(end, _LOOK)  # before the look: what was said until then is there
+            over = is_readable(end, _POLL_SECONDS)  # before the read, so that the last read sees all output
             for line in reader.read(last=over):
                 click.echo(printable(line))
             sys.stdout.flush()
@@ -44,16 +48,20 @@ def attach(name: str | None) -> int:
         ways = f"`ftctl attach {run.job_id}` comes back to it, `ftctl stop {run.job_id}` stops it"
         return say_that_it_goes_on(run, ways)
     except ProcessLookupError:
-        pass  # it has just ended
+        pass  # the process has just ended
     except BrokenPipeError:
-        raise  # whoever reads has seen enough
+        raise  # the reader of the pipe has gone, which is no error of the job
     except OSError as error:
         raise Cannot(f"cannot attach to job {run.job_id}: {error.filename}: {error.strerror}") from error
     return _code_of(run.again())
 
 
 def _code_of(run: Run) -> int:
-    """The job's exit code. Raises Cannot where the journal does not have it."""
+    """Return the job's exit code.
+
+    Raises:
+        Cannot: the journal has no end of the run.
+    """
     if run.end is not None:
         return int(run.end.get("code", 1))
     if run.elsewhere or run.agents or end_of_supervisor(run) is not None:
@@ -62,7 +70,7 @@ def _code_of(run: Run) -> int:
 
 
 def _why_not(run: Run) -> str:
-    """Why there is nothing to show, and what shows the job instead."""
+    """Say why there is no terminal log to follow, and which command shows the job instead."""
     instead = f"`ftctl logs -f {run.job_id}` shows what its ranks print, `ftctl status {run.job_id}` what it does"
     if run.elsewhere:
         return f"its terminal is on {run.elsewhere}; {instead}"

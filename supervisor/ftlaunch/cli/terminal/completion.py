@@ -1,4 +1,4 @@
-"""The command `ftctl completion`: what a shell reads to complete the words of ftlaunch and ftctl."""
+"""The command `ftctl completion`, and the completion of run names for all commands of `ftctl`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def completion(context: click.Context, shell: str) -> int:
 
 
 def complete_run(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The runs in ./runs, and the jobs of this user, that begin so."""
+    """Return the runs in ./runs and the job ids of this user that begin with `incomplete`; a click callback."""
     names = {path.name for path in runs_in(RUNS)} | {job.job_id for job in known_jobs()}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""Examples of command lines, shown in the help of the commands. A test parses each of them."""
+"""Example command lines for the help of `ftlaunch` and of each `ftctl` command. A test parses each example."""
 
 from __future__ import annotations
 

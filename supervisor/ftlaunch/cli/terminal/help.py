@@ -1,4 +1,4 @@
-"""The help of `ftctl`: its commands in sections, each with examples; and what a mistyped word may have meant."""
+"""The help of `ftctl`: commands in sections, examples for each command, and suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -21,21 +21,27 @@ SECTIONS = {
     "The shell": ("completion",),
 }
 COMMANDS = frozenset(name for names in SECTIONS.values() for name in names)
-_REST = "Others"
-_LONGEST_SUMMARY = 200  # characters: the whole first sentence; it is wrapped to the terminal
+_OTHER_SECTION = "Others"
+_MAX_SUMMARY = 200  # characters, enough for every first sentence; click wraps the text to the terminal
 _NOT_IN_RANGE = re.compile(r"(\S+) is not (a valid integer range|in the range .*)$")
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 _NOT_A_CHOICE = re.compile(r": '([^']*)' is not one of ")
 
 
 class SectionedGroup(click.Group):
-    """A group whose help lists its commands by section; every command below it gets its examples.
+    """A group whose help lists the commands by section, and which adds the examples to each command's help.
 
-    A command of another area is imported when somebody asks for it, or for the help.
+    A command of another area is imported only when the command or the help is asked for.
     """
 
     def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **options: Any) -> None:
-        """elsewhere: name of a command -> where it is, as extensions.py writes it. The rest is click's."""
+        """Create the group.
+
+        Args:
+            *args: passed on to click.
+            elsewhere: import path by command name, as `extensions.COMMANDS` writes it.
+            **options: passed on to click.
+        """
         super().__init__(*args, **options)
         self._elsewhere = elsewhere or {}
 
@@ -57,10 +63,14 @@ class SectionedGroup(click.Group):
         _add_examples(cmd, name or cmd.name or "")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rest = {_REST: tuple(name for name in self.list_commands(ctx) if name not in COMMANDS)}
+        rest = {_OTHER_SECTION: tuple(name for name in self.list_commands(ctx) if name not in COMMANDS)}
         for title, names in {**SECTIONS, **rest}.items():
             found = [(name, self.get_command(ctx, name)) for name in names]
-            rows = [(name, one.get_short_help_str(_LONGEST_SUMMARY)) for name, one in found if one and not one.hidden]
+            rows = [
+                (name, command.get_short_help_str(_MAX_SUMMARY))
+                for name, command in found
+                if command and not command.hidden
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=14)
@@ -70,18 +80,23 @@ class SectionedGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}{_meant(args[0], known)}")
+            ctx.fail(f"no such command {args[0]!r}{_suggestion(args[0], known)}")
         return super().resolve_command(ctx, args)
 
 
-def _meant(word: str, commands: Iterable[str]) -> str:
+def _suggestion(word: str, commands: Iterable[str]) -> str:
     if word.endswith((".py", ".yaml", ".yml")):
         return f"; did you mean `ftlaunch {word}`?"
     return did_you_mean(word, commands)
 
 
 def _add_examples(command: click.Command, path: str) -> None:
-    """Write the examples below the help of a command, and of those below it, that have nothing there."""
+    """Add the examples to the help of a command and of its subcommands, unless the help has an epilog already.
+
+    Args:
+        command: the command.
+        path: the command's words after `ftctl`, for example `checkpoints verify`.
+    """
     if command.epilog is None and path in EXAMPLES:
         command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[path])
     if isinstance(command, click.Group):
@@ -90,7 +105,7 @@ def _add_examples(command: click.Command, path: str) -> None:
 
 
 def usage_sentence(error: click.UsageError) -> str:
-    """What is wrong with a command line, and what may have been meant; without a full stop."""
+    """Say what is wrong with a command line, and suggest what was meant; without a capital letter and a full stop."""
     if isinstance(error, click.NoSuchOption):
         params = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
         names = [name for param in params if isinstance(param, click.Option) for name in param.opts]
@@ -107,7 +122,7 @@ def usage_sentence(error: click.UsageError) -> str:
 
 
 def _range(kind: click.IntRange) -> str:
-    """What an option takes, in words."""
+    """Describe the allowed values of an option in words."""
     if kind.max is None:
         return "a whole number" if kind.min is None else f"a whole number of {kind.min} or more"
     return f"a whole number from {kind.min} to {kind.max}"

@@ -34,5 +34,5 @@ def jobs(only_running: bool, as_json: bool) -> int:
 
 
 def _width() -> int | None:
-    """Columns of the terminal; None in a pipe."""
+    """Return the columns of the terminal; None in a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,4 +1,8 @@
-"""The command `ftctl logs`: what the ranks of a job have printed, and what they print now."""
+"""The command `ftctl logs`: shows what the ranks of a job have printed, or follows their output.
+
+The command only reads the log files, the notes of their lengths, and the journal. Positions in logs are byte offsets,
+kept in mappings from (attempt, rank).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,17 @@ from ftlaunch.history.rank_logs import LogReader, attempts, logs_of, start_of_li
 from ftlaunch.history.runs import Run, find
 from ftlaunch.system.descriptors import is_readable
 
-_LOOK = 0.2  # seconds between looks at logs that are followed
+_POLL_SECONDS = 0.2  # between reads of logs that are followed
 
 
 def _moment(_context: click.Context, _param: click.Parameter, text: str | None) -> float | None:
-    """Seconds of the epoch: a duration before now, or a time, of this machine's zone where it names none."""
+    """Parse `--since` into seconds since the epoch; a click callback.
+
+    The text is a duration before now, or a time; a time without a zone is in this machine's zone.
+
+    Raises:
+        click.BadParameter: the text is neither.
+    """
     if text is None:
         return None
     with contextlib.suppress(ValueError):
@@ -59,21 +69,26 @@ def logs(name: str | None, follow: bool, ranks: tuple[int, ...], attempt: int | 
         newest = NewestRun(run.run_dir, run.log_dir)
         newest.look()
         if follow:
-            return _follow(run, newest, ranks, since)
-        asked = _asked(run, newest, attempt, since)
-        begins = _begins(run, newest, asked) if since is None else _begins_since(run, asked, since)
-        if not sum(_show(run, ranks, number, begins, strict=len(asked) == 1) for number in asked):
-            nothing = f"the ranks of job {run.job_id} have printed nothing {_where(asked, since)}"
+            return _follow(run, newest, ranks=ranks, since=since)
+        numbers = _attempts_to_show(run, newest, attempt=attempt, since=since)
+        begins = _begins(run, newest, numbers) if since is None else _begins_since(run, numbers, since)
+        strict = len(numbers) == 1
+        if not sum(_show(run, ranks, attempt=number, begins=begins, strict=strict) for number in numbers):
+            nothing = f"the ranks of job {run.job_id} have printed nothing {_where(numbers, since)}"
             click.echo(f"ftctl: {nothing}", err=True)
     except BrokenPipeError:
-        raise  # whoever reads has seen enough
+        raise  # the reader of the pipe has gone, which is no error of the job
     except OSError as error:
         raise Cannot(f"cannot show logs of job {run.job_id}: {error.filename}: {error.strerror}") from error
     return 0
 
 
-def _asked(run: Run, newest: NewestRun, attempt: int | None, since: float | None) -> list[int]:
-    """The attempts that are to be shown, those of earlier runs first. Raises Cannot where there are none."""
+def _attempts_to_show(run: Run, newest: NewestRun, attempt: int | None, since: float | None) -> list[int]:
+    """Return the numbers of the attempts to show, those of earlier runs first.
+
+    Raises:
+        Cannot: there is no such attempt, or none at all.
+    """
     there = attempts(run.log_dir)
     if attempt is not None and attempt not in there:
         known = f"; there are {', '.join(map(str, there))}" if there else ""
@@ -90,21 +105,32 @@ def _asked(run: Run, newest: NewestRun, attempt: int | None, since: float | None
     return own[-1:]
 
 
-def _begins(run: Run, newest: NewestRun, asked: list[int]) -> dict[tuple[int, int], int]:
-    """Where the newest run begins in the logs of attempts; a log in which it has nothing is not among them.
+def _begins(run: Run, newest: NewestRun, numbers: list[int]) -> dict[tuple[int, int], int]:
+    """Return where the newest run begins in the logs of the attempts `numbers`, without logs that the run lacks.
 
-    Those of an attempt that only earlier runs had are read from their beginnings.
+    Logs of an attempt that only earlier runs had begin at 0.
+
+    Returns:
+        Byte offset by (attempt, rank).
     """
     earlier = newest.earlier()
-    known = {(number, rank): path for number in asked for rank, path in logs_of(run.log_dir, number).items()}
-    found = {key: 0 if key[0] in earlier else newest.begin(*key, path) for key, path in known.items()}
-    return {key: begin for key, begin in found.items() if begin is not None}
+    begins: dict[tuple[int, int], int] = {}
+    for number in numbers:
+        for rank, path in logs_of(run.log_dir, number).items():
+            begin = 0 if number in earlier else newest.begin(number, rank, path)
+            if begin is not None:
+                begins[number, rank] = begin
+    return begins
 
 
-def _begins_since(run: Run, asked: list[int], since: float) -> dict[tuple[int, int], int]:
-    """Where each log is read from: where it was at that time, or at its end, where it has not grown since."""
+def _begins_since(run: Run, numbers: list[int], since: float) -> dict[tuple[int, int], int]:
+    """Return where to begin reading each log: at its length of the time `since`, or at its end if not written since.
+
+    Returns:
+        Byte offset by (attempt, rank).
+    """
     begins = {}
-    for attempt in asked:
+    for attempt in numbers:
         lengths = lengths_at(run.log_dir / f"attempt_{attempt}", since)
         for rank, path in logs_of(run.log_dir, attempt).items():
             found = path.stat()
@@ -117,13 +143,28 @@ def _begins_since(run: Run, asked: list[int], since: float) -> dict[tuple[int, i
 
 
 def _show(run: Run, ranks: tuple[int, ...], attempt: int, begins: Begins, *, strict: bool) -> int:
-    """Returns how many lines there were. strict: a rank without a log is refused, and not passed over."""
+    """Print the lines of one attempt, rank by rank.
+
+    Args:
+        run: the run.
+        ranks: the ranks to show; empty for all.
+        attempt: number of the attempt.
+        begins: byte offset by (attempt, rank) to begin at; a log without an entry is not shown.
+        strict: refuse a rank without a log, instead of skipping the rank.
+
+    Returns:
+        The number of lines printed.
+
+    Raises:
+        Cannot: a rank has no log, and `strict` is set.
+    """
     known = {rank: path for rank, path in logs_of(run.log_dir, attempt).items() if (attempt, rank) in begins}
     unknown = [rank for rank in ranks if rank not in known]
     if unknown and strict:
         listed = ", ".join(map(str, known)) or "none"
         raise Cannot(f"cannot show rank {unknown[0]} of attempt {attempt}: it has no log; those with one: {listed}")
-    several, lines = len(ranks or known) > 1, 0
+    several = len(ranks or known) > 1
+    lines = 0
     for rank in [rank for rank in ranks or known if rank in known]:
         for line in LogReader(known[rank], begins[attempt, rank]).read(last=True):
             _print(rank, line, several=several)
@@ -131,27 +172,28 @@ def _show(run: Run, ranks: tuple[int, ...], attempt: int, begins: Begins, *, str
     return lines
 
 
-def _where(asked: list[int], since: float | None) -> str:
+def _where(numbers: list[int], since: float | None) -> str:
     if since is None:
-        return f"in attempt {asked[0]}"
+        return f"in attempt {numbers[0]}"
     return "since " + datetime.fromtimestamp(since).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _follow(run: Run, newest: NewestRun, ranks: tuple[int, ...], since: float | None) -> int:
-    own, begins = newest.attempts(), {}
+    """Print lines as they come, until the job ends. Return the exit code of the command."""
+    own = newest.attempts()
+    begins = {}
     if since is not None:
         begins = _begins_since(run, [*newest.earlier(), *own], since)
         for number in newest.earlier():
-            _show(run, ranks, number, begins, strict=False)
+            _show(run, ranks, attempt=number, begins=begins, strict=False)
     first = 0 if since is not None or not own else own[-1]
-    follower, several = (
-        Follower(newest, run.log_dir, ranks, first, begins),
-        len(ranks) != 1 and run.start.get("ranks") != 1,
-    )
-    end, over = end_of_supervisor(run), False
+    follower = Follower(newest, run.log_dir, ranks, attempt=first, begins=begins)
+    several = len(ranks) != 1 and run.start.get("ranks") != 1
+    end = end_of_supervisor(run)
+    over = False
     try:
         while not over:
-            over = _is_over(run, end)  # before the look: what was printed until then is there
+            over = _is_over(run, end)  # before the read, so that the last read sees all output
             for rank, line in follower.read(last=over):
                 _print(rank, line, several=several)
             sys.stdout.flush()
@@ -161,11 +203,14 @@ def _follow(run: Run, newest: NewestRun, ranks: tuple[int, ...], since: float | 
 
 
 def _is_over(run: Run, end: int | None) -> bool:
-    """Whether the job ends within a moment; where its supervisor is elsewhere the journal says it."""
+    """Wait up to 0.2 seconds for the end of the job. Return whether the job has ended.
+
+    The journal tells the end of a job whose supervisor runs on another machine.
+    """
     if end is not None:
-        return is_readable(end, _LOOK)
+        return is_readable(end, _POLL_SECONDS)
     if run.elsewhere:
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
         return run.again().end is not None
     return True
 

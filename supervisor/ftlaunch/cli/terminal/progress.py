@@ -1,4 +1,4 @@
-"""How far a command's long work has come: a bar on a terminal, a line now and then in a log; on standard error."""
+"""Shows the progress of a command's long work on stderr: a bar on a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from ftlaunch_contract.progress import Advance, SlowWork, ignore, under_way
 
 @contextmanager
 def progress(doing: str, total: int | None, unit: str = "") -> Iterator[Advance]:
-    """Gives what is to be told of work that is done. Nothing else may be printed meanwhile.
+    """Show progress during the `with` block, in which nothing else may be printed.
 
-    doing: `verifying`. total: None where it is not known. unit: what is counted, in the plural; empty: bytes.
+    Args:
+        doing: what is done, for example `verifying`.
+        total: the amount of work in `unit`; None if unknown.
+        unit: what is counted, in the plural; empty for bytes.
+
+    Yields:
+        A function that takes the amount of work done since its last call.
     """
     if sys.stderr is None:
         yield ignore
@@ -25,7 +31,7 @@ def progress(doing: str, total: int | None, unit: str = "") -> Iterator[Advance]
         with _bar(doing, total, unit) as advance:
             yield advance
     else:
-        slow = SlowWork(doing, total, _say, unit)
+        slow = SlowWork(doing, total=total, say=_say, unit=unit)
         yield slow.advance
         slow.finish()
 
@@ -36,15 +42,15 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _bar(doing: str, total: int | None, unit: str) -> Iterator[Advance]:
-    # Rich takes longer to import than most commands take: only where a bar is drawn
+    # Rich takes longer to import than most commands take to run, so only a bar imports rich.
     from rich import progress as rich  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Column  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    class WayColumn(rich.ProgressColumn):
-        """How far it is, how fast, and what is left, as a line in a log says it."""
+    class StateColumn(rich.ProgressColumn):
+        """The work done, its rate, and the time left, in the words of the lines in a log."""
 
         def render(self, task: rich.Task) -> Text:
             return Text(under_way(int(task.completed), total, task.elapsed or 0.0, unit))
@@ -52,9 +58,9 @@ def _bar(doing: str, total: int | None, unit: str) -> Iterator[Advance]:
     columns = (
         rich.TextColumn(escape(printable(doing))),
         rich.BarColumn(bar_width=None, table_column=Column(ratio=1)),
-        WayColumn(Column(no_wrap=True)),
+        StateColumn(Column(no_wrap=True)),
     )
-    # what is printed goes where it always goes: redirected, it would come out on standard error
+    # No redirection: rich would send the command's stdout to its own console, which is stderr.
     with rich.Progress(
         *columns, console=Console(stderr=True), transient=True, expand=True, redirect_stdout=False,
         redirect_stderr=False,
