@@ -26,7 +26,7 @@ class RayJob:
 
     spec: JobSpec
     words: tuple[str, ...]
-    """the part of the agent_environ' command line that is the same on each node"""
+    """the part of the agents' command line that is the same on each node"""
     environ: Mapping[str, str]
     """the driver's environment, which `hosts.launcher.agent_order` reads"""
     spare: int

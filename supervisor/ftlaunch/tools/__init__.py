@@ -1,1 +1,1 @@
-"""Tools around a job, which need no running one: preflight, rehearsal, planner, files for Kubernetes and systemd."""
+"""Tools that need no running job: preflight, rehearsal, planner, and files for Kubernetes and systemd."""

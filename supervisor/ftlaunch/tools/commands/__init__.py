@@ -1,1 +1,1 @@
-"""Commands of `ftctl` that run a tool: before a job, or for a scheduler."""
+"""The commands of `ftctl` that run a tool: `check`, `rehearse`, `plan`, `kubernetes` and `systemd`."""

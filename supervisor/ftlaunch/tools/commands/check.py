@@ -47,7 +47,7 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
 
 
 def _spec(job: str | None) -> JobSpec:
-    """The job to check; without one, any module stands in for it, as none is run."""
+    """Resolve the job to check; without one, use the module `true` as a stand-in, which the check never runs."""
     if job is not None:
         return resolve(job, (), {}, os.environ)
     ranks = "gpu" if count_gpus(os.environ) else "1"

@@ -68,7 +68,8 @@ def kubernetes(spec: str, volume: tuple[str, str], **options: Any) -> int:
 
     try:
         raws = read_spec_file(spec, os.environ)
-        job, notes = workload(raws, Path(spec).stem, PodOptions(kind=kind, claim=claim, path=path, **options), ask)
+        pod_options = PodOptions(kind=kind, claim=claim, path=path, **options)
+        job, notes = workload(raws, stem=Path(spec).stem, options=pod_options, ask=ask)
     except SpecError as error:
         raise BadSpec(str(error)) from None
     for note in notes:

@@ -1,4 +1,7 @@
-"""The command `ftctl plan`: how often to save, and how much of the time will be training, on any number of GPUs."""
+"""The command `ftctl plan`: computes how often to save, and which share of the time will be training.
+
+The module turns options into figures, and prints the plan; `tools.planner` computes the plan. Nothing runs a job.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from ftlaunch.tools.planner.figures import DAY, Figures, complete, from_run, nod
 from ftlaunch.tools.planner.plan import plan as make_plan
 from ftlaunch.tools.planner.simulation import Scene, lives
 
-_DAYS = 30.0  # length of a simulated run
-_MOST_FAULTS = 1e6  # about a minute
+_DEFAULT_DAYS = 30.0  # length of a simulated run
+_MAX_FAULTS = 1e6  # drawn faults of a simulation, which takes about a minute
 _GIVEN = "given"
 
 
@@ -42,7 +45,7 @@ def _number(least: float, most: float) -> Any:
             number = float(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a number") from None
-        if not least <= number <= most:  # nan is not either
+        if not least <= number <= most:  # also refuses nan
             raise ValueError(f"{text!r} is not between {least:g} and {most:g}")
         return number
 
@@ -53,7 +56,7 @@ _SECONDS: dict[str, Any] = {"callback": _parsed(parse_duration, "90s or 5m"), "m
 _RATE: dict[str, Any] = {"callback": _parsed(parse_rate, "20GB/s"), "metavar": "RATE"}
 _SHARE: dict[str, Any] = {"callback": _number(0.0, 1.0), "metavar": "SHARE"}
 _AMOUNT: dict[str, Any] = {"callback": _number(1e-9, 1e15), "metavar": "NUMBER"}
-_DAYS_ASKED: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "NUMBER"}
+_DAYS_OPTION: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "NUMBER"}
 
 
 @click.command(short_help="Plan intervals and restarts for a job of any size.")
@@ -64,7 +67,7 @@ _DAYS_ASKED: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "N
               " [default: 50677, as published of Llama 3]")  # fmt: skip
 @click.option("--failures", type=click.IntRange(1), help="instead: so many failures, in --days, on --observed-gpus")
 @click.option("--stops", type=click.IntRange(0), help="planned stops in --days [default: 0]")
-@click.option("--days", **_DAYS_ASKED, help="days of --failures and --stops, and of a simulated run [default: 30]")
+@click.option("--days", **_DAYS_OPTION, help="days of --failures and --stops, and of a simulated run [default: 30]")
 @click.option("--observed-gpus", type=click.IntRange(1), help="GPUs that --failures were seen on [default: --gpus]")
 @click.option("--share-of-node-loss", **_SHARE,
               help="share of failures, hangs aside, that take the node's memory along [default: 0.78]")  # fmt: skip
@@ -108,7 +111,8 @@ def plan(run_name: str | None, count: int, seed: int, as_json: bool, **options: 
 
     Every figure is printed with where it comes from: given, measured, published or assumed.
     """
-    memory, copies = options["memory"], options["copies"]
+    memory = options["memory"]
+    copies = options["copies"]
     if copies and not memory:
         raise click.UsageError("--copies and --no-memory exclude each other")
     figures = _figures(options, run_name)
@@ -116,19 +120,32 @@ def plan(run_name: str | None, count: int, seed: int, as_json: bool, **options: 
         raise click.UsageError("--copies is for jobs of several nodes: this one has one (--gpus, --gpus-per-node)")
     made = make_plan(figures, memory=memory, copies=copies)
     backoff = Backoff(default("backoff_first"), default("backoff_max"))
-    scene = Scene(made.job, made.chosen, (options["days"] or _DAYS) * DAY, made.limits, backoff)
+    scene = Scene(
+        job=made.job,
+        intervals=made.chosen,
+        seconds=(options["days"] or _DEFAULT_DAYS) * DAY,
+        limits=made.limits,
+        backoff=backoff,
+    )
     faults = count * scene.seconds * (made.job.rate + made.job.stops)
-    if faults > _MOST_FAULTS:
-        raise click.UsageError(f"--simulate {count} would draw {faults:.2g} faults, {_MOST_FAULTS:.0e} are allowed: "
+    if faults > _MAX_FAULTS:
+        raise click.UsageError(f"--simulate {count} would draw {faults:.2g} faults, {_MAX_FAULTS:.0e} are allowed: "
                                "take fewer runs or --days")  # fmt: skip
     drawn = list(lives(scene, random.Random(seed).random, count))  # noqa: S311 - a simulation
-    told = view.data(made, drawn)
-    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(view.lines(made, drawn)))
+    click.echo(json.dumps(view.data(made, drawn), indent=1) if as_json else "\n".join(view.lines(made, drawn)))
     return 0
 
 
 def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
-    """What is given, then what a run has measured, then defaults. Raises click.UsageError."""
+    """Collect the figures: from options, then from a run's measurements, then from defaults.
+
+    Args:
+        options: values of the command's options, by name.
+        run_name: the run to take measurements from, or None.
+
+    Raises:
+        click.UsageError: options contradict each other, or a figure without a default is missing.
+    """
     figures = Figures()
     figures.add("gpus", options["gpus"], _GIVEN)
     _add_rates(figures, options)
@@ -146,7 +163,7 @@ def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
             figures.add(name, options[option], _GIVEN)
     if run_name is not None:
         line = timeline.moments(runs.find(run_name).events)
-        from_run(figures, run_name, goodput.tell(line), line)
+        from_run(figures, name=run_name, story=goodput.tell(line), moments=line)
     for name, option in (("state_bytes", "--state-size"), ("storage_bytes_per_second", "--storage-bandwidth")):
         if name not in figures:
             run = "" if run_name is None else f": {run_name} has committed no checkpoint"
@@ -158,7 +175,14 @@ def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
 
 
 def _add_rates(figures: Figures, options: dict[str, Any]) -> None:
-    hours, failures, days = options["mtbf_hours"], options["failures"], options["days"]
+    """Add the rates of failures and of planned stops, if options give them.
+
+    Raises:
+        click.UsageError: options contradict each other.
+    """
+    hours = options["mtbf_hours"]
+    failures = options["failures"]
+    days = options["days"]
     if hours is not None and failures is not None:
         raise click.UsageError("--mtbf-hours and --failures exclude each other")
     if options["observed_gpus"] is not None and failures is None:

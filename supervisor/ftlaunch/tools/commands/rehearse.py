@@ -1,4 +1,7 @@
-"""The command `ftctl rehearse`: whether a job survives kills, hangs, preemption and a full disk."""
+"""The command `ftctl rehearse`: tries whether a job survives kills, a hang, preemption and a full disk.
+
+The runs are real; `tools.rehearsal` starts them, breaks something and compares the results.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,14 @@ _NO = 1
 
 
 def _complete(context: click.Context, begun: str) -> list[CompletionItem]:
-    """What may follow the words that are there, as behind `ftlaunch`."""
+    """Complete a word of the job's command line, as the completion of `ftlaunch` would."""
     words = [str(word) for word in context.params.get("words") or ()]
-    return ShellComplete(ftlaunch, {}, "ftlaunch", "").get_completions(words, begun)
+    completer = ShellComplete(ftlaunch, ctx_args={}, prog_name="ftlaunch", complete_var="")
+    return completer.get_completions(words, begun)
 
 
 class _Rehearse(click.Command):
-    """A command that takes the options of `ftlaunch` too."""
+    """A command that takes the options of `ftlaunch` as well, and completes them."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         return [*super().shell_complete(ctx, incomplete), *_complete(ctx, incomplete)]
@@ -68,7 +72,7 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
     parent = folder or spec.run_dir
     parent.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=parent))
-    rehearsal = Rehearsal(spec, home, steps, limit, progress)
+    rehearsal = Rehearsal(spec, home=home, steps=steps, limit=limit, watched=progress)
     if not as_json:
         click.echo(f"rehearsing {spec.launch.target} on {spec.launch.nproc} ranks, {steps} steps a run, in {home}")
     outcomes = []
@@ -81,11 +85,13 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
                     click.echo(f"      {view.pause_note(rehearsal.pause, steps)}")
     except CannotRehearse as error:
         raise click.ClickException(f"cannot rehearse {spec.launch.target}: {error}") from None
-    found = rehearsal.deterministic, rehearsal.varying or ()
+    deterministic = rehearsal.deterministic
+    varying = rehearsal.varying or ()
     if as_json:
-        click.echo(json.dumps(view.data(outcomes, steps, *found), indent=1))
+        result = view.data(outcomes, steps=steps, deterministic=deterministic, varying=varying)
+        click.echo(json.dumps(result, indent=1))
     else:
-        click.echo(view.verdict(outcomes, *found))
+        click.echo(view.verdict(outcomes, deterministic, varying))
     if not all(outcome.good for outcome in outcomes):
         return _NO
     shutil.rmtree(home)
@@ -97,13 +103,13 @@ def _spec(words: tuple[str, ...]) -> JobSpec:
         raise click.UsageError("it names no script and no job spec")
     try:
         request = read_command_line(words)
-        spec = resolve(request.target, request.args, request.flags, os.environ)
-        return spec
+        return resolve(request.target, request.args, request.flags, os.environ)
     except SpecError as error:
         raise BadSpec(str(error)) from None
 
 
 def _runs(rehearsal: Rehearsal) -> Iterator[RehearsalOutcome]:
+    """Run the trials one after another, the undisturbed one first."""
     yield rehearsal.undisturbed()
     yield rehearsal.kill()
     yield rehearsal.kill_in_first_step()

@@ -1,4 +1,4 @@
-"""The command `ftctl systemd`: writes the unit of a job."""
+"""The command `ftctl systemd`: writes the systemd unit of a job to stdout, and installs nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ftlaunch.spec.resolve import is_spec_file, resolve
 from ftlaunch.system.systemd.notify import STOP_COMMAND
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
-_LONGEST_SAVE = 600.0  # seconds that the last checkpoint may take, besides the grace
-_LEAST_WATCHDOG = 60.0
+_MAX_SAVE_SECONDS = 600.0  # time for the last checkpoint, on top of the grace
+_MIN_WATCHDOG_SECONDS = 60.0
 
 _UNIT = """\
 # Written by `ftctl systemd` of ftlaunch {version}. {where}
@@ -66,7 +66,11 @@ WantedBy={target}
 
 
 def _job_spec(_context: click.Context, _param: click.Parameter, name: str) -> str:
-    """The name of a file that is a job spec. Raises BadSpec."""
+    """Check that an argument names an existing job spec; a click callback.
+
+    Raises:
+        BadSpec: there is no such file, or the file is no job spec.
+    """
     path = Path(name)
     if not path.exists():
         there = [str(path.with_name(spec.name)) for spec in path.parent.glob("*") if is_spec_file(spec.name)]
@@ -92,12 +96,22 @@ def systemd(spec: str, name: str | None) -> int:
         raise BadSpec(str(error)) from None
     if name is not None and not name.replace("-", "").replace("_", "").isalnum():
         raise click.BadParameter(f"{name!r} is no name of a user", param_hint="'--user'")
-    click.echo(unit_of(job, Path(spec).absolute(), Path.cwd(), name), nl=False)
+    click.echo(unit_of(job, spec=Path(spec).absolute(), folder=Path.cwd(), user=name), nl=False)
     return 0
 
 
 def unit_of(job: JobSpec, spec: Path, folder: Path, user: str | None) -> str:
-    """The text of the unit. spec: the file that the job comes from. user: None is a unit of the user's own."""
+    """Return the text of a unit.
+
+    Args:
+        job: the job.
+        spec: absolute path of the job spec.
+        folder: working directory of the job.
+        user: the user that a system unit runs as; None for a unit of `systemctl --user`.
+
+    Raises:
+        BadSpec: a path or name has characters that no line of a unit can hold.
+    """
     unit = f"ftlaunch-{job.job_id}.service"
     return _UNIT.format(
         version=__version__,
@@ -111,25 +125,29 @@ def unit_of(job: JobSpec, spec: Path, folder: Path, user: str | None) -> str:
         user="" if user is None else f"User={user}\n",
         folder=_literal(str(folder)),
         command=" ".join(map(_word, (sys.executable, "-m", "ftlaunch", str(spec)))),
-        watchdog=math.ceil(max(_LEAST_WATCHDOG, 2 * job.grace)),
+        watchdog=math.ceil(max(_MIN_WATCHDOG_SECONDS, 2 * job.grace)),
         saved=EXIT_SAVED,
         stopped=EXIT_STOPPED,
         given_up=" ".join(map(str, sorted({EXIT_GIVEN_UP, job.restarts.no_requeue_code}))),
         usage=EXIT_USAGE,
-        save=_LONGEST_SAVE,
-        stop=math.ceil(job.grace + _LONGEST_SAVE),
+        save=_MAX_SAVE_SECONDS,
+        stop=math.ceil(job.grace + _MAX_SAVE_SECONDS),
         target="default.target" if user is None else "multi-user.target",
     )
 
 
 def _literal(text: str) -> str:
-    """A text in which systemd finds no specifier. Raises BadSpec: no line of a unit can hold some characters."""
+    """Escape systemd's specifiers in a text.
+
+    Raises:
+        BadSpec: the text has characters that no line of a unit can hold.
+    """
     if not text.isprintable():
         raise BadSpec(f"cannot write a unit: {text!r} has characters that no line of a unit can hold")
     return text.replace("%", "%%")
 
 
 def _word(text: str) -> str:
-    """A word of a command line in a unit."""
+    """Quote a word of a command line for a unit."""
     escaped = _literal(text).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
     return f'"{escaped}"'

@@ -1,1 +1,1 @@
-"""Manifests for Kubernetes, made from a job spec: JobSet, TrainJob, indexed Job. Nothing here talks to a cluster."""
+"""Makes manifests for Kubernetes from a job spec: JobSet, TrainJob or indexed Job. Nothing here talks to a cluster."""

@@ -1,4 +1,7 @@
-"""The documents of a manifest, by the kind that runs the pods. Pure."""
+"""Builds the documents of a manifest, one builder for each kind of object that runs the pods. Pure.
+
+The documents are nested dicts in the order of the manifest; `writing.manifest` turns them into YAML.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ _TRAINER = "trainer.kubeflow.org"
 
 
 def documents(job: Workload) -> _Documents:
-    """All that `kubectl apply` needs, but for the Secret and the volume."""
+    """Return all documents that `kubectl apply` needs, except the Secret and the volume."""
     return [pods.spec_map(job), *_KINDS[job.kind](job)]
 
 
 def _job_set(job: Workload) -> _Documents:
-    """A native Job of one pod for each node, so that each is replaced alone."""
+    """Build a JobSet with a native Job of one pod for each node, so that each node is replaced alone."""
     node = {"name": pods.CONTAINER, "replicas": job.pods, "template": {"spec": pods.job_spec(job, 1)}}
     spec = {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
@@ -30,12 +33,12 @@ def _job_set(job: Workload) -> _Documents:
 
 
 def _train_job(job: Workload) -> _Documents:
-    """A runtime of our own, whose torch policy gives the pods their PET_* variables, and the TrainJob that uses it."""
+    """Build a TrainingRuntime, whose torch policy gives the pods their PET_* variables, and its TrainJob."""
     node = {
         "name": pods.CONTAINER,
         "template": {
             "metadata": {"labels": {f"{_TRAINER}/trainjob-ancestor-step": "trainer"}},
-            "spec": _of_any_pod(job),
+            "spec": _job_of_all_pods(job),
         },
     }
     template = {
@@ -62,8 +65,8 @@ def _train_job(job: Workload) -> _Documents:
 
 
 def _indexed_job(job: Workload) -> _Documents:
-    """A native Job of all pods, and the Service that gives them names."""
-    spec = _of_any_pod(job)
+    """Build a native Job of all pods, and the Service that gives the pods DNS names."""
+    spec = _job_of_all_pods(job)
     spec["template"]["spec"]["subdomain"] = job.name
     service = {
         "clusterIP": "None",
@@ -77,8 +80,8 @@ def _indexed_job(job: Workload) -> _Documents:
     ]
 
 
-def _of_any_pod(job: Workload) -> dict[str, Any]:
-    """The spec of one Job of all pods, which is done when one of them is: they all end with the same code."""
+def _job_of_all_pods(job: Workload) -> dict[str, Any]:
+    """Return the spec of one Job of all pods, which is done when any pod is: all pods end with the same code."""
     return {**pods.job_spec(job, job.pods), "successPolicy": {"rules": [{"succeededCount": 1}]}}
 
 

@@ -1,4 +1,4 @@
-"""The pods of a job, and what they share: one container each, with one agent. Pure."""
+"""Builds the pods of a job and their ConfigMap. Each pod has one container, which runs one agent. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from ftlaunch.tools.kubernetes.workload import PORT, Workload
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 CONTAINER = "node"
-"""Kubeflow's Trainer puts its variables into the container that is called so"""
+"""name of the container; Kubeflow's Trainer sets its variables in the container of this name"""
 SHM = "/dev/shm"  # noqa: S108 - where the volume is mounted
 SPEC_DIR = "/etc/ftlaunch"
 SPEC_FILE = "job.yaml"
 _USER = 1000
-_LAST_WORDS = 30  # seconds besides, to end processes and to write the last lines
-_PATIENCE = 10  # seconds for which a pod stays bound to a node that Kubernetes does not hear
-_TRIES = 100  # pods that may end in another way, such as killed for lack of memory; Kubernetes waits longer each time
-_PROBE_PERIOD, _PROBE_TIMEOUT = 30, 10  # seconds; a head that does not answer is an answer after 3 s
+_SHUTDOWN_SECONDS = 30  # added to the grace period, for ending processes and writing the last lines
+_UNREACHABLE_SECONDS = 10  # how long a pod stays bound to a node that Kubernetes cannot reach
+_BACKOFF_LIMIT = 100  # pods that may fail otherwise, such as by lack of memory; Kubernetes waits longer each time
+_PROBE_PERIOD = 30  # seconds
+_PROBE_TIMEOUT = 10  # seconds; `ftctl status` gives up on a silent head after 3 s
 
 
 def labels(job: Workload) -> dict[str, str]:
-    """By which the pods of the job are found."""
+    """Return the labels by which the pods of the job are selected."""
     return {"app.kubernetes.io/name": "ftlaunch", "app.kubernetes.io/instance": job.name}
 
 
 def spec_map(job: Workload) -> dict[str, Any]:
-    """The ConfigMap that holds the job spec."""
+    """Build the ConfigMap that holds the job spec."""
     return {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _spec_name(job), "labels": labels(job)},
         "data": {SPEC_FILE: spec_text(job.spec)},
@@ -36,9 +37,9 @@ def spec_map(job: Workload) -> dict[str, Any]:
 
 
 def job_spec(job: Workload, pods: int) -> dict[str, Any]:
-    """The spec of a native Job of so many pods, all at once."""
+    """Return the spec of a native Job whose `pods` pods run at the same time."""
     return {
-        "backoffLimit": _TRIES,
+        "backoffLimit": _BACKOFF_LIMIT,
         "completionMode": "Indexed",
         "completions": pods,
         "parallelism": pods,
@@ -49,7 +50,11 @@ def job_spec(job: Workload, pods: int) -> dict[str, Any]:
 
 
 def _failure_rules(no_requeue_code: int) -> list[dict[str, Any]]:
-    """A pod that was evicted, or that says `run me again`, is replaced and not counted; a job given up ends."""
+    """Return the rules for failed pods.
+
+    A pod that was evicted, or that ended with `run me again`, is replaced without being counted. A job that was given
+    up ends.
+    """
 
     def ended_with(codes: list[int], action: str) -> dict[str, Any]:
         return {"action": action, "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": codes}}
@@ -64,7 +69,8 @@ def _failure_rules(no_requeue_code: int) -> list[dict[str, Any]]:
 def _pod_spec(job: Workload) -> dict[str, Any]:
     return {
         "restartPolicy": "Never",
-        # else the agent is process 1 of its container: it adopts the head, and ends it with what ranks leave behind
+        # Without a shared namespace the agent is process 1 of its container: it would adopt the head, and end the head
+        # together with the processes that ranks leave behind.
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": grace_period(job.grace),
         "securityContext": {
@@ -74,7 +80,7 @@ def _pod_spec(job: Workload) -> dict[str, Any]:
         "tolerations": [
             {
                 "key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute",
-                "tolerationSeconds": _PATIENCE,
+                "tolerationSeconds": _UNREACHABLE_SECONDS,
             }
             for trouble in ("not-ready", "unreachable")
         ],
@@ -92,8 +98,11 @@ def _pod_spec(job: Workload) -> dict[str, Any]:
 
 
 def grace_period(grace: float) -> int:
-    """Seconds from SIGTERM to SIGKILL: the ranks' grace, as long for storage that shows no sign of work, and a rest."""
-    return math.ceil(2 * grace) + _LAST_WORDS
+    """Return the seconds from SIGTERM to SIGKILL.
+
+    The time is the ranks' grace, the same again for storage that shows no sign of work, and 30 seconds for the rest.
+    """
+    return math.ceil(2 * grace) + _SHUTDOWN_SECONDS
 
 
 def _container(job: Workload) -> dict[str, Any]:
@@ -123,7 +132,7 @@ def _container(job: Workload) -> dict[str, Any]:
 
 
 def _names_of_pod(job: Workload) -> list[dict[str, Any]]:
-    """The names by which metrics of a rank are joined with those of its pod and its GPU, and what JobSet says."""
+    """Return variables with the names of node and pod, which metrics carry, and with JobSet's restart attempt."""
     paths = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
     if job.kind != "job":  # a TrainJob is made of a JobSet
         paths["JOBSET_RESTART_ATTEMPT"] = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
@@ -131,7 +140,7 @@ def _names_of_pod(job: Workload) -> list[dict[str, Any]]:
 
 
 def resources(job: Workload) -> dict[str, Any]:
-    """A CPU for each rank, the GPUs, and the memory, of which /dev/shm is a part."""
+    """Return a pod's resources: a CPU for each rank, the GPUs, and the memory, which includes /dev/shm."""
     requests: dict[str, Any] = {"cpu": job.ranks}
     limits: dict[str, Any] = {}
     if job.memory is not None:

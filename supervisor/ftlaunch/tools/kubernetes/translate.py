@@ -1,4 +1,4 @@
-"""From a job spec and what was asked on the command line to a Workload, or to a refusal. Pure."""
+"""Translates a job spec and the options of `ftctl kubernetes` into a `Workload`, or refuses them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ftlaunch.spec.shown import node_range
 from ftlaunch.tools.kubernetes.names import label_of
 from ftlaunch.tools.kubernetes.workload import PORT, Kind, Workload, meeting_place, trainer_variables
 
-_OF_ONE_NODE = {
+_ONE_NODE_KEYS = {
     "node_rank": "the pods read the same job spec, and no two nodes can have one rank; leave it out",
     "topology": "the pods read the same job spec, and it says where one node is; leave it out",
     "master_addr": "the pods have names of their own and meet at the first one's; leave it out",
@@ -24,58 +24,83 @@ _FOLDERS = ("run_dir", "checkpoint_dir", "log_dir")
 
 @dataclass(frozen=True)
 class PodOptions:
-    """What a job spec does not say: the options of `ftctl kubernetes`."""
+    """The options of `ftctl kubernetes`: what a job spec cannot say about pods."""
 
     kind: Kind
     image: str
     nodes: int | None
-    """None is as many as the spec says"""
+    """number of nodes that train; None for the number in the spec"""
     standbys: int
+    """number of pods that stand by"""
     gpus: int
-    """of a node"""
+    """GPUs of a node"""
     shm: float
-    """bytes"""
+    """bytes of /dev/shm"""
     memory: float | None
-    """bytes"""
+    """bytes of a pod, /dev/shm included; None for no limit"""
     claim: str
+    """name of the PersistentVolumeClaim that all pods share"""
     path: str
-    """absolute"""
+    """absolute path at which the pods mount the claim"""
 
 
 Ask = Callable[[Mapping[str, object], Mapping[str, str]], Mapping[str, Given]]
-"""Reads raw keys as a node with such variables does: what is asked for, by setting. Raises SpecError."""
+"""Reads raw keys as a node with the given variables would; returns the values by setting. Raises SpecError."""
 
 
 def workload(raws: Mapping[str, object], stem: str, options: PodOptions, ask: Ask) -> tuple[Workload, list[str]]:
-    """The job, and a sentence for everything that is not as it was given. Raises SpecError.
+    """Translate a job spec into a workload.
 
-    raws: the job spec as it was written; stem: of the name of its file.
+    Args:
+        raws: the job spec as written.
+        stem: file name of the job spec without its suffix; the job id if the spec has none.
+        options: the options of the command.
+        ask: reads raw keys.
+
+    Returns:
+        The workload, and a sentence for each thing that differs from the spec.
+
+    Raises:
+        SpecError: pods cannot run the job as given.
     """
     _check_options(options)
-    asked = ask(raws, {})
-    _check_keys(asked, options)
-    least, most = _nodes(asked["nnodes"], options)
-    job_id, notes = _job_id(asked["job_id"], stem)
+    given = ask(raws, {})
+    _check_keys(given, options)
+    least, most = _nodes(given["nnodes"], options)
+    job_id, notes = _job_id(given["job_id"], stem)
     name = label_of(job_id, most + options.standbys)
     if name != job_id:
         notes.append(
             f"the job is called {name} in Kubernetes: {job_id} is no DNS label, or leaves no room for its pods' names"
         )
-    run_dir = str(asked["run_dir"].value or PurePosixPath(options.path, "runs", job_id))
-    if not asked["run_dir"].asked:
+    run_dir = str(given["run_dir"].value or PurePosixPath(options.path, "runs", job_id))
+    if not given["run_dir"].asked:
         notes.append(f"the run dir is {run_dir}: the spec names none, and all pods must share it")
-    ranks = _ranks(asked["nproc_per_node"], options)
+    ranks = _ranks(given["nproc_per_node"], options)
     spec = {key: raw for key, raw in raws.items() if key != "nnodes"}
     spec |= {"job_id": job_id, "run_dir": run_dir, "nproc_per_node": str(ranks)}
     if options.kind != "trainjob" or least != most:
         spec["nnodes"] = str(node_range(least, most))
     place = meeting_place(options.kind, name)
-    if most > 1 and place is not None and asked["rdzv_backend"].value != "etcd":
+    if most > 1 and place is not None and given["rdzv_backend"].value != "etcd":
         spec["rdzv_endpoint"] = place
     job = Workload(
-        options.kind, name, options.image, spec, run_dir, most, options.standbys, ranks, options.gpus,
-        asked["grace"].value, asked["no_requeue_code"].value, options.shm, options.memory, options.claim, options.path,
-    )  # fmt: skip
+        kind=options.kind,
+        name=name,
+        image=options.image,
+        spec=spec,
+        run_dir=run_dir,
+        nodes=most,
+        standbys=options.standbys,
+        ranks=ranks,
+        gpus=options.gpus,
+        grace=given["grace"].value,
+        no_requeue_code=given["no_requeue_code"].value,
+        shm=options.shm,
+        memory=options.memory,
+        claim=options.claim,
+        path=options.path,
+    )
     variables = trainer_variables(job) if options.kind == "trainjob" else {}
     nodes_spec(ask(spec, variables), variables)  # refuses now what the pods would refuse
     return job, notes
@@ -98,10 +123,11 @@ def _check_options(options: PodOptions) -> None:
 
 
 def _check_keys(asked: Mapping[str, Given], options: PodOptions) -> None:
-    for name, reason in _OF_ONE_NODE.items():
+    for name, reason in _ONE_NODE_KEYS.items():
         if asked[name].asked:
             raise asked[name].error(name, reason)
-    backend, endpoint = asked["rdzv_backend"], asked["rdzv_endpoint"]
+    backend = asked["rdzv_backend"]
+    endpoint = asked["rdzv_endpoint"]
     if backend.value not in (None, "etcd") and backend.asked:
         raise backend.error("rdzv_backend", "pods meet at the first one's name, or in etcd; leave it out, or use etcd")
     if endpoint.value is not None and backend.value != "etcd":
@@ -119,7 +145,11 @@ def _check_keys(asked: Mapping[str, Given], options: PodOptions) -> None:
 
 
 def _check_shared(given: Given, name: str, path: str) -> None:
-    """A folder must lie in the volume that all pods share."""
+    """Check that a folder lies in the volume that all pods share.
+
+    Raises:
+        SpecError: the folder lies elsewhere.
+    """
     if given.value is None:
         return
     folder = PurePosixPath(given.value)
@@ -128,7 +158,7 @@ def _check_shared(given: Given, name: str, path: str) -> None:
 
 
 def _nodes(given: Given, options: PodOptions) -> tuple[int, int]:
-    """The least and the most nodes."""
+    """Return the least and the greatest number of nodes."""
     least, most = (options.nodes, options.nodes) if options.nodes else (given.value or (1, 1))
     if options.standbys and most == 1:
         raise SpecError("cannot use --standby: a job of one node has nobody who stands by; give --nodes 2 or more")
@@ -136,7 +166,11 @@ def _nodes(given: Given, options: PodOptions) -> tuple[int, int]:
 
 
 def _ranks(given: Given, options: PodOptions) -> int:
-    """The ranks of a node: a number, as a pod sees the CPUs of the whole machine."""
+    """Return the number of ranks on a node: the number in the spec, or one for each GPU of `--gpus`.
+
+    Raises:
+        SpecError: the number would depend on the CPUs, of which a pod sees those of its whole machine.
+    """
     if isinstance(given.value, int):
         if options.gpus and given.value > options.gpus:
             raise given.error("nproc_per_node", f"--gpus {options.gpus} are fewer; give a GPU for each rank")
@@ -148,6 +182,7 @@ def _ranks(given: Given, options: PodOptions) -> int:
 
 
 def _job_id(given: Given, stem: str) -> tuple[str, list[str]]:
+    """Return the job id and notes about it; without an id in the spec, the file's name becomes the id."""
     if given.value is not None:
         return given.value, []
     job_id: str = YAML_KEYS["job_id"].read(label_of(stem, 1))

@@ -1,4 +1,4 @@
-"""What a manifest is made from: one job, as it will run in pods. Pure."""
+"""Describes one job as it will run in pods; the manifest is made from this description. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 Kind = Literal["jobset", "trainjob", "job"]
 PORT = 29400
-"""at which the head listens in a JobSet and in an indexed Job"""
-_TRAINER_PORT = 29500
+"""TCP port of the head in a JobSet and in an indexed Job"""
+_TRAINER_PORT = 29500  # the default of Kubeflow's Trainer
 
 
 @dataclass(frozen=True)
@@ -18,46 +18,47 @@ class Workload:
 
     kind: Kind
     name: str
-    """a DNS label: of the JobSet, TrainJob or Job, and of its Service"""
+    """DNS label that names the JobSet, TrainJob or Job, and its Service"""
     image: str
     spec: Mapping[str, object]
     """the job spec that the pods read"""
     run_dir: str
-    """below `path`"""
+    """absolute path below `path`"""
     nodes: int
-    """the most nodes that have ranks"""
+    """greatest number of nodes with ranks"""
     standbys: int
+    """number of pods that stand by"""
     ranks: int
-    """of a node"""
+    """ranks of a node"""
     gpus: int
-    """of a node; 0 is none"""
+    """GPUs of a node; 0 for none"""
     grace: float
-    """seconds"""
+    """seconds that ranks have to stop"""
     no_requeue_code: int
-    """exit code of a job given up for a reason that would come again"""
+    """exit code of a job that was given up for a reason that another run would meet again"""
     shm: float
     """bytes of /dev/shm"""
     memory: float | None
-    """bytes of a pod; None is no limit"""
+    """bytes of a pod; None for no limit"""
     claim: str
     """the PersistentVolumeClaim of the volume that all pods share"""
     path: str
-    """where the pods see it"""
+    """absolute path at which the pods mount the claim"""
 
     @property
     def pods(self) -> int:
-        """How many pods there are."""
+        """Number of pods, standbys included."""
         return self.nodes + self.standbys
 
 
 def meeting_place(kind: Kind, name: str) -> str | None:
-    """The endpoint at which the pods meet: that of the first one; None where the pods' variables name it."""
+    """Return HOST:PORT of the first pod, where the pods meet; None if variables of the pods name the endpoint."""
     first = {"jobset": f"{name}-node-0-0.{name}", "job": f"{name}-0.{name}"}.get(kind)
     return None if first is None else f"{first}:{PORT}"
 
 
 def trainer_variables(job: Workload) -> dict[str, str]:
-    """The variables that Kubeflow's Trainer gives to the first pod of a TrainJob under its torch policy."""
+    """Return the variables that the torch policy of Kubeflow's Trainer sets in the first pod of a TrainJob."""
     return {
         "PET_NNODES": str(job.nodes),
         "PET_NPROC_PER_NODE": str(job.ranks),

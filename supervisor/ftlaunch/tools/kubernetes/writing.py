@@ -1,4 +1,4 @@
-"""Documents as the text of a manifest, in the order in which they were made. Pure."""
+"""Writes documents as the YAML text of a manifest. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 
 class _Writer(yaml.SafeDumper):
-    """A safe dumper that writes text of several lines as a block, and repeats what stands twice."""
+    """A safe YAML dumper that writes text of several lines as a block, and never writes anchors and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -24,7 +24,7 @@ _Writer.add_representer(str, _text)
 
 
 def manifest(documents: Iterable[dict[str, Any]]) -> str:
-    """One YAML document after the other."""
+    """Return the YAML text of the documents, in their order."""
     return yaml.dump_all(
         documents, Dumper=_Writer, sort_keys=False, default_flow_style=False, width=120, explicit_start=True
     )

@@ -1,1 +1,1 @@
-"""`ftctl plan`: what failures and settings will cost. Nothing here runs a job."""
+"""Computes for `ftctl plan` what failures and settings will cost. Nothing here runs a job."""

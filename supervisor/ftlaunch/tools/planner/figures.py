@@ -1,4 +1,8 @@
-"""The figures a plan is made from, and where each comes from: given, measured, published or assumed. Pure."""
+"""The figures that a plan is computed from, each with its source: given, measured, published or assumed. Pure.
+
+The command adds given figures first, then `from_run` those of a run, then `complete` the defaults; `job` turns the
+figures into the model's input. Names carry units; shares are between 0 and 1.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,29 @@ from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 DAY = 86400.0
 _LLAMA = "published: The Llama 3 Herd of Models, 2024"
 _MEASURED = "measured on 2 CPU cores, 2026-11-21"
-_AUTOPSY = 3.0  # seconds that the autopsy of a hung job takes at most
-# defaults in seconds, which the help of `ftctl plan` repeats
-NODE_DETECT, NODE_RESTART = 0.00269, 0.23  # a job on one node
-FLEET_DETECT, FLEET_RESTART = 10.0, 150.0  # a job on several nodes
-HANG_DETECT, REPLACE = 600.0 + _AUTOPSY, 120.0
-NETWORK, COPY_SLOWDOWN = (
-    10e9,
-    0.1,
-)  # bytes a second of a node; part of a second of training that a second of copying costs
+_AUTOPSY = 3.0  # seconds, the longest time of a hung job's autopsy
+# Defaults, which the help of `ftctl plan` repeats.
+NODE_DETECT = 0.00269
+"""seconds from a failure to the reaction, on one node"""
+NODE_RESTART = 0.23
+"""seconds from the reaction to training again, on one node, without loading"""
+FLEET_DETECT = 10.0
+"""seconds from a failure to the reaction, on several nodes"""
+FLEET_RESTART = 150.0
+"""seconds from the reaction to training again, on several nodes, without loading"""
+HANG_DETECT = 600.0 + _AUTOPSY
+"""seconds from the begin of a hang to the reaction"""
+REPLACE = 120.0
+"""seconds that replacing a lost node adds to a restart"""
+NETWORK = 10e9
+"""bytes per second that one node sends to another"""
+COPY_SLOWDOWN = 0.1
+"""share of training speed that is lost while a copy is sent"""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number and its source. The unit is in the name it goes by."""
+    """A number and its source. The unit is part of the name under which `Figures` keeps the figure."""
 
     value: float
     source: str
@@ -35,7 +48,7 @@ class Figure:
 
 @dataclass
 class Figures:
-    """Figures by name; the first one set stays."""
+    """Figures by name. The first figure that is added under a name stays."""
 
     known: dict[str, Figure] = field(default_factory=dict)
 
@@ -46,12 +59,19 @@ class Figures:
         return name in self.known
 
     def add(self, name: str, value: float, source: str) -> None:
-        """Take a figure, unless there is a better one."""
+        """Add a figure, unless there is one of that name."""
         self.known.setdefault(name, Figure(value, source))
 
 
 def from_run(figures: Figures, name: str, story: Story, moments: Sequence[Moment]) -> None:
-    """Add what a run's journal has measured."""
+    """Add the figures that a run has measured.
+
+    Args:
+        figures: receives the figures.
+        name: the run as the user named it, for the source.
+        story: the run's story, from `goodput.tell`.
+        moments: the run's time line.
+    """
     source = f"measured in {name}, {story.ranks} rank{'s' * (story.ranks != 1)}"
     step = story.step_seconds
     if step:
@@ -78,7 +98,10 @@ def _positive(fields: Mapping[str, object], name: str) -> bool:
 
 
 def complete(figures: Figures) -> None:
-    """Add the defaults of what is still unknown; gpus, state and bandwidth must be there."""
+    """Add defaults for all figures that are still missing.
+
+    `gpus`, `state_bytes` and `storage_bytes_per_second` have no default, and must be there.
+    """
     add = figures.add
     add("gpus_per_node", 8, "assumed")
     alone = figures["gpus"] <= figures["gpus_per_node"]
@@ -107,17 +130,23 @@ def complete(figures: Figures) -> None:
 
 
 def nodes_of(figures: Figures) -> int:
-    """Nodes of the job."""
+    """Return the number of nodes of the job."""
     return math.ceil(figures["gpus"] / figures["gpus_per_node"])
 
 
 def copy_seconds(figures: Figures) -> float:
-    """Seconds that a copy of a node's share of the state takes."""
+    """Return the seconds that sending a node's share of the state to another node takes."""
     return figures["state_bytes"] / nodes_of(figures) / figures["network_bytes_per_second"]
 
 
 def job(figures: Figures, *, memory: bool, copies: bool) -> PlannedJob:
-    """What the model asks for. memory: there are snapshots. copies: each is copied to another node."""
+    """Compute the model's input from complete figures.
+
+    Args:
+        figures: the figures, completed by `complete`.
+        memory: whether there are snapshots in memory.
+        copies: whether each snapshot is copied to another node.
+    """
     get = figures.__getitem__
     rate = get("gpus") / (get("gpu_hours_per_failure") * 3600)
     hangs = rate * get("share_of_hangs")
@@ -126,15 +155,22 @@ def job(figures: Figures, *, memory: bool, copies: bool) -> PlannedJob:
     write = get("state_bytes") / get("storage_bytes_per_second")
     back = get("restart_seconds") + (0.0 if memory else load)
     lost = get("restart_seconds") + get("replace_seconds")
-    detect, hang = get("detect_seconds"), get("hang_detect_seconds")
+    detect = get("detect_seconds")
+    hang = get("hang_detect_seconds")
     copy = copy_seconds(figures) if copies else 0.0
     both = _chance_of_both(nodes / nodes_of(figures), detect + lost + 2 * copy) if copies else 1.0
     kinds = (
-        FailureKind("process", rate - hangs - nodes, detect, back, memory),
-        FailureKind("hang", hangs, hang, back, memory),
-        # its ranks go on with the last step that was copied whole: what was trained during the copy is lost as well
-        FailureKind("node", nodes * (1 - both), detect, lost + 2 * copy, True),
-        FailureKind("two nodes" if copies else "node", nodes * both, detect, lost + load, False),
+        FailureKind(name="process", rate=rate - hangs - nodes, detect=detect, restart=back, from_memory=memory),
+        FailureKind(name="hang", rate=hangs, detect=hang, restart=back, from_memory=memory),
+        # Ranks go on with the last step that was copied whole, so what was trained during the copy is lost as well.
+        FailureKind(name="node", rate=nodes * (1 - both), detect=detect, restart=lost + 2 * copy, from_memory=True),
+        FailureKind(
+            name="two nodes" if copies else "node",
+            rate=nodes * both,
+            detect=detect,
+            restart=lost + load,
+            from_memory=False,
+        ),
     )
     stall = get("checkpoint_stall_seconds")
     return PlannedJob(
@@ -150,8 +186,12 @@ def job(figures: Figures, *, memory: bool, copies: bool) -> PlannedJob:
 
 
 def _chance_of_both(rate: float, seconds: float) -> float:
-    """The chance that a node is lost, of a given rate, which keeps a lost node's copies or has its own there.
+    """Return the chance that the loss of a node is followed by the loss of a node that shares copies with it.
 
-    seconds: from the loss until the copies of both are whole again.
+    Two nodes share copies with the lost node: the keeper of its copies, and the node whose copies it kept.
+
+    Args:
+        rate: losses of one node per second.
+        seconds: time from the first loss until all copies are whole again.
     """
     return -math.expm1(-2 * rate * seconds)

@@ -1,4 +1,4 @@
-"""How long training takes under failures, and the intervals that make it shortest. Pure.
+"""Computes how long training takes under failures, and the intervals that make the time shortest. Pure.
 
 Two layers. A snapshot in memory survives failures of processes, and is lost with its node; a checkpoint on storage
 survives all. Failures come at a constant rate (exponential gaps), at any time, restarts included.
@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-_LONGEST = 3650 * 86400.0  # seconds; no interval is longer
-_HOPELESS = 700.0  # e to this power is about the largest float: the job comes to no end
+_MAX_INTERVAL = 3650 * 86400.0  # seconds; no interval is longer
+_MAX_EXPONENT = 700.0  # e to this power is about the largest float; beyond it the job never ends
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -23,75 +23,75 @@ class FailureKind:
     """One kind of failure. Times are seconds."""
 
     name: str
-    rate: float  # failures a second, of the whole job
-    detect: float  # from the failure until it is acted on
-    restart: float  # from there until training goes on, with its state back
-    from_memory: bool  # snapshots survive it
+    rate: float  # failures per second of the whole job
+    detect: float  # from the failure to the supervisor's reaction
+    restart: float  # from the reaction until training goes on with its state restored
+    from_memory: bool  # whether snapshots in memory survive the failure
 
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """What is planned for. Times are seconds."""
+    """The job to plan for. Times are seconds."""
 
-    step: float  # a step, when nothing is saved
-    snapshot_stall: float  # training waits so long for a snapshot
-    checkpoint_stall: float  # and so much longer for one that becomes a checkpoint
-    write: float  # from the begin of a checkpoint until it is committed; training goes on meanwhile
+    step: float  # length of a step without saving
+    snapshot_stall: float  # how long training waits for a snapshot
+    checkpoint_stall: float  # additional wait for a snapshot that becomes a checkpoint
+    write: float  # from the begin of a checkpoint until its commit, while training goes on
     kinds: tuple[FailureKind, ...]
-    stops: float = 0.0  # planned stops a second: told to stop, saved, started again
-    stop_cost: float = 0.0  # seconds of one
-    least_steps: int = 1  # between snapshots: each is copied to another node before the next one
+    stops: float = 0.0  # planned stops per second; each is a stop, a save and a new start
+    stop_cost: float = 0.0  # length of a planned stop
+    least_steps: int = 1  # least number of steps between snapshots, so that each can be copied to another node
 
     @property
     def rate(self) -> float:
-        """Failures a second, of any kind."""
+        """Failures per second, of all kinds."""
         return math.fsum(kind.rate for kind in self.kinds)
 
     def rate_of(self, from_memory: bool) -> float:
-        """Failures a second that snapshots survive, or that they do not survive."""
+        """Return the failures per second that snapshots survive (`from_memory`), or do not survive."""
         return math.fsum(kind.rate for kind in self.kinds if kind.from_memory is from_memory)
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """When to save. A checkpoint is a snapshot, so it comes after a whole number of them."""
+    """When to save. Every checkpoint is a snapshot, so a checkpoint comes after a whole number of snapshots."""
 
     steps: int  # from one snapshot to the next
     snapshots: int  # from one checkpoint to the next
 
     def work(self, job: PlannedJob) -> float:
-        """Seconds of training between snapshots."""
+        """Return the seconds of training between snapshots."""
         return self.steps * job.step
 
     def storage_seconds(self, job: PlannedJob) -> float:
-        """Seconds from the begin of a checkpoint to the begin of the next, undisturbed."""
+        """Return the seconds between the begins of two checkpoints, without failures."""
         return self.snapshots * (self.work(job) + job.snapshot_stall) + job.checkpoint_stall
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Where the wall time goes; they add up to 1."""
+    """Shares of the wall time by what the time is spent on; the shares add up to 1."""
 
     useful: float
-    saving: float  # training waits for a snapshot or a checkpoint
+    saving: float  # waiting for a snapshot or a checkpoint
     detecting: float
     restarting: float
-    lost: float  # training that has to be made again
+    lost: float  # training that has to be repeated
     stopping: float  # planned stops
 
 
 def young(stall: float, between_failures: float) -> float:
-    """Young 1974: seconds of work between saves."""
+    """Return the seconds of work between saves by Young 1974."""
     return math.sqrt(2 * stall * between_failures)
 
 
 def daly_first(stall: float, between_failures: float, restart: float) -> float:
-    """Daly's first-order model: seconds of work between saves; a restart counts as time in which failures come."""
+    """Return the seconds of work between saves by Daly's first-order model, in which restarts can fail, too."""
     return max(math.sqrt(2 * stall * (between_failures + restart)) - stall, 0.0)
 
 
 def daly(stall: float, between_failures: float) -> float:
-    """Daly 2006, higher order: seconds of work between saves."""
+    """Return the seconds of work between saves by Daly 2006, higher order."""
     if stall >= 2 * between_failures:
         return between_failures
     x = stall / (2 * between_failures)
@@ -99,9 +99,13 @@ def daly(stall: float, between_failures: float) -> float:
 
 
 def expected_down(job: PlannedJob) -> tuple[float, float]:
-    """After a failure of training: expected seconds until it goes on, and the chance that memory is lost by then.
+    """Return what a failure of training costs.
 
-    A failure during a restart begins a restart of its own kind; from storage it begins the same one again.
+    A failure during a restart from memory begins a restart of the new failure's kind; a failure during a restart from
+    storage begins the same restart again.
+
+    Returns:
+        The expected seconds until training goes on, and the chance that the snapshots in memory are lost by then.
     """
     rate = job.rate
     again = from_storage = 0.0
@@ -117,16 +121,21 @@ def expected_down(job: PlannedJob) -> tuple[float, float]:
 
 
 def expected_cycle(job: PlannedJob, work: float, snapshots: float) -> float:
-    """Expected wall seconds from one committed checkpoint to the next; inf where none is ever reached.
+    """Return the expected wall seconds from one committed checkpoint to the next; inf if none is ever reached.
 
-    work: seconds of training between snapshots. snapshots: how many there are to a checkpoint. Let P be the chance
-    that a failure costs the memory, D the expected time down after one, and m the failures a second. A stretch of
-    s seconds adds g(s) = log(1 + P (exp(m s) - 1)), and the time is
+    Let P be the chance that a failure costs the memory, D the expected time down after a failure, and m the failures
+    per second. A stretch of s seconds adds g(s) = log(1 + P (exp(m s) - 1)), and the time is
 
         (1/m + D) / P * exp(g(unsaved)) * (exp(g(saved)) - 1)
 
-    over the stretches of a cycle (saved) and those trained while a checkpoint is still being written (unsaved). With
-    P = 1 this is Daly's complete model, with P = 0 the same for snapshots alone. docs/guide/plan.md has the derivation.
+    over the stretches of a cycle (saved) and the stretches trained while a checkpoint is still being written (unsaved).
+    With P = 1 this is Daly's complete model, with P = 0 that model for snapshots alone. docs/guide/plan.md has the
+    derivation.
+
+    Args:
+        job: the job.
+        work: seconds of training between snapshots.
+        snapshots: snapshots from one checkpoint to the next.
     """
     stretch = work + job.snapshot_stall
     if job.rate == 0:
@@ -134,7 +143,7 @@ def expected_cycle(job: PlannedJob, work: float, snapshots: float) -> float:
     down, chance = expected_down(job)
     saved = snapshots * _growth(job.rate, chance, stretch) + _growth(job.rate, chance, job.checkpoint_stall)
     unsaved = max(job.write - job.checkpoint_stall, 0.0) / stretch * _growth(job.rate, chance, stretch)
-    if saved + unsaved > _HOPELESS:
+    if saved + unsaved > _MAX_EXPONENT:
         return math.inf
     if chance == 0:
         stretches = snapshots * math.expm1(job.rate * stretch) + math.expm1(job.rate * job.checkpoint_stall)
@@ -143,16 +152,19 @@ def expected_cycle(job: PlannedJob, work: float, snapshots: float) -> float:
 
 
 def effective(job: PlannedJob, intervals: Intervals) -> float:
-    """Expected share of the wall time that makes steps which count."""
+    """Return the expected share of the wall time that is spent on steps that are never repeated."""
     return _effective(job, intervals.work(job), intervals.snapshots)
 
 
 def shares(job: PlannedJob, intervals: Intervals) -> Shares:
-    """Where the wall time is expected to go; detecting and restarting by the mean of what each takes."""
+    """Return the expected shares of the wall time.
+
+    The time down is divided into detecting and restarting in the ratio of their means.
+    """
     cycle = expected_cycle(job, intervals.work(job), intervals.snapshots)
     stopping = min(job.stops * job.stop_cost, 1.0)
     if math.isinf(cycle):
-        return Shares(0.0, 0.0, 0.0, 0.0, 1 - stopping, stopping)
+        return Shares(useful=0.0, saving=0.0, detecting=0.0, restarting=0.0, lost=1 - stopping, stopping=stopping)
     training = 1.0 if job.rate == 0 else 1 / (1 + job.rate * expected_down(job)[0])
     useful = intervals.snapshots * intervals.work(job) / cycle
     saving = intervals.snapshots * job.snapshot_stall / cycle + job.checkpoint_stall / cycle
@@ -171,8 +183,12 @@ def shares(job: PlannedJob, intervals: Intervals) -> Shares:
 
 
 def best(job: PlannedJob) -> Intervals:
-    """The intervals with the shortest expected time, by search. No checkpoint begins before the last is written."""
-    steps = least = float(job.least_steps)
+    """Search the intervals with the shortest expected time.
+
+    No checkpoint begins before the one before is written.
+    """
+    least = float(job.least_steps)
+    steps = least
     if job.snapshot_stall > 0:
         most = _most_steps(job, least)
         steps = _least(lambda steps: _loss(job, steps, _best_snapshots(job, steps * job.step)), least, most)
@@ -180,9 +196,15 @@ def best(job: PlannedJob) -> Intervals:
 
 
 def seldom(job: PlannedJob, intervals: Intervals, less: float) -> Intervals:
-    """The same with checkpoints as seldom as they can be where `less` of the effective time may be given up for it."""
+    """Return intervals with as few checkpoints as possible, at a cost of at most `less` of the effective time.
+
+    Args:
+        job: the job.
+        intervals: the best intervals; their steps between snapshots are kept.
+        less: share of the wall time that may be given up, between 0 and 1.
+    """
     enough = effective(job, intervals) - less
-    low, high = intervals.snapshots, max(intervals.snapshots, math.ceil(_LONGEST / intervals.work(job)))
+    low, high = intervals.snapshots, max(intervals.snapshots, math.ceil(_MAX_INTERVAL / intervals.work(job)))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if effective(job, Intervals(intervals.steps, middle)) >= enough else (low, middle)
@@ -190,19 +212,29 @@ def seldom(job: PlannedJob, intervals: Intervals, less: float) -> Intervals:
 
 
 def near(job: PlannedJob, snapshot_seconds: float, storage_seconds: float) -> Intervals:
-    """The possible intervals nearest to these: whole steps, whole snapshots, storage never faster than it writes."""
+    """Return the possible intervals that are nearest to the wanted ones.
+
+    Possible are whole steps, whole snapshots, and no checkpoint that begins before the one before is written.
+    """
     steps = max(round(snapshot_seconds / job.step), job.least_steps)
     stretch = steps * job.step + job.snapshot_stall
-    snapshots = max(round(min(storage_seconds, _LONGEST) / stretch), math.ceil(_fewest(job, stretch)))
+    snapshots = max(round(min(storage_seconds, _MAX_INTERVAL) / stretch), math.ceil(_fewest_snapshots(job, stretch)))
     return Intervals(steps, snapshots)
 
 
 def most_in(rate: float, seconds: float, chance: float) -> int:
-    """The number of failures in `seconds` that is exceeded with this chance at most (Poisson)."""
+    """Return the number of failures in `seconds` that is exceeded with a chance of at most `chance` (Poisson).
+
+    Args:
+        rate: failures per second.
+        seconds: length of the time.
+        chance: between 0 and 1.
+    """
     mean = rate * seconds
-    if mean > 1000:  # by the normal approximation; far from any budget that makes sense
+    if mean > 1000:  # normal approximation; no sensible budget is as large
         return math.ceil(mean + 6 * math.sqrt(mean))
-    number, term = 0, math.exp(-mean)
+    number = 0
+    term = math.exp(-mean)
     below = term
     while 1 - below > chance:
         number += 1
@@ -215,7 +247,7 @@ def _growth(rate: float, chance: float, seconds: float) -> float:
     power = rate * seconds
     if chance == 1:
         return power
-    return power if power > _HOPELESS else math.log1p(chance * math.expm1(power))
+    return power if power > _MAX_EXPONENT else math.log1p(chance * math.expm1(power))
 
 
 def _effective(job: PlannedJob, work: float, snapshots: float) -> float:
@@ -223,19 +255,19 @@ def _effective(job: PlannedJob, work: float, snapshots: float) -> float:
     return snapshots * work / cycle * (1 - min(job.stops * job.stop_cost, 1.0))
 
 
-def _fewest(job: PlannedJob, stretch: float) -> float:
+def _fewest_snapshots(job: PlannedJob, stretch: float) -> float:
     return max((job.write - job.checkpoint_stall) / stretch, 1.0)
 
 
 def _best_snapshots(job: PlannedJob, work: float) -> float:
-    fewest = _fewest(job, work + job.snapshot_stall)
+    fewest = _fewest_snapshots(job, work + job.snapshot_stall)
     if job.rate_of(from_memory=False) == 0:
-        return max(_LONGEST / work, fewest)
-    return _least(lambda count: -_effective(job, work, count), fewest, max(_LONGEST / work, fewest))
+        return max(_MAX_INTERVAL / work, fewest)
+    return _least(lambda count: -_effective(job, work, count), fewest, max(_MAX_INTERVAL / work, fewest))
 
 
 def _whole(job: PlannedJob, steps: float) -> Iterator[Intervals]:
-    """Possible intervals of whole steps and whole snapshots around the best ones."""
+    """Yield possible intervals of whole steps and whole snapshots around the best fractional ones."""
     count = _best_snapshots(job, steps * job.step)
     for number in range(max(math.floor(count) - 2, 1), math.ceil(count) + 3):
         least = ((job.write - job.checkpoint_stall) / number - job.snapshot_stall) / job.step
@@ -253,16 +285,19 @@ def _loss(job: PlannedJob, steps: float, snapshots: float) -> float:
 
 
 def _most_steps(job: PlannedJob, fewest: float = 1) -> float:
-    return max(_LONGEST / 100 / job.step, fewest)
+    return max(_MAX_INTERVAL / 100 / job.step, fewest)
 
 
 def _least(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Where `loss`, which falls and then rises, is least between low and high: golden section, on their logarithms."""
+    """Return where `loss`, which falls and then rises, is least between `low` and `high`.
+
+    The search is a golden section on the logarithms of the bounds.
+    """
     a, b = math.log(low), math.log(high)
     c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
     at_c, at_d = loss(math.exp(c)), loss(math.exp(d))
     while b - a > 1e-7:
-        if at_c <= at_d:  # also where both are hopeless: shorter is the better side
+        if at_c <= at_d:  # also if both are infinite: shorter intervals are the better side
             b, d, at_d = d, c, at_c
             c = b - _GOLDEN * (b - a)
             at_c = loss(math.exp(c))

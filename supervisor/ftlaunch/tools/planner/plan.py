@@ -1,4 +1,4 @@
-"""From figures to a plan: intervals by each method, what they cost, and the budget of restarts it takes. Pure."""
+"""Makes a plan from figures: intervals by each method, what they cost, and the budget of restarts. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from ftlaunch_contract.protocol import MEMORY_SHARE
 
 EXACT = "exact optimum"
 DEFAULT_STORAGE: float = default("storage_interval").seconds
-_SELDOM = 0.001  # effective time that fewer checkpoints may cost, to show how much the interval matters
-_HOURS, _STATES = (1.0, 1e9), (1e6, 1e17)  # between which is looked for the edges of what copies are worth
-_STRIDE = 8  # from one value that is tried to the next
-_TOO_MANY = 1e-6  # chance that a day has more failures than the budget allows
+_WORTHWHILE = 0.001  # share of effective time: what fewer checkpoints may cost, and what copies must gain
+_GPU_HOURS_RANGE = (1.0, 1e9)  # GPU hours per failure among which the edge of what copies are worth is searched
+_STATE_BYTES_RANGE = (1e6, 1e17)  # bytes of state among which the edge is searched
+_STRIDE = 8  # factor between two values that the search tries
+_EXCESS_CHANCE = 1e-6  # chance that a day has more failures than the budget allows
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Intervals that a method gives, made possible, and what they come to."""
+    """The possible intervals nearest to those of one method, and their effective share of the wall time."""
 
     name: str
     intervals: Intervals
@@ -44,26 +45,26 @@ class Choice:
 
 @dataclass(frozen=True)
 class CopiesWorth:
-    """What copies of snapshots on other nodes are worth: the best effective time with them and without."""
+    """What copies of snapshots on other nodes are worth."""
 
-    with_copies: float
-    without: float
-    gpu_hours: float  # to a failure: at so many or fewer they are worth a tenth of a percent; 0: at none
-    state_bytes: float  # from so many on; inf: from none
+    with_copies: float  # best effective share of the wall time with copies
+    without: float  # best effective share without copies
+    gpu_hours: float  # GPU hours per failure up to which copies gain a tenth of a percent; 0 if they never do
+    state_bytes: float  # bytes of state from which copies gain a tenth of a percent; inf if they never do
 
 
 @dataclass(frozen=True)
 class SavingPlan:
-    """The plan: the figures it was made from, the intervals by each method, their cost, and the budget."""
+    """A plan: its figures, the intervals by each method, their cost, and the budget of restarts."""
 
     figures: Figures
     job: PlannedJob
-    memory: bool  # there are snapshots
-    copies: bool  # each is copied to another node
-    choices: tuple[Choice, ...]  # the best first
-    shares: Shares  # of the best
+    memory: bool  # whether there are snapshots in memory
+    copies: bool  # whether each snapshot is copied to another node
+    choices: tuple[Choice, ...]  # the best choice first
+    shares: Shares  # of the best choice
     limits: RestartLimits
-    worth: CopiesWorth | None  # None where the job has one node, or no snapshots
+    worth: CopiesWorth | None  # None if the job has one node, or no snapshots
 
     @property
     def chosen(self) -> Intervals:
@@ -72,80 +73,117 @@ class SavingPlan:
 
     @property
     def storage_needed(self) -> bool:
-        """Whether anything happens that memory does not survive."""
+        """Whether snapshots in memory do not survive some failure or planned stop."""
         return self.job.rate_of(from_memory=False) > 0 or self.job.stops > 0
 
 
 def plan(figures: Figures, *, memory: bool, copies: bool) -> SavingPlan:
-    """The plan for complete figures. memory: there are snapshots. copies: each is copied to another node."""
-    what = job(figures, memory=memory, copies=copies)
-    optimum = best(what)
+    """Make the plan for complete figures.
+
+    Args:
+        figures: the figures, completed by `figures.complete`.
+        memory: whether there are snapshots in memory.
+        copies: whether each snapshot is copied to another node.
+    """
+    planned = job(figures, memory=memory, copies=copies)
+    optimum = best(planned)
     found = [
         (EXACT, optimum),
-        (f"seldom: {_SELDOM:.1%} given up", seldom(what, optimum, _SELDOM)),
-        ("Daly 2006, higher order", _by(what, lambda stall, gap, _restart: daly(stall, gap))),
-        ("Daly 2006, first order", _by(what, daly_first)),
-        ("Young 1974", _by(what, lambda stall, gap, _restart: young(stall, gap))),
-        ("ftlaunch's defaults", near(what, max(what.step, what.snapshot_stall / MEMORY_SHARE), DEFAULT_STORAGE)),
+        (f"seldom: {_WORTHWHILE:.1%} given up", seldom(planned, optimum, _WORTHWHILE)),
+        ("Daly 2006, higher order", _by(planned, lambda stall, gap, _restart: daly(stall, gap))),
+        ("Daly 2006, first order", _by(planned, daly_first)),
+        ("Young 1974", _by(planned, lambda stall, gap, _restart: young(stall, gap))),
+        (
+            "ftlaunch's defaults",
+            near(planned, max(planned.step, planned.snapshot_stall / MEMORY_SHARE), DEFAULT_STORAGE),
+        ),
     ]
-    choices = tuple(Choice(name, intervals, effective(what, intervals)) for name, intervals in found)
+    choices = tuple(Choice(name, intervals, effective(planned, intervals)) for name, intervals in found)
     worth = _worth(figures) if memory and nodes_of(figures) > 1 else None
-    return SavingPlan(figures, what, memory, copies, choices, shares(what, choices[0].intervals), _limits(what), worth)
+    return SavingPlan(
+        figures=figures,
+        job=planned,
+        memory=memory,
+        copies=copies,
+        choices=choices,
+        shares=shares(planned, choices[0].intervals),
+        limits=_limits(planned),
+        worth=worth,
+    )
 
 
 def _worth(figures: Figures) -> CopiesWorth:
+    """Compute what copies gain, and from which rate of failures and which size of state on they are worthwhile."""
+
     def gain(name: str, value: float) -> float:
         known = {**figures.known, name: Figure(value, "")}
         return _best_effective(Figures(known), copies=True) - _best_effective(Figures(known), copies=False)
 
-    hours = _edge(lambda value: gain("gpu_hours_per_failure", value) >= _SELDOM, *_HOURS)
-    state = _edge(lambda value: gain("state_bytes", 1 / value) >= _SELDOM, 1 / _STATES[1], 1 / _STATES[0])
+    low, high = _GPU_HOURS_RANGE
+    hours = _edge(lambda value: gain("gpu_hours_per_failure", value) >= _WORTHWHILE, low, high)
+    smallest, largest = _STATE_BYTES_RANGE
+    # `_edge` looks for the greatest value, so the search for the smallest state runs over reciprocals.
+    reciprocal = _edge(lambda value: gain("state_bytes", 1 / value) >= _WORTHWHILE, 1 / largest, 1 / smallest)
     return CopiesWorth(
-        _best_effective(figures, copies=True),
-        _best_effective(figures, copies=False),
-        0.0 if hours is None else hours,
-        math.inf if state is None else 1 / state,
+        with_copies=_best_effective(figures, copies=True),
+        without=_best_effective(figures, copies=False),
+        gpu_hours=0.0 if hours is None else hours,
+        state_bytes=math.inf if reciprocal is None else 1 / reciprocal,
     )
 
 
 def _best_effective(figures: Figures, *, copies: bool) -> float:
-    what = job(figures, memory=True, copies=copies)
-    return effective(what, best(what))
+    planned = job(figures, memory=True, copies=copies)
+    return effective(planned, best(planned))
 
 
 def _edge(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """The greatest value for which it holds, to one percent; None where it holds for no value that is tried.
+    """Return the greatest value for which `holds` is true, to one percent.
 
-    It may fail for the least values, too (a job that comes to no end with copies or without).
+    `holds` may be false for the least values, too: such a job never ends, with copies or without.
+
+    Returns:
+        The value; None if `holds` is false for every value that is tried.
     """
     tried: list[float] = [high / _STRIDE**n for n in range(round(math.log(high / low, _STRIDE)) + 1)]
     found = [value for value in tried if holds(value)]
     if not found or found[0] == high:
         return found[0] if found else None
-    good, bad = found[0], found[0] * _STRIDE
+    good = found[0]
+    bad = good * _STRIDE
     while bad / good > 1.01:
         middle = math.sqrt(good * bad)
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle
     return good
 
 
-def _by(what: PlannedJob, method: Callable[[float, float, float], float]) -> Intervals:
-    """What a formula for one layer says of each. What no failure needs is made seldom: a snapshot with a checkpoint."""
+def _by(planned: PlannedJob, method: Callable[[float, float, float], float]) -> Intervals:
+    """Apply a formula for one layer of saves to snapshots and to checkpoints separately.
+
+    A layer that no failure needs gets an infinite interval. Snapshots come at least as often as checkpoints.
+
+    Args:
+        planned: the job.
+        method: takes the stall, the seconds between failures and the seconds of a restart; returns the interval.
+    """
     wanted = []
-    for stall, from_memory in ((what.snapshot_stall, True), (what.checkpoint_stall, False)):
-        rate = what.rate_of(from_memory)
-        kinds = [kind for kind in what.kinds if kind.from_memory is from_memory]
+    for stall, from_memory in ((planned.snapshot_stall, True), (planned.checkpoint_stall, False)):
+        rate = planned.rate_of(from_memory)
+        kinds = [kind for kind in planned.kinds if kind.from_memory is from_memory]
         restart = math.fsum(kind.rate * (kind.detect + kind.restart) for kind in kinds) / rate if rate > 0 else 0.0
         wanted.append(method(stall, 1 / rate, restart) if rate > 0 else math.inf)
     snapshot, storage = wanted
-    return near(what, min(snapshot, storage), storage)
+    return near(planned, min(snapshot, storage), storage)
 
 
-def _limits(what: PlannedJob) -> RestartLimits:
-    """A budget that a day as bad as one in a million does not use up."""
-    hangs = math.fsum(kind.rate for kind in what.kinds if kind.name == "hang")
+def _limits(planned: PlannedJob) -> RestartLimits:
+    """Return a budget of restarts that only one day in a million exceeds."""
+    hangs = math.fsum(kind.rate for kind in planned.kinds if kind.name == "hang")
     return RestartLimits(
-        restarts=max(most_in(what.rate - hangs, DAY, _TOO_MANY), 1),
-        hang_restarts=max(most_in(hangs, DAY, _TOO_MANY), 1),
+        restarts=max(most_in(planned.rate - hangs, DAY, _EXCESS_CHANCE), 1),
+        hang_restarts=max(most_in(hangs, DAY, _EXCESS_CHANCE), 1),
         window=DAY,
     )

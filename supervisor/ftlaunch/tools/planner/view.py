@@ -1,4 +1,4 @@
-"""A plan as a person, or a program, reads it. Pure."""
+"""Formats a plan as text for a person, and as data for `--json`. Pure."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ _SHARES = {
 
 
 def lines(plan: SavingPlan, lives: Sequence[Life]) -> list[str]:
-    """What `ftctl plan` prints."""
-    return [*_figures(plan), "", *_intervals(plan), "", *_where(plan, lives), "", *_advice(plan)]
+    """Return the lines that `ftctl plan` prints. lives: simulated lives, may be empty."""
+    return [*_figures(plan), "", *_intervals(plan), "", *_time_shares(plan, lives), "", *_advice(plan)]
 
 
 def data(plan: SavingPlan, lives: Sequence[Life]) -> dict[str, Any]:
-    """For --json: times in seconds, sizes in bytes, shares of 1."""
-    job, chosen = plan.job, plan.choices[0]
-    told = {
+    """Return the plan for `--json`: times in seconds, sizes in bytes, shares between 0 and 1."""
+    job = plan.job
+    chosen = plan.choices[0]
+    result = {
         "figures": {name: asdict(plan.figures.known[name]) for name in _FIGURES},
         "seconds_between_failures": 1 / job.rate,
         "checkpoint_write_seconds": job.write,
@@ -81,12 +82,15 @@ def data(plan: SavingPlan, lives: Sequence[Life]) -> dict[str, Any]:
         "max_hang_restarts": plan.limits.hang_restarts,
         "options": options(plan),
     }
-    told |= {"copies_worth": asdict(plan.worth)} if plan.worth is not None else {}
-    return told | ({"simulated": _simulated(lives)} if lives else {})
+    if plan.worth is not None:
+        result["copies_worth"] = asdict(plan.worth)
+    if lives:
+        result["simulated"] = _simulated(lives)
+    return result
 
 
 def options(plan: SavingPlan) -> str:
-    """The options of ftlaunch that come from the plan."""
+    """Return the options of `ftlaunch` that follow from the plan."""
     seconds = plan.chosen.storage_seconds(plan.job)
     interval = format_duration(float(math.ceil(seconds))) if plan.storage_needed else "off"
     return (
@@ -107,7 +111,8 @@ def _figures(plan: SavingPlan) -> Iterator[str]:
 
 
 def _intervals(plan: SavingPlan) -> Iterator[str]:
-    between, write = duration(1 / plan.job.rate), duration(plan.job.write)
+    between = duration(1 / plan.job.rate)
+    write = duration(plan.job.write)
     yield f"the job fails every {between} in the mean; storage takes {write} for a checkpoint"
     rows = [("", "a snapshot every", "a checkpoint every", "effective")]
     for choice in plan.choices:
@@ -129,21 +134,21 @@ def _storage(plan: SavingPlan, intervals: Intervals) -> str:
 
 
 def _worth(worth: CopiesWorth, figures: Figures) -> str:
-    """From which size of state and from which rate of failures on copies are worth it."""
-    told = f"copies of snapshots on other nodes: {worth.with_copies:.2%} with them, {worth.without:.2%} without;"
+    """Say from which size of state and which rate of failures on copies are worthwhile."""
+    gain = f"copies of snapshots on other nodes: {worth.with_copies:.2%} with them, {worth.without:.2%} without;"
     if worth.gpu_hours <= 0 and worth.state_bytes == math.inf:
-        return f"{told} they are worth less than 0.1 % at any rate of failures and any size of state"
+        return f"{gain} they are worth less than 0.1 % at any rate of failures and any size of state"
     often = duration(worth.gpu_hours * 3600 / figures["gpus"])
     rate = f"where the job fails every {often} or more often" if worth.gpu_hours > 0 else "at no rate of failures"
     state = f"from a state of {size(worth.state_bytes)} on" if worth.state_bytes < math.inf else "at no size of state"
-    return f"{told} they are worth 0.1 % and more {rate}, and {state} at this rate"
+    return f"{gain} they are worth 0.1 % and more {rate}, and {state} at this rate"
 
 
 def _percent(choice: Any) -> str:
     return f"{choice.effective:.2%}"
 
 
-def _where(plan: SavingPlan, lives: Sequence[Life]) -> Iterator[str]:
+def _time_shares(plan: SavingPlan, lives: Sequence[Life]) -> Iterator[str]:
     computed = asdict(plan.shares)
     head = ("where the wall time goes", "computed", "simulated", "")
     drawn = _simulated(lives)["shares"] if lives else {}
@@ -153,10 +158,10 @@ def _where(plan: SavingPlan, lives: Sequence[Life]) -> Iterator[str]:
     yield from table(rows, left=(0, 3))
     yield f"effective training time: {plan.choices[0].effective:.2%} computed"
     if lives:
-        yield from textwrap.wrap(_told(_simulated(lives)), _WIDTH)
+        yield from textwrap.wrap(_simulation_sentence(_simulated(lives)), _WIDTH)
 
 
-def _told(drawn: dict[str, Any]) -> str:
+def _simulation_sentence(drawn: dict[str, Any]) -> str:
     ended = f"; {drawn['gave_up']} of them gave up: {drawn['sentence']}" if drawn["gave_up"] else "; none gave up"
     faults = ", ".join(f"{number} x {name}" for name, number in drawn["faults"].items())
     return (
@@ -167,11 +172,12 @@ def _told(drawn: dict[str, Any]) -> str:
 
 
 def duration_days(seconds: float) -> str:
-    """`54 days`."""
+    """Format seconds as days, for example `54 days`."""
     return f"{seconds / DAY:.3g} days"
 
 
 def _simulated(lives: Sequence[Life]) -> dict[str, Any]:
+    """Return means over all simulated lives."""
     every = [life.effective for life in lives]
     ended = [life.gave_up for life in lives if life.gave_up]
     return {

@@ -1,1 +1,1 @@
-"""`ftctl check`: is this machine fit for the job? Nothing here changes the machine."""
+"""Checks whether this machine is fit for a job, for `ftctl check` and `--check`. Nothing here changes the machine."""

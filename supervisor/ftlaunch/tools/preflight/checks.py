@@ -1,4 +1,8 @@
-"""All checks of a job, in the order in which a person reads them. Makes nothing that stays."""
+"""Runs all checks of a job, in the order in which the report shows them, and leaves nothing behind.
+
+`check` runs on the main thread of `ftctl check`, or of `ftlaunch --check` before the job starts. Measurements are in
+`machine`, `disk`, `kernel` and `ranks`; `rules` judges them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,12 @@ _DISK_LIMIT = 30.0
 
 
 def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
-    """All checks of the job on this machine; each round of processes takes `limit` seconds at most."""
+    """Run all checks of a job on this machine.
+
+    Args:
+        spec: the job.
+        limit: longest time in seconds of each of the two rounds of processes that the check starts.
+    """
     processes.become_subreaper()
     helpers = HelperProcesses()
     gpus = count_gpus({**os.environ, **spec.launch.env})
@@ -35,25 +44,35 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
         rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
         *kernel.checks(),
     ]
-    return [*_interpreter(helpers, spec, gpus, limit, rules.could_run(checks)), *checks]
+    interpreter_checks = _interpreter(helpers, spec, gpus=gpus, limit=limit, rest_fine=rules.could_run(checks))
+    return [*interpreter_checks, *checks]
 
 
 def say(checks: Sequence[Check], seconds: float) -> str:
-    """The checks as text."""
+    """Return the report as text. seconds: how long the checks took."""
     return "\n".join(view.lines(checks, seconds))
 
 
 def _disk(helpers: HelperProcesses, spec: JobSpec) -> list[Check]:
-    """Disk and locks, where the checkpoint directory and the run dir are or would be made."""
-    place, run_dir = machine.nearest(spec.checkpoint_dir), machine.nearest(spec.run_dir)
-    facts = disk.ask(helpers, place, _DISK_LIMIT, sorted({place, run_dir}))
+    """Check disk and locks at the existing parents of the checkpoint directory and the run dir."""
+    place = machine.nearest(spec.checkpoint_dir)
+    run_dir = machine.nearest(spec.run_dir)
+    facts = disk.ask(helpers, place, limit=_DISK_LIMIT, lockable=sorted({place, run_dir}))
     if not facts["error"]:
         facts["free"] = machine.free_room(place)
     return [rules.disk(facts, str(place)), rules.locks(facts)]
 
 
 def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:
-    """The checks that the job's own interpreter answers: Python, torch, devices, ranks."""
+    """Run the checks that the job's own interpreter answers: Python, torch, devices, ranks.
+
+    Args:
+        helpers: processes that survive the sweep of the ranks.
+        spec: the job.
+        gpus: GPUs installed and visible.
+        limit: longest time in seconds of each round of processes.
+        rest_fine: whether no other check is bad; otherwise ranks are not started.
+    """
     if spec.launch.kind == "program":
         return [Check("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
     facts = ranks.ask_facts(helpers, spec, limit)
@@ -61,8 +80,8 @@ def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: floa
         return [
             Check("python", "bad", f"{spec.launch.python} {facts.failures[0]}", "give another `python` in the job spec")
         ]
-    told = facts.told[0]
-    checks = [rules.python(told), rules.torch(told), rules.devices(told, spec.launch.nproc, gpus)]
+    reported = facts.told[0]
+    checks = [rules.python(reported), rules.torch(reported), rules.devices(reported, spec.launch.nproc, gpus)]
     if not (rest_fine and rules.could_run(checks)):
         return [*checks, Check("ranks", "skip", "not started, for what is bad elsewhere")]
     answers = ranks.ask_ranks(helpers, spec, limit)

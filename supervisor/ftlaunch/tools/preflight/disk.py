@@ -1,8 +1,9 @@
-"""Measures how fast a folder takes data, and whether there are locks: answers with JSON.
+"""Measures how fast a folder takes data, and whether files can be locked; a program that answers with JSON.
 
     python -m ftlaunch.tools.preflight.disk FOLDER [FOLDER TO BE LOCKED]...
 
-It is a process of its own, because a file system that does not answer can hold it for ever.
+The measurement runs in a process of its own, because a file system that does not answer can block a process for ever.
+`ask` starts that process and reads the answer.
 """
 
 from __future__ import annotations
@@ -23,18 +24,27 @@ from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
-_BLOCK, _BLOCKS = 1 << 20, 32
-_ENOUGH = 5.0  # seconds after which no further block is written
+_BLOCK = 1 << 20  # bytes
+_BLOCKS = 32
+_MAX_WRITE_SECONDS = 5.0  # no further block is written after this time
 _SYNCS = 5
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Bytes and seconds of a write with its fsync, and seconds of the median small fsync. Raises OSError."""
-    block = os.urandom(_BLOCK)  # a file system that compresses gains nothing
-    # The file has no name from here on: whatever kills us, nothing is left on the disk.
+    """Write up to 32 MiB to an unnamed file in a folder.
+
+    Returns:
+        `bytes` and `seconds` of a write with its fsync, `fsync`: the median seconds of a small fsync, `error`: empty.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    block = os.urandom(_BLOCK)  # random, so that a file system cannot compress the data
+    # The file has no name, so that nothing is left on the disk whatever kills this process.
     with tempfile.TemporaryFile(dir=folder, prefix=".ftlaunch-check-", buffering=0) as file:
-        began, written = time.monotonic(), 0
-        while written < _BLOCK * _BLOCKS and time.monotonic() - began < _ENOUGH:
+        began = time.monotonic()
+        written = 0
+        while written < _BLOCK * _BLOCKS and time.monotonic() - began < _MAX_WRITE_SECONDS:
             atomic.write_all(file.fileno(), block)
             written += _BLOCK
         os.fsync(file.fileno())
@@ -49,7 +59,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def why_no_lock(folder: Path) -> str:
-    """Why files in a folder cannot be locked; empty where they can."""
+    """Return why files in a folder cannot be locked; empty if they can."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".ftlaunch-check-") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,16 +69,23 @@ def why_no_lock(folder: Path) -> str:
 
 
 def ask(helpers: HelperProcesses, folder: Path, limit: float, lockable: Sequence[Path] = ()) -> dict[str, Any]:
-    """Run `measure` in a helper process: its answer, or {"error"}. Waits `limit` seconds at most.
+    """Run `measure` in a helper process.
 
-    lockable: the folders of which "locks" tells why their files cannot be locked.
+    Args:
+        helpers: starts the process.
+        folder: the folder to measure.
+        limit: longest wait in seconds.
+        lockable: folders to try locks in.
+
+    Returns:
+        The answer of `measure`, with `locks`: by folder why files there cannot be locked; or only `error`.
     """
     program = module("ftlaunch.tools.preflight.disk", str(folder), *map(str, lockable))
     child = helpers.start(program, stdout=PIPE, outlives_us=True)
     try:
         said, _ = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        child.kill()  # not waited for: a process in a write that does not end cannot die
+        child.kill()  # no wait: a process in a write that never ends cannot die
         return {"error": f"no answer within {duration(limit)}"}
     try:
         answer: dict[str, Any] = json.loads(said)
@@ -78,7 +95,7 @@ def ask(helpers: HelperProcesses, folder: Path, limit: float, lockable: Sequence
 
 
 def main() -> int:
-    """Answer for the folder on the command line."""
+    """Measure the folders on the command line and print the answer."""
     try:
         answer = measure(Path(sys.argv[1]))
         answer["locks"] = {folder: why_no_lock(Path(folder)) for folder in sys.argv[2:]}

@@ -1,4 +1,4 @@
-"""What this kernel, container and Python give of what ftlaunch likes to use, and what it does without."""
+"""Checks which optional facilities of the kernel, the container and Python ftlaunch can use here."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ OLDEST_LINUX = (4, 18)
 
 
 def checks() -> Iterator[Check]:
-    """A row for each facility; none of them is needed."""
+    """Yield a check for each facility. None is ever `bad`, because ftlaunch can do without each of them."""
     yield release(platform.release(), platform.libc_ver())
-    slow = "ranks are started, not forked, and threads wait for their ends: a restart takes a second"
-    yield facility("pidfd", _error(lambda: kernel_files.pidfd_open(os.getpid())), slow)
+    without_pidfd = "ranks are started, not forked, and threads wait for their ends: a restart takes a second"
+    yield facility("pidfd", _error(lambda: kernel_files.pidfd_open(os.getpid())), without_pidfd)
     yield facility("memfd", _error(lambda: kernel_files.memfd_create("check")), "deleted files take its place")
-    late = "the death of a rank is seen when the kernel has taken it apart, not as it begins"
-    yield facility("futex_waitv", os.strerror(errno.ENOSYS) if exit_watch.is_deaf() else "", late)
-    untold = "the reason of a kill is told by the counters of the cgroup, if at all"
-    yield facility("kmsg", kernel_log.why_unreadable(), untold)
+    without_futex = "the death of a rank is seen when the kernel has taken it apart, not as it begins"
+    yield facility("futex_waitv", os.strerror(errno.ENOSYS) if exit_watch.is_deaf() else "", without_futex)
+    without_kmsg = "the reason of a kill is told by the counters of the cgroup, if at all"
+    yield facility("kmsg", kernel_log.why_unreadable(), without_kmsg)
     yield cgroup(kernel_log.oom_counters(Path("/proc/self")))
 
 
 def release(linux: str, libc: tuple[str, str]) -> Check:
-    """Linux and the C library. libc: as platform.libc_ver tells it."""
+    """Judge the versions of Linux and the C library.
+
+    Args:
+        linux: the release of Linux, from `platform.release`.
+        libc: name and version, from `platform.libc_ver`.
+    """
     found = f"Linux {linux}, {' '.join(filter(None, libc)) or 'no glibc'}"
     version = tuple(int(part) for part in linux.split("-", maxsplit=1)[0].split(".")[:2] if part.isdigit())
     if version < OLDEST_LINUX:
@@ -41,14 +46,20 @@ def release(linux: str, libc: tuple[str, str]) -> Check:
 
 
 def facility(name: str, error: str, without: str) -> Check:
-    """Something the kernel gives or refuses. error: why it does not; without: what follows from that."""
+    """Judge a facility of the kernel.
+
+    Args:
+        name: name of the facility.
+        error: why the facility is missing; empty if it is there.
+        without: the consequence of its absence.
+    """
     if error:
         return Check(name, "warn", f"not to be had ({error.lower()})", without)
     return Check(name, "ok", "there")
 
 
 def cgroup(counters: list[Path]) -> Check:
-    """The memory cgroup. counters: the files that count its kills."""
+    """Judge the memory cgroup. counters: the files that count kills for lack of memory; may be empty."""
     if not counters:
         return Check("cgroup", "skip", "none is seen: a kill for lack of memory is told from the kernel log")
     versions = {"v2" if path.name == "memory.events" else "v1" for path in counters}

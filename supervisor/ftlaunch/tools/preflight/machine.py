@@ -1,4 +1,4 @@
-"""Measures this machine: memory, clock, ports, limits. The facts are judged in rules.py."""
+"""Measures this machine: memory, disk space, clock, ports, limits. `rules` judges the measurements."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ _TIME_ERROR = 5
 
 
 def free_memory() -> int:
-    """Bytes that can be had, within the limits of our control groups."""
+    """Return the bytes of free memory, within the limits of this process's control groups."""
     return min(pool.available for pool in memory_pools.pools())
 
 
 def nearest(folder: Path) -> Path:
-    """The nearest part of the path that exists."""
+    """Return the nearest part of a path that exists: the folder itself or one of its parents."""
     return next(part for part in (folder, *folder.parents) if part.exists())
 
 
 def free_room(folder: Path) -> int:
-    """Bytes that we may still write there. Raises OSError."""
-    told = os.statvfs(folder)
-    return told.f_bavail * told.f_frsize
+    """Return the bytes that this user may still write to the file system of a folder. Raises OSError."""
+    stats = os.statvfs(folder)
+    return stats.f_bavail * stats.f_frsize
 
 
 def why_no_port(address: str, number: int | None) -> str:
-    """Why rank 0 could not listen there, or nothing. Listens to nobody."""
+    """Return why rank 0 could not listen at an address; empty if it could. The probe binds, and accepts nothing.
+
+    Args:
+        address: host name or IP address.
+        number: the port; None for any free port.
+    """
     try:
         kind, _, _, _, place = socket.getaddrinfo(address, number or 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(kind, socket.SOCK_STREAM) as probe:
@@ -45,13 +50,13 @@ def why_no_port(address: str, number: int | None) -> str:
 
 
 def limits() -> tuple[int, int | None]:
-    """Open files, and bytes of locked memory (None: no limit)."""
+    """Return the limits of open files and of locked memory in bytes (None: no limit)."""
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0], None if memlock == resource.RLIM_INFINITY else memlock
 
 
 class _Timex(ctypes.Structure):
-    """struct timex of adjtimex(2); what comes after `status` is not looked at."""
+    """`struct timex` of adjtimex(2); fields after `status` are padding here."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -65,7 +70,7 @@ class _Timex(ctypes.Structure):
 
 
 def clock_synchronised() -> bool | None:
-    """Whether the kernel's clock is synchronised; None where the kernel does not say."""
+    """Return whether the kernel's clock is synchronised; None if the kernel does not say."""
     timex = _Timex()  # modes 0: only read
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:

@@ -1,4 +1,4 @@
-"""The check of a node that a job brings along: a command that says whether the node may have ranks."""
+"""Runs a job's own node check, `--node-check`: a command whose exit code says whether the node may have ranks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ftlaunch.common.signal_names import signal_name
 from ftlaunch.system import processes
 from ftlaunch.system.job_token import without_secrets
 
-_TAIL = 16 << 10  # bytes of its output that are looked at
-_LONGEST = 300  # characters of the line that is told
+_TAIL_BYTES = 16 << 10  # end of the output in which the last line is searched
+_MAX_LINE = 300  # characters of the last line that are reported
 
 
 def why_unfit(command: str, seconds: float, environ: Mapping[str, str]) -> str:
-    """Run the check to its end; return why the node may not have ranks, empty where it may.
+    """Run the check to its end, and return why the node may not have ranks; empty if the node may.
+
+    Call only from the main thread.
 
     Args:
-        command: of /bin/sh. Exit code 0 says that the node is fit.
-        seconds: that the check may take; then it is killed, with all that it has started in its group.
-        environ: for the check, without the job's secrets.
-
-    Must be called in the main thread.
+        command: a command of /bin/sh; exit code 0 says that the node is fit.
+        seconds: time limit, after which the check and its process group are killed.
+        environ: environment of the check; the job's secrets are removed.
     """
-    with tempfile.TemporaryFile() as output:  # a pipe might be held open by what the check leaves behind
+    with tempfile.TemporaryFile() as output:  # no pipe: processes that the check leaves behind might hold it open
         try:
             check = subprocess.Popen(
                 ["/bin/sh", "-c", command],
@@ -61,6 +61,6 @@ def why_unfit(command: str, seconds: float, environ: Mapping[str, str]) -> str:
 
 def _last_line(output: IO[bytes]) -> str:
     end = output.seek(0, os.SEEK_END)
-    output.seek(max(end - _TAIL, 0))
-    lines = output.read(_TAIL).decode(errors="replace").split("\n")
-    return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))[:_LONGEST]
+    output.seek(max(end - _TAIL_BYTES, 0))
+    lines = output.read(_TAIL_BYTES).decode(errors="replace").split("\n")
+    return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))[:_MAX_LINE]

@@ -1,4 +1,4 @@
-"""The checks that take milliseconds and start no process: a node makes them before it takes part in a job."""
+"""The checks that take milliseconds and start no process; an agent makes them before its node joins a job."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from ftlaunch_contract.protocol import memory_root
 
 
 def quick(spec: JobSpec) -> list[Check]:
-    """Memory, /dev/shm and limits."""
+    """Check memory, /dev/shm and limits."""
     gpus = count_gpus({**os.environ, **spec.launch.env})
+    open_files, locked_memory = machine.limits()
     return [
         rules.memory(machine.free_memory(), spec.launch.nproc),
         _shared_memory(spec.launch.nproc),
-        rules.limits(*machine.limits(), gpus > 0),
+        rules.limits(open_files, locked_memory, gpus > 0),
     ]
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """What is not as it should be, and what to do about it: a clause each."""
-    return [f"{one.name}: {one.found}: {one.advice}" for one in quick(spec) if one.status in ("warn", "bad")]
+    """Return a clause for each quick check that is not ok: what was found, and what to do."""
+    return [f"{check.name}: {check.found}: {check.advice}" for check in quick(spec) if check.status in ("warn", "bad")]
 
 
 def _shared_memory(nproc: int) -> Check:

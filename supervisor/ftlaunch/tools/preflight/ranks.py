@@ -1,4 +1,8 @@
-"""Asks the job's interpreter, then one process for each rank, started as ranks are; ends all of them."""
+"""Starts probe processes with the job's interpreter, as ranks are started, and collects their answers.
+
+Runs on the main thread of `ftctl check` or `ftlaunch --check`, whose process must be a subreaper. All probes are ended
+before a function returns.
+"""
 
 from __future__ import annotations
 
@@ -26,41 +30,53 @@ from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
 
 _PROBE = program("preflight_probe")
-_LOOK = 0.05  # seconds between looks for the end of killed processes
-_SWEEP = 5.0  # seconds that killed processes are waited for
+_POLL_SECONDS = 0.05  # between looks for the end of killed processes
+_SWEEP_SECONDS = 5.0  # longest wait for killed processes
 
 
 @dataclass
 class Answers:
-    """What the processes said; for those that said nothing, what became of them."""
+    """The answers of probe processes, by rank."""
 
     told: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """the JSON answer of each rank that answered"""
     failures: dict[int, str] = field(default_factory=dict)
+    """why a rank gave no answer, as a clause"""
 
 
 def ask_facts(helpers: HelperProcesses, spec: JobSpec, limit: float) -> Answers:
-    """Python, torch and devices, as rank 0 would see them."""
-    return _ask(helpers, spec, "facts", [0], limit, 0)
+    """Ask one process for Python, torch and devices, as rank 0 would see them. limit: longest wait in seconds."""
+    return _ask(helpers, spec, what="facts", ranks=[0], limit=limit, port=0)
 
 
 def ask_ranks(helpers: HelperProcesses, spec: JobSpec, limit: float) -> Answers:
-    """Every rank's matrix product and all_reduce."""
+    """Let every rank compute a matrix product and an all_reduce. limit: longest wait in seconds."""
     try:
         port = spec.launch.master_port or processes.free_port(spec.launch.master_addr)
     except OSError as error:
         return Answers(failures={0: f"has no port: {error.strerror}"})
-    return _ask(helpers, spec, "rank", range(spec.launch.nproc), limit, port)
+    return _ask(helpers, spec, what="rank", ranks=range(spec.launch.nproc), limit=limit, port=port)
 
 
 def _ask(helpers: HelperProcesses, spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int) -> Answers:
-    """Start the processes, wait `limit` seconds at most, sweep. The caller is a subreaper."""
+    """Start a probe for each rank, wait for their answers, and end them.
+
+    Args:
+        helpers: processes that the sweep must spare.
+        spec: the job.
+        what: `facts` or `rank`, the question for the probe program.
+        ranks: numbers of the ranks.
+        limit: longest wait in seconds.
+        port: port at which the ranks meet.
+    """
     deadline = time.monotonic() + limit
     with tempfile.TemporaryDirectory(prefix="ftlaunch-check-") as place:
-        folder, started = Path(place), dict[int, processes.RankProcess]()
+        folder = Path(place)
+        started = dict[int, processes.RankProcess]()
         try:
             with _uninterrupted():
                 for rank in ranks:
-                    started[rank] = _start(spec, what, rank, port, folder)
+                    started[rank] = _start(spec, what=what, rank=rank, port=port, folder=folder)
             _wait(started, deadline)
             return _judge(started, folder, limit)
         except OSError as error:
@@ -71,7 +87,7 @@ def _ask(helpers: HelperProcesses, spec: JobSpec, what: str, ranks: Iterable[int
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C counts at the end: Python swallows a KeyboardInterrupt that comes while hooks around a fork run."""
+    """Defer Ctrl-C to the end of the block: Python swallows a KeyboardInterrupt in hooks around a fork."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda signum, _: came.append(signum))
     try:
@@ -86,7 +102,8 @@ def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> proc
     argv = [spec.launch.python, str(_PROBE), what, str(folder / f"{rank}.json")]
     place = on_one_node(spec.launch.nproc, spec.launch.master_addr, port)
     env = environment.rank_env(spec, os.environ, rank, 0, place, folder, folder / "none", restarts=0)
-    log, marker = folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}"
+    log = folder / f"{rank}.log"
+    marker = f"{protocol.ENV_MEMORY_DIR}={folder}"
     out = open_log(log)
     try:
         return processes.RankProcess(rank, argv, env, log, out, marker)
@@ -95,7 +112,7 @@ def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> proc
 
 
 def _wait(started: Mapping[int, processes.RankProcess], deadline: float) -> None:
-    """Until all have ended, one has failed (the others would wait for it in vain), or the time is over."""
+    """Wait until all have ended, one has failed (for which the others would wait in vain), or the time is over."""
     with selectors.DefaultSelector() as selector:
         for process in started.values():
             selector.register(process.pidfd, selectors.EVENT_READ, process)
@@ -132,8 +149,11 @@ def _last_words(process: processes.RankProcess) -> str:
 
 
 def _sweep(helpers: HelperProcesses, started: Mapping[int, processes.RankProcess]) -> None:
-    """Kill what the ranks have left, and wait for its end, _SWEEP seconds at most: the kernel may hold a process."""
-    until = time.monotonic() + _SWEEP
+    """Kill the ranks and their descendants, and wait for their ends.
+
+    The wait takes 5 seconds at most, because the kernel may hold a process for ever.
+    """
+    until = time.monotonic() + _SWEEP_SECONDS
     for process in started.values():
         process.kill_group()
     pids = [process.pid for process in started.values()]
@@ -141,4 +161,4 @@ def _sweep(helpers: HelperProcesses, started: Mapping[int, processes.RankProcess
         gone = [process.reap() for process in started.values()]
         if (all(gone) and processes.kill_descendants(helpers.pids, pids)) or time.monotonic() > until:
             return
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)

@@ -1,6 +1,7 @@
-"""Judges what was measured: can the job run, and what should a person do about it. Pure.
+"""Judges measurements: whether the job can run, and what a person should do otherwise. Pure.
 
-`bad` means that the job could not run; `warn` that it runs, but somebody should look; `skip` that it was not judged.
+Status `bad` means that the job could not run, `warn` that the job runs but somebody should look, `skip` that there was
+no judgement. Each rule returns a `Check` of the report.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from ftlaunch.common.outliers import outliers
 
 Status = Literal["ok", "warn", "bad", "skip"]
 
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
+GIB = 1 << 30
 SHM = "/dev/shm"  # noqa: S108 - the name of a check
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 10)
@@ -22,7 +24,7 @@ OLDEST_TORCH = (2, 10)
 
 @dataclass(frozen=True)
 class Check:
-    """One check: what was found, and what to do where it is not ok."""
+    """A row of the report: what was found, and what to do unless the status is ok."""
 
     name: str
     status: Status
@@ -36,7 +38,7 @@ def could_run(checks: Sequence[Check]) -> bool:
 
 
 def python(facts: Mapping[str, Any]) -> Check:
-    """The job's interpreter."""
+    """Judge the version of the job's interpreter. facts: the answer of the probe."""
     found = f"{facts['python']} ({facts['executable']})"
     if _version(facts["python"]) < OLDEST_PYTHON:
         return Check("python", "bad", found, f"use Python {_dotted(OLDEST_PYTHON)} or newer")
@@ -44,7 +46,7 @@ def python(facts: Mapping[str, Any]) -> Check:
 
 
 def torch(facts: Mapping[str, Any]) -> Check:
-    """The torch of that interpreter."""
+    """Judge the version of torch. facts: the answer of the probe."""
     if facts["torch"] is None:
         return Check("torch", "bad", f"cannot be imported: {facts['why']}", "install torch for the job's Python")
     build = f", CUDA {facts['cuda']}" if facts["cuda"] else ""
@@ -55,13 +57,19 @@ def torch(facts: Mapping[str, Any]) -> Check:
 
 
 def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Check:
-    """GPUs that torch sees, against the ranks, and against those that are `installed` and visible."""
+    """Judge the GPUs that torch sees.
+
+    Args:
+        facts: the answer of the probe.
+        nproc: number of ranks.
+        installed: number of GPUs that are installed and visible.
+    """
     seen = facts.get("devices", [])
     driver = facts["driver"] or []
     if not seen and installed:
         why = facts["why"] or ("this torch is built without CUDA" if not facts.get("cuda") else "CUDA does not start")
-        told = f"; nvidia-smi: {driver[0]}" if driver else ""
-        return Check("devices", "bad", f"{installed} installed, but torch sees none: {why}{told}",
+        driver_error = f"; nvidia-smi: {driver[0]}" if driver else ""
+        return Check("devices", "bad", f"{installed} installed, but torch sees none: {why}{driver_error}",
                        "install a torch for this driver, or run with CUDA_VISIBLE_DEVICES= on the CPU")  # fmt: skip
     if not seen:
         return Check("devices", "ok", "no GPU: the ranks run on the CPU")
@@ -77,7 +85,7 @@ def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Check:
 
 
 def memory(free: int, nproc: int) -> Check:
-    """Free memory; a rank that only imports torch wants some 300 MiB."""
+    """Judge the free memory in bytes; a rank that only imports torch takes some 300 MiB."""
     found = f"{size(free)} free for {_ranks(nproc)}"
     if free < nproc * 300 * MIB:
         return Check("memory", "bad", found, "free some, or start fewer ranks: each wants 300 MiB for torch alone")
@@ -87,7 +95,7 @@ def memory(free: int, nproc: int) -> Check:
 
 
 def shared_memory(free: int, nproc: int) -> Check:
-    """Room in /dev/shm; snapshots want three times the job's state, and are fewer where there is less."""
+    """Judge the free bytes in /dev/shm; snapshots want three times the job's state, else there are fewer."""
     found = f"{size(free)} free"
     if free < nproc * MIB:
         return Check(SHM, "bad", found, "make room: every rank has a page there")
@@ -98,7 +106,7 @@ def shared_memory(free: int, nproc: int) -> Check:
 
 
 def disk(facts: Mapping[str, Any], folder: str) -> Check:
-    """Speed and free space of the checkpoint directory."""
+    """Judge speed and free space of the checkpoint directory. facts: the answer of `disk.ask`, and `free` bytes."""
     if facts["error"]:
         return Check("disk", "bad", f"cannot write in {folder}: {facts['error']}", "give another --checkpoint-dir")
     rate = facts["bytes"] / max(facts["seconds"], 1e-9)
@@ -113,23 +121,29 @@ def disk(facts: Mapping[str, Any], folder: str) -> Check:
 
 
 def locks(facts: Mapping[str, Any]) -> Check:
-    """Whether run dir and checkpoint directory can be locked; "locks" tells of each folder why it cannot."""
+    """Judge whether run dir and checkpoint directory can be locked. facts: the answer of `disk.ask`."""
     if facts["error"]:
         return Check("locks", "skip", "not looked at, for what is bad with the disk")
     lacking = {folder: why for folder, why in facts["locks"].items() if why}
     if not lacking:
         return Check("locks", "ok", "flock works")
-    told = ", ".join(f"{folder} ({why})" for folder, why in lacking.items())
+    without_locks = ", ".join(f"{folder} ({why})" for folder, why in lacking.items())
     advice = "only your own jobs on this machine are kept out: never work there from two machines at a time"
-    return Check("locks", "warn", f"none in {told}", advice)
+    return Check("locks", "warn", f"none in {without_locks}", advice)
 
 
 def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str], nproc: int) -> list[Check]:
-    """The matrix product and the all_reduce of every rank; failures: what became of those without an answer."""
+    """Judge the matrix product and the all_reduce of every rank.
+
+    Args:
+        answers: the answer of each rank that answered.
+        failures: why a rank gave no answer.
+        nproc: number of ranks.
+    """
     if failures:
-        told = "; ".join(f"rank {rank} {what}" for rank, what in sorted(failures.items()))
+        reasons = "; ".join(f"rank {rank} {what}" for rank, what in sorted(failures.items()))
         return [
-            Check("ranks", "bad", f"{len(answers)} of {nproc} answered: {told}", "its last words stand in brackets")
+            Check("ranks", "bad", f"{len(answers)} of {nproc} answered: {reasons}", "its last words stand in brackets")
         ]
     wrong = [rank for rank, answer in answers.items() if not answer["right"]]
     if wrong:
@@ -139,6 +153,7 @@ def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str],
 
 
 def _compared(name: str, field: str, answers: Mapping[int, Mapping[str, Any]]) -> Check:
+    """Compare the seconds in `field` of all ranks, and warn about outliers."""
     from statistics import median  # noqa: PLC0415 - slow to load, and each agent loads this module
 
     seconds = {rank: float(answer[field]) for rank, answer in answers.items()}
@@ -154,7 +169,7 @@ def _compared(name: str, field: str, answers: Mapping[int, Mapping[str, Any]]) -
 
 
 def port(address: str, number: int | None, error: str) -> Check:
-    """Whether rank 0 could listen where all are told to meet."""
+    """Judge whether rank 0 could listen where the ranks meet. error: why not; empty if it could."""
     where = f"{address}:{number}" if number else f"a free port on {address}"
     if error:
         advice = "leave out --master-port" if number else "give an address of this machine as --master-addr"
@@ -163,7 +178,13 @@ def port(address: str, number: int | None, error: str) -> Check:
 
 
 def clock(now: float, built: float, synchronised: bool | None) -> Check:
-    """The wall clock, which only people read: decisions use another. built: no right clock shows an earlier time."""
+    """Judge the wall clock, which only people read; decisions use the monotonic clock.
+
+    Args:
+        now: seconds since the epoch.
+        built: time of the installation, before which no right clock can be.
+        synchronised: whether the kernel's clock is synchronised; None if unknown.
+    """
     if now < built:
         return Check("clock", "warn", "it shows a time before ftlaunch was installed", "set it: logs will mislead")
     if synchronised is None:
@@ -174,7 +195,13 @@ def clock(now: float, built: float, synchronised: bool | None) -> Check:
 
 
 def limits(nofile: int, memlock: int | None, gpus: bool) -> Check:
-    """Open files a process; locked memory, which counts where there are GPUs. memlock None: no limit."""
+    """Judge limits of a process.
+
+    Args:
+        nofile: open files.
+        memlock: bytes of locked memory, which matters only with GPUs; None for no limit.
+        gpus: whether the job uses GPUs.
+    """
     found = f"{nofile} open files"
     if gpus:
         found += ", locked memory " + ("without limit" if memlock is None else size(memlock))
@@ -188,7 +215,7 @@ def limits(nofile: int, memlock: int | None, gpus: bool) -> Check:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """(2, 13) of 2.13.0+cpu."""
+    """Return major and minor number of a version: (2, 13) for `2.13.0+cpu`."""
     return tuple(int(part) for part in text.partition("+")[0].split(".")[:2] if part.isdigit())
 
 

@@ -1,4 +1,4 @@
-"""The checks of `ftctl check` as a person, or a program, reads them. Pure."""
+"""Formats checks as text for a person, and as data for `--json`. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = {"ok": "ok", "warn": "warn", "bad": "BAD", "skip": "-"}
 
 
 def lines(checks: Sequence[Check], seconds: float) -> list[str]:
-    """A line a check, and the verdict."""
+    """Return a line for each check, and the verdict. seconds: how long the checks took."""
     width = max(len(check.name) for check in checks)
     rows = []
     for check in checks:
@@ -23,7 +23,7 @@ def lines(checks: Sequence[Check], seconds: float) -> list[str]:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """One sentence."""
+    """Return one sentence about all checks."""
     bad = [check.name for check in checks if check.status == "bad"]
     if bad:
         return f"the job could not run: {', '.join(bad)}"
@@ -32,6 +32,6 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def data(checks: Sequence[Check], seconds: float, job_id: str) -> dict[str, Any]:
-    """For --json."""
+    """Return the checks for `--json`. seconds: how long the checks took."""
     rows = [asdict(check) for check in checks]
     return {"job_id": job_id, "could_run": could_run(checks), "seconds": round(seconds, 3), "checks": rows}

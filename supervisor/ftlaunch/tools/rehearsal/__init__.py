@@ -1,1 +1,1 @@
-"""`ftctl rehearse`: break a short copy of the job on purpose, and compare. Nothing here touches the job's own files."""
+"""Breaks short copies of a job on purpose and compares them, for `ftctl rehearse`, in run dirs of their own."""

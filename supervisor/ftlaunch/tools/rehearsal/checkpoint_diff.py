@@ -1,4 +1,4 @@
-"""Compares two checkpoints bit for bit, without torch."""
+"""Compares two checkpoints bit for bit, without torch. Only reads files."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from typing import Any
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_contract.files import checksums
 
-_RNG = "rng."  # keys of random number generators begin so
-_STATE = "state"  # of an object's tree: what its state_dict() said; it is not part of tensors' keys
-_VARIABLES = "loop_variables"  # variables of the training loop, which ranks save by themselves
+_RNG = "rng."  # prefix of the keys of random number generators
+_STATE = "state"  # branch of an object's tree that holds its state_dict(); not part of the keys of tensors
+_VARIABLES = "loop_variables"  # variables of the training loop, which each rank saves
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """What differs between two checkpoints; nothing where both are empty."""
+    """The differences between two checkpoints; all fields are empty if there are none."""
 
-    tensors: tuple[str, ...] = ()  # keys, with the rank's `@r` where every rank has one of its own
-    others: tuple[str, ...] = ()  # names of attached objects, for what is not a tensor
-    places: tuple[str, ...] = ()  # where in those
-    generators: tuple[str, ...] = ()  # random number generators
+    tensors: tuple[str, ...] = ()  # keys of tensors that differ, with `@r` if every rank r has its own
+    others: tuple[str, ...] = ()  # names of attached objects whose other values differ
+    places: tuple[str, ...] = ()  # places of these values, `object.key.key`
+    generators: tuple[str, ...] = ()  # keys of random number generators that differ
 
     @property
     def equal(self) -> bool:
-        """Whether all that is trained is the same."""
+        """Whether tensors and other values are equal; random number generators may differ."""
         return not self.tensors and not self.others
 
     def without(self, varying: Collection[str]) -> Likeness:
-        """The same but for some places, and tensors that are named after these.
+        """Return the differences without some places, and without tensors below these places.
 
-        At which places two undisturbed runs differ is what a run is called: a folder of its own, a time, a number.
+        Args:
+            varying: places at which two undisturbed runs differ, too, such as a run's folder, time or number.
         """
         places = [place for place in self.places if not _below(place, varying)]
         tensors = tuple(key for key in self.tensors if not _below(key, varying))
@@ -42,8 +43,14 @@ class Likeness:
 
 
 def compare(one: Path, other: Path) -> Likeness:
-    """What differs between the checkpoints in two directories. Raises layout.Damaged, OSError."""
-    mine, theirs = dict(_tensors(one)), dict(_tensors(other))
+    """Compare the checkpoints in two directories.
+
+    Raises:
+        layout.Damaged: a checkpoint is damaged.
+        OSError: a file cannot be read.
+    """
+    mine = dict(_tensors(one))
+    theirs = dict(_tensors(other))
     every = mine.keys() | theirs.keys()
     compared = {key for key in every if not key.startswith(_VARIABLES)} | (mine.keys() & theirs.keys())
     keys = sorted(key for key in compared if mine.get(key) != theirs.get(key))
@@ -61,8 +68,9 @@ def _objects(places: Iterable[str]) -> tuple[str, ...]:
 
 
 def _differences(one: Path, other: Path) -> tuple[str, ...]:
-    """The places, `object.key.key`, at which values that are no tensors differ between two checkpoints."""
-    mine, theirs = _state(one), _state(other)
+    """Return the places, `object.key.key`, at which values other than tensors differ between two checkpoints."""
+    mine = _state(one)
+    theirs = _state(other)
     found: set[str] = set()
     for name in mine.keys() | theirs.keys():
         base = name.partition("@")[0]
@@ -76,16 +84,17 @@ def _differences(one: Path, other: Path) -> tuple[str, ...]:
 def _different_variables(mine: Any, theirs: Any) -> Iterator[str]:
     """Yield the variables that both runs have saved, with other values.
 
-    What else is saved of variables tells how a run came to its state: a variable that counts the lives of the script
-    has changed in a run that was killed, and in an undisturbed one it has not.
+    Variables that only one run saved depend on how that run came to its state: a variable that counts the starts of
+    the script has changed in a run that was killed, and has not in an undisturbed run.
     """
-    here, there = _saved_variables(mine), _saved_variables(theirs)
+    here = _saved_variables(mine)
+    there = _saved_variables(theirs)
     for name in here.keys() & there.keys():
         yield from _different(here[name], there[name], f"{_VARIABLES}.{name}")
 
 
 def _saved_variables(tree: Any) -> dict[str, Any]:
-    """Return the name of each saved variable -> its row: where it is put back, and its value."""
+    """Return the row of each saved variable by its name; a row holds where to restore the variable, and its value."""
     rows = tree.get("values") if isinstance(tree, dict) else None
     return {str(row[0]): row for row in rows or [] if isinstance(row, list) and row}
 
@@ -103,11 +112,11 @@ def _different(mine: Any, theirs: Any, place: str) -> Iterator[str]:
 
 
 def _below(place: str, varying: Collection[str]) -> bool:
-    return any(place == one or place.startswith(f"{one}.") for one in varying)
+    return any(place == above or place.startswith(f"{above}.") for above in varying)
 
 
 def _tensors(directory: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """(key and place of a part, what it is and the digest of its bytes)."""
+    """Yield for each part of a tensor: its key and place, and its type, shape and the digest of its bytes."""
     for name in verify.verify(directory)["files"]:
         if name == layout.COMMON:
             continue
@@ -122,7 +131,10 @@ def _tensors(directory: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def _state(directory: Path) -> dict[str, Any]:
-    """Attached object (with `@r` for that of a rank that differs from rank 0's) -> what is not a tensor."""
+    """Return the values other than tensors, by attached object.
+
+    An object of rank r that differs from the object of rank 0 has the name `name@r`.
+    """
     common = json.loads((directory / layout.COMMON).read_bytes())
     found = {"consumed_samples": common["consumed_samples"], **common["state"]}
     for rank, state in common["ranks"].items():

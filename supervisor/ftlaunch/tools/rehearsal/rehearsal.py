@@ -1,7 +1,8 @@
-"""Runs of a user's own job in which something is broken on purpose, compared with one in which nothing is.
+"""Runs a user's job several times, breaks something in each run, and compares the result with an undisturbed run.
 
-Each is an `ftlaunch` of its own, in a folder of its own, up to the checkpoint of the same step. Nothing is simulated:
-the ranks are really killed, and the files really cannot be written.
+Each run is an `ftlaunch` process of its own with a run dir of its own, and ends with the checkpoint of the same step.
+Nothing is simulated: ranks are really killed, and files really cannot be written. `ftctl rehearse` calls the methods of
+`Rehearsal` one after another on its main thread, `undisturbed` first.
 """
 
 from __future__ import annotations
@@ -25,42 +26,43 @@ from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.progress import Advance
 from ftlaunch_contract.protocol import EXIT_SAVED, Phase
 
-_HANG_FACTOR, _HANG_LEAST = 10.0, 5.0  # of the longest step seen undisturbed, and seconds
-_PROOF_SECONDS = 2.0  # how long a job may take to tell what the steps made again have shown, once it has made them
+_HANG_FACTOR = 10.0  # hang timeout of disturbed runs, in lengths of the longest undisturbed step
+_MIN_HANG_SECONDS = 5.0
+_PROOF_SECONDS = 2.0  # time for a job to report what repeated steps have shown, after they were made
 
 
 Watched = Callable[[str, int, str], contextlib.AbstractContextManager[Advance]]
-"""Entered around each run: what is broken, how many steps it has, and `steps`; gives what is told of steps."""
+"""Context manager around each run, from the fault, the number of steps and `steps`; yields a progress function."""
 
 
 Moment = Callable[[Trial], bool]
-"""Whether the moment has come to break something."""
+"""Returns whether the moment has come to break something in a running trial."""
 PROOFS = ("resume_verified", "resume_unverified", "resume_differs")
 
 
 class CannotRehearse(Exception):
-    """The job does not get anywhere even undisturbed; the message says why."""
+    """The job does not finish even undisturbed; the message says why."""
 
 
 @dataclass(frozen=True)
 class RehearsalOutcome:
-    """What became of one run."""
+    """The outcome of one run."""
 
-    fault: str
-    seconds: float
+    fault: str  # name of the fault
+    seconds: float  # length of the run
     survived: bool
     steps_lost: int = 0
     back_after: float | None = None  # seconds from the fault to the next new step
-    likeness: Likeness | None = None  # to the undisturbed run, at the last step
-    trouble: str = ""  # what went wrong where it did not survive
-    struck_at: int | None = None  # the newest step that all ranks had completed when a rank was killed
-    phase: str = ""  # what that rank was doing
-    proof: str = ""  # what the steps made again have shown: same, rounded, different, unverified; empty: nothing
-    proof_sentence: str = ""  # the same in words
+    likeness: Likeness | None = None  # differences from the undisturbed run at the last step
+    trouble: str = ""  # why the job did not survive
+    struck_at: int | None = None  # newest step that all ranks had completed when a rank was killed
+    phase: str = ""  # phase of the killed rank
+    proof: str = ""  # what repeated steps have shown: same, rounded, different, unverified; empty for nothing
+    proof_sentence: str = ""  # the proof in words
 
     @property
     def good(self) -> bool:
-        """Survived, and the state is the undisturbed run's."""
+        """Whether the job survived, and its state equals that of the undisturbed run."""
         return self.survived and (self.likeness is None or self.likeness.equal) and self.proof != "different"
 
 
@@ -68,23 +70,39 @@ class Rehearsal:
     """All runs of one job."""
 
     def __init__(self, spec: JobSpec, home: Path, steps: int, limit: float, watched: Watched) -> None:
-        """home: a private folder for all runs. steps: of each run. limit: seconds a run may take."""
-        self.spec, self.home, self.steps, self.limit, self._watched = spec, home, steps, limit, watched
+        """Prepare a rehearsal; nothing runs yet.
+
+        Args:
+            spec: the job.
+            home: a private folder for all runs.
+            steps: steps of each run.
+            limit: longest time of a run in seconds.
+            watched: shows the progress of each run.
+        """
+        self.spec = spec
+        self.home = home
+        self.steps = steps
+        self.limit = limit
+        self._watched = watched
         self._hang_timeout: float | None = None
         self._undisturbed: Path | None = None
         self.varying: tuple[str, ...] | None = None
-        """places at which two undisturbed runs differ; None: it was not asked yet"""
+        """places at which two undisturbed runs differ; None before a second undisturbed run was needed"""
         self.deterministic = True
         self.pause: Pause | None = None
-        """the longest pause between two steps of the undisturbed run; None: there was none"""
+        """longest pause between two steps of the undisturbed run; None if there was none"""
 
     def undisturbed(self) -> RehearsalOutcome:
-        """The run that the others are compared with. Raises CannotRehearse."""
-        outcome, self._undisturbed = self._calm("undisturbed")
+        """Make the run that all others are compared with.
+
+        Raises:
+            CannotRehearse: the job does not reach the last step.
+        """
+        outcome, self._undisturbed = self._run_undisturbed("undisturbed")
         return outcome
 
-    def _calm(self, name: str) -> tuple[RehearsalOutcome, Path]:
-        """A run in which nothing is broken, and its checkpoint."""
+    def _run_undisturbed(self, name: str) -> tuple[RehearsalOutcome, Path]:
+        """Make a run in which nothing is broken. Return its outcome and the path of its checkpoint."""
         with self._watched(name, self.steps, "steps") as advance, self._trial(name, advance) as trial:
             times = StepTimes()
 
@@ -103,38 +121,42 @@ class Rehearsal:
                 )
             if not there:
                 raise CannotRehearse(f"{trial.what_happened()}; see {trial.spec.run_dir}")
-            self._hang_timeout = max(_HANG_LEAST, _HANG_FACTOR * trial.longest_step)
+            self._hang_timeout = max(_MIN_HANG_SECONDS, _HANG_FACTOR * trial.longest_step)
             return RehearsalOutcome(name, trial.seconds, True), trial.checkpoint(self.steps)
 
-    def _judged(self, likeness: Likeness) -> Likeness:
-        """What differs from the undisturbed run, without what differs anyway: a second such run tells that, once."""
+    def _without_varying(self, likeness: Likeness) -> Likeness:
+        """Drop differences that two undisturbed runs show as well.
+
+        The first call with a difference makes the second undisturbed run.
+        """
         if likeness.equal:
             return likeness
         if self.varying is None:
             assert self._undisturbed is not None
-            _, again = self._calm("undisturbed again")
-            found = compare(self._undisturbed, again)
-            self.varying, self.deterministic = found.places, found.without(found.places).equal
+            _, second = self._run_undisturbed("undisturbed again")
+            found = compare(self._undisturbed, second)
+            self.varying = found.places
+            self.deterministic = found.without(found.places).equal
         return likeness.without(self.varying)
 
     def kill(self) -> RehearsalOutcome:
-        """SIGKILL to the last rank, as the kernel does it for lack of memory."""
+        """Send SIGKILL to the last rank, as the kernel does for lack of memory."""
         return self._disturbed("a rank is killed", lambda trial: os.kill(trial.pids()[-1], signal.SIGKILL))
 
     def kill_in_first_step(self) -> RehearsalOutcome:
-        """SIGKILL to the last rank as soon as all ranks have attached."""
+        """Send SIGKILL to the last rank as soon as all ranks have attached."""
         return self._killed("killed in step 1", lambda trial: trial.front() is not None)
 
     def kill_in_last_step(self) -> RehearsalOutcome:
-        """SIGKILL to the last rank once one step is left."""
+        """Send SIGKILL to the last rank once one step is left."""
         return self._killed("killed in last step", lambda trial: self._is_at(trial, self.steps - 1))
 
     def kill_at_pause(self, pause: Pause) -> RehearsalOutcome:
-        """SIGKILL to the last rank as a pause begins: the last batch of an epoch is done, and nothing behind it."""
+        """Send SIGKILL to the last rank as a pause begins, for example after the last batch of an epoch."""
         return self._killed("killed at a pause", lambda trial: self._is_at(trial, pause.step))
 
     def kill_in_pause(self, pause: Pause) -> RehearsalOutcome:
-        """SIGKILL to the last rank in the middle of a pause."""
+        """Send SIGKILL to the last rank in the middle of a pause."""
         begun: list[float] = []
 
         def is_in_the_middle(trial: Trial) -> bool:
@@ -150,7 +172,7 @@ class Rehearsal:
         return front is not None and front[0] >= step
 
     def _killed(self, fault: str, moment: Moment) -> RehearsalOutcome:
-        """A run whose last rank is killed at a moment between or within certain steps."""
+        """Make a run whose last rank is killed as soon as `moment` returns True."""
         seen: list[tuple[int, str]] = []
 
         def strike(trial: Trial) -> None:
@@ -165,11 +187,11 @@ class Rehearsal:
         return replace(outcome, struck_at=seen[0][0], phase=seen[0][1]) if seen else outcome
 
     def freeze(self) -> RehearsalOutcome:
-        """SIGSTOP to the last rank: it lives, and makes no step."""
+        """Send SIGSTOP to the last rank, which then lives and makes no step."""
         return self._disturbed("a rank is frozen", lambda trial: os.kill(trial.pids()[-1], signal.SIGSTOP))
 
     def preempt(self) -> RehearsalOutcome:
-        """SIGTERM to the supervisor, as a scheduler sends it; then the same command again."""
+        """Send SIGTERM to the supervisor, as a scheduler does, then run the same command again."""
 
         def fault(trial: Trial) -> None:
             code = trial.stop()
@@ -198,7 +220,14 @@ class Rehearsal:
     def _disturbed(
         self, fault: str, strike: Callable[[Trial], None], saves: int = 1, ready: Moment | None = None
     ) -> RehearsalOutcome:
-        """A run in which `strike` breaks something. ready: when it is called; None: after a third of the steps."""
+        """Make a run in which `strike` breaks something.
+
+        Args:
+            fault: name of the fault.
+            strike: breaks something in the running trial; may raise TrialError.
+            saves: number of checkpoints of the run.
+            ready: returns whether to call `strike` now; None to call it after a third of the steps.
+        """
         assert self._undisturbed is not None
         at = max(self.steps // 3, 1)
         is_ready = ready or (lambda trial: trial.step() >= at)
@@ -215,16 +244,26 @@ class Rehearsal:
             except (TrialError, psutil.NoSuchProcess, tensor_file.Damaged) as trouble:
                 return RehearsalOutcome(fault, trial.seconds, False, trouble=str(trouble))
             deadline = time.monotonic() + _PROOF_SECONDS
-            trial.wait(lambda: _is_proof_told(trial) or time.monotonic() > deadline)
+            trial.wait(lambda: _is_proven(trial) or time.monotonic() > deadline)
             lost = sum(event.get("steps_lost") or 0 for event in trial.events("resumed"))
             back = [event["mono"] - struck for event in trial.events("recovered", "resumed")]
             after = max((seconds for seconds in back if seconds > 0), default=None)
             seconds = trial.seconds
             proof, sentence = _proof(trial)
-        likeness = self._judged(likeness)
-        return RehearsalOutcome(fault, seconds, True, lost, after, likeness, proof=proof, proof_sentence=sentence)
+        likeness = self._without_varying(likeness)
+        return RehearsalOutcome(
+            fault=fault,
+            seconds=seconds,
+            survived=True,
+            steps_lost=lost,
+            back_after=after,
+            likeness=likeness,
+            proof=proof,
+            proof_sentence=sentence,
+        )
 
     def _trial(self, name: str, advance: Advance, saves: int = 1) -> Trial:
+        """Prepare a run with files of its own, and without notices, report page, metrics and traces."""
         name = name.replace(" ", "-")
         run_dir = self.home / name
         interval = StorageInterval(max(self.steps // saves, 1), None)
@@ -249,16 +288,16 @@ class Rehearsal:
 
 
 def _proof(trial: Trial) -> tuple[str, str]:
-    """Return what the steps made again have shown of the trial's last resume, as a word and as a sentence."""
-    told = trial.events(*PROOFS)
-    if not told:
+    """Return what repeated steps have shown about the trial's last resume, as a word and as a sentence."""
+    proofs = trial.events(*PROOFS)
+    if not proofs:
         return "", ""
-    newest = told[-1]
+    newest = proofs[-1]
     words = {"resume_differs": "different", "resume_unverified": "unverified"}
     return words.get(newest["event"]) or str(newest.get("answer", "same")), str(newest.get("sentence", ""))
 
 
-def _is_proof_told(trial: Trial) -> bool:
-    """Return whether every resume of the trial has an answer; ranks that note no fingerprints never give one."""
+def _is_proven(trial: Trial) -> bool:
+    """Return whether every resume of the trial has a proof; ranks that record no fingerprints never give one."""
     resumes = [event for event in trial.events("resumed") if event.get("source")]
     return len(trial.events(*PROOFS)) >= len(resumes)

@@ -1,4 +1,8 @@
-"""One run of the job, on trial: started, watched and ended."""
+"""Starts, observes and ends one run of the job for a rehearsal.
+
+The job is a child process of `ftctl rehearse`. A trial asks the job's supervisor over the supervisor's socket, and
+reads the job's journal, the pages of its ranks and its checkpoint directory.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +30,23 @@ from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_contract.protocol import Flag, Phase
 
-_LOOK = 0.02  # seconds between looks at a job
-FAST_LOOK = 0.002  # the same at its pages, to hit a moment between two steps
+_POLL_SECONDS = 0.02  # between two looks at a job
+FAST_LOOK = 0.002
+"""seconds between two looks at the pages of a job's ranks, short enough to hit a moment between two steps"""
 
 
-def _heeding(parent: int) -> Callable[[], None]:
-    """For a preexec_fn: SIGINT, which ends a trial, is heard again. A shell makes background processes ignore it."""
+def _restore_interrupt(parent: int) -> Callable[[], None]:
+    """Return a preexec_fn that restores SIGINT, which ends a trial, and lets the child die with `parent`.
+
+    A shell makes its background processes ignore SIGINT, and children inherit that.
+    """
     die_too = processes.dies_with(parent)
 
-    def heed() -> None:
+    def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         die_too()
 
-    return heed
+    return prepare
 
 
 class TrialError(Exception):
@@ -46,15 +54,24 @@ class TrialError(Exception):
 
 
 class Trial:
-    """One run, ended and cleaned up behind at the end of the `with` block."""
+    """One run of the job. The end of the `with` block ends the job and removes its memory."""
 
     def __init__(self, spec: JobSpec, limit: float, advance: Advance = ignore) -> None:
-        """limit: seconds. advance: told of steps that all ranks have completed."""
-        self.spec, self._limit, self._advance = spec, limit, advance
-        self._reached = 0  # the newest of those steps
+        """Prepare a run; `start` starts the job.
+
+        Args:
+            spec: the job.
+            limit: longest time of the run in seconds.
+            advance: called with the number of steps that all ranks have completed since the last call.
+        """
+        self.spec = spec
+        self._limit = limit
+        self._advance = advance
+        self._reached = 0  # newest step that `advance` was told about
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
         self.longest_step = 0.0
+        """longest step seen, in seconds"""
         self._pages: list[Page] = []
 
     def __enter__(self) -> Trial:
@@ -74,7 +91,7 @@ class Trial:
     # --- the job --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the job, or go on with it."""
+        """Start the job; after a stop, start it again."""
         command = module("ftlaunch", str(self.spec.run_dir / "job.yaml"))
         with (self.spec.run_dir / "terminal.log").open("ab") as out:
             self._process = subprocess.Popen(
@@ -82,11 +99,11 @@ class Trial:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                preexec_fn=_heeding(os.getpid()),  # noqa: PLW1509
+                preexec_fn=_restore_interrupt(os.getpid()),  # noqa: PLW1509
             )
 
     def stop(self) -> int:
-        """Tell the job to stop; returns its exit code."""
+        """Stop the job by SIGTERM. Return its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait()
@@ -94,15 +111,15 @@ class Trial:
     def _end(self) -> None:
         if self._process is None:
             return
-        for _ in range(2):  # the second one means now
+        for _ in range(2):  # the second SIGINT ends the job without saving
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(1.0)
         self._process.wait()
 
-    def wait(self, ready: Callable[[], bool], every_seconds: float = _LOOK) -> bool:
-        """Wait until `ready()`; False when the job has ended before, or the time is up."""
+    def wait(self, ready: Callable[[], bool], every_seconds: float = _POLL_SECONDS) -> bool:
+        """Wait until `ready()` is true. Return False if the job ended before, or the time limit has passed."""
         assert self._process is not None
         while not ready():
             if self._process.poll() is not None or self.seconds > self._limit:
@@ -110,22 +127,22 @@ class Trial:
             time.sleep(every_seconds)
         return True
 
-    # --- looking at it ----------------------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the begin of the trial."""
         return time.monotonic() - self._began
 
     def status(self) -> Mapping[str, Any]:
-        """The supervisor's status; empty while it does not listen."""
+        """Return the supervisor's status; empty while the supervisor does not listen."""
         try:
             return ask(memory_dir(self.spec.job_id) / SOCKET, {"do": "status"})
         except (OSError, ValueError):
             return {}
 
     def step(self) -> int:
-        """The newest step that all ranks have completed; -1 before."""
+        """Return the newest step that all ranks have completed; -1 before the first."""
         ranks = self.status().get("ranks", [])
         self.longest_step = max([self.longest_step, *(rank["step_seconds"] or 0.0 for rank in ranks)])
         step = min((rank["step"] for rank in ranks), default=-1)
@@ -135,9 +152,9 @@ class Trial:
         return step
 
     def front(self) -> tuple[int, Phase] | None:
-        """Return the newest step that all ranks have completed, and what the last rank does; None before they attach.
+        """Return the newest step that all ranks have completed, and the last rank's phase; None before all attached.
 
-        It is read from the pages of the ranks, which takes microseconds.
+        The values come from the pages of the ranks, which takes microseconds.
         """
         count = self.spec.launch.nproc
         if not self._pages:
@@ -150,19 +167,19 @@ class Trial:
         return min(page.step for page in self._pages), self._pages[-1].phase
 
     def unattached(self, steps: int) -> bool:
-        """Whether so many optimizer steps were seen of ranks that do not say theirs."""
+        """Return whether each rank made `steps` optimizer steps without reporting steps of its own."""
         ranks = self.status().get("ranks", [])
         return bool(ranks) and all(rank["step"] < 0 and rank["seen"] >= steps for rank in ranks)
 
     def pids(self) -> list[int]:
-        """The ranks' processes. Raises TrialError when the job does not answer."""
+        """Return the pids of the ranks. Raises TrialError if the job does not answer."""
         found = [rank["pid"] for rank in self.status().get("ranks", [])]
         if not found:
             raise TrialError("the supervisor does not answer")
         return found
 
     def saver(self) -> psutil.Process:
-        """The process that writes checkpoints. Raises TrialError."""
+        """Return the process that writes checkpoints. Raises TrialError if there is none."""
         assert self._process is not None
         for child in psutil.Process(self._process.pid).children():
             if any(word.endswith("ftlaunch.checkpoints.saver") for word in child.cmdline()):
@@ -170,23 +187,23 @@ class Trial:
         raise TrialError("there is no saver")
 
     def events(self, *names: str) -> list[Mapping[str, Any]]:
-        """Events of the journal with these names."""
+        """Return the events of the journal with the given names."""
         try:
             return [event for event in runs.load(self.spec.run_dir).events if event["event"] in names]
         except CannotFind:
             return []
 
     def committed(self, step: int) -> bool:
-        """Whether a step is on storage."""
+        """Return whether the checkpoint of a step is committed to storage."""
         self.step()
         return self.checkpoint(step).is_dir()
 
     def checkpoint(self, step: int) -> Path:
-        """Where a step lies on storage."""
+        """Return the directory of a step's checkpoint."""
         return layout.iteration_dir(self.spec.checkpoint_dir, step)
 
     def what_happened(self) -> str:
-        """What the job says about its trouble."""
+        """Return what the job's journal, or else its exit code, says about its trouble."""
         assert self._process is not None
         for event in reversed(self.events("job_failed", "job_finished", "job_stopped", "incident")):
             if event["event"] == "job_finished":

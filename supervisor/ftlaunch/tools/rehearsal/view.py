@@ -1,4 +1,4 @@
-"""What a rehearsal has found, for a person and for a program. Pure."""
+"""Formats the outcomes of a rehearsal as text for a person, and as data for `--json`. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.tools.rehearsal.pauses import Pause
 from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 
-_NAMED = 3  # of what differs
-_LONGEST = 50  # characters of a place
+_MAX_NAMED = 3  # differing things that a sentence names
+_MAX_PLACE = 50  # characters of a place
 
 
 def line(outcome: RehearsalOutcome, steps: int) -> str:
-    """One run."""
-    return f"{'ok' if outcome.good else 'BAD':<4}  {outcome.fault:<20}  {_told(outcome, steps)}"
+    """Return the line about one run. steps: steps of the run."""
+    return f"{'ok' if outcome.good else 'BAD':<4}  {outcome.fault:<20}  {_outcome_text(outcome, steps)}"
 
 
-def _told(outcome: RehearsalOutcome, steps: int) -> str:
+def _outcome_text(outcome: RehearsalOutcome, steps: int) -> str:
     if not outcome.survived:
         return f"does not survive: {outcome.trouble}"
     if outcome.back_after is None and not outcome.steps_lost and outcome.likeness is None:
@@ -31,7 +31,7 @@ def _told(outcome: RehearsalOutcome, steps: int) -> str:
 
 
 def _proof(outcome: RehearsalOutcome) -> str:
-    """What the steps made again have shown; empty where nothing was resumed, or the ranks note no fingerprints."""
+    """Say what repeated steps have shown; empty if nothing was resumed, or ranks record no fingerprints."""
     words = {
         "same": "verified, ",
         "rounded": "verified but for rounding, ",
@@ -42,7 +42,7 @@ def _proof(outcome: RehearsalOutcome) -> str:
 
 
 def pause_note(pause: Pause | None, steps: int) -> str:
-    """Where ranks are killed between two steps, and why there; or that there is no such place."""
+    """Say where ranks are killed between two steps, and why there; or that there is no such place."""
     if pause is None:
         return (
             f"no pause between two steps was seen in {steps} steps: with more --steps, so that an epoch ends or an"
@@ -58,31 +58,36 @@ def _state(outcome: RehearsalOutcome, steps: int) -> str:
     if found.equal:
         return f"its state at step {steps} equals the undisturbed one bit for bit"
     names = [*found.others, *found.tensors]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"its state at step {steps} differs from the undisturbed one: {', '.join(names[:_NAMED])}{more}"
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"its state at step {steps} differs from the undisturbed one: {', '.join(names[:_MAX_NAMED])}{more}"
 
 
 def verdict(outcomes: Sequence[RehearsalOutcome], deterministic: bool, varying: Collection[str] = ()) -> str:
-    """One sentence on all. varying: places that were not compared, as two undisturbed runs differ there."""
+    """Return one sentence about all runs.
+
+    Args:
+        outcomes: the outcomes of all runs.
+        deterministic: whether two undisturbed runs end alike.
+        varying: places that were not compared, because two undisturbed runs differ there.
+    """
     bad = [outcome.fault for outcome in outcomes if not outcome.survived]
     if bad:
         return f"the job does not survive when {', '.join(bad)}"
     if all(outcome.good for outcome in outcomes):
-        return (
-            f"the job survives all of it, and goes on as if nothing had happened{_unseeded(outcomes)}{_left(varying)}"
-        )
+        notes = f"{_unseeded(outcomes)}{_not_compared(varying)}"
+        return f"the job survives all of it, and goes on as if nothing had happened{notes}"
     if not deterministic:
         return "the job survives all of it; it is not deterministic: two undisturbed runs differ as well"
     return "the job survives all of it, but does not go on as it would have: something that matters is not attached"
 
 
-def _left(varying: Collection[str]) -> str:
-    """Folders and times that a framework gives a run."""
+def _not_compared(varying: Collection[str]) -> str:
+    """Name the places that were not compared, such as folders and times that a framework gives each run."""
     if not varying:
         return ""
-    names = [place if len(place) <= _LONGEST else f"{place[:20]}...{place[-20:]}" for place in sorted(varying)]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f" (not compared, as it is another one in every run: {', '.join(names[:_NAMED])}{more})"
+    names = [place if len(place) <= _MAX_PLACE else f"{place[:20]}...{place[-20:]}" for place in sorted(varying)]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f" (not compared, as it is another one in every run: {', '.join(names[:_MAX_NAMED])}{more})"
 
 
 def _unseeded(outcomes: Sequence[RehearsalOutcome]) -> str:
@@ -98,7 +103,7 @@ def _unseeded(outcomes: Sequence[RehearsalOutcome]) -> str:
 def data(
     outcomes: Sequence[RehearsalOutcome], steps: int, deterministic: bool, varying: Collection[str]
 ) -> dict[str, Any]:
-    """For --json."""
+    """Return the outcomes for `--json`; the arguments are those of `verdict`."""
     return {
         "steps": steps,
         "survives": all(outcome.survived for outcome in outcomes),
