@@ -1,1 +1,4 @@
-"""What shows a job to people and programs: its page, the dashboard, `ftctl top`, metrics. Nothing here decides."""
+"""Views of jobs for people and programs: report page, dashboard, `ftctl top`, digest, metrics.
+
+Views only read. A command such as a stop goes to the job's supervisor, which decides.
+"""

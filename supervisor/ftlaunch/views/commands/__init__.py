@@ -1,1 +1,1 @@
-"""Commands of `ftctl` that show jobs."""
+"""The commands of `ftctl` that show jobs: `dashboard`, `report` and `top`."""

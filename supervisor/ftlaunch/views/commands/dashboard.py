@@ -1,4 +1,7 @@
-"""`ftctl dashboard`: the pages of jobs, live, in a browser."""
+"""The command `ftctl dashboard`: checks the options, then serves the live pages of jobs until Ctrl-C.
+
+Starlette and uvicorn belong to the extra `dashboard`, so modules that need them are imported only when serving.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +67,19 @@ def dashboard(
 
 
 def _serve(place: Path, *, every: bool, address: str, port: int, token: str, made: bool) -> None:
+    """Listen, print the link, and serve until SIGINT or SIGTERM.
+
+    Args:
+        place: a run dir, or with `every` a directory of run dirs.
+        every: whether to show all jobs of a directory.
+        address: address to listen on.
+        port: port to listen on; 0 for a free one.
+        token: the token that browsers must present.
+        made: whether the token was generated, and so belongs into the printed link.
+
+    Raises:
+        Cannot: the address cannot be listened on.
+    """
     from ftlaunch.views.dashboard.access import Access  # noqa: PLC0415
     from ftlaunch.views.dashboard.commands import Commands  # noqa: PLC0415
     from ftlaunch.views.dashboard.runs_shown import RunsShown  # noqa: PLC0415
@@ -76,7 +92,7 @@ def _serve(place: Path, *, every: bool, address: str, port: int, token: str, mad
         why = str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise Cannot(f"cannot listen on {address} port {port}: {why.lower()}") from error
     hosts = {"localhost", *({socket.gethostname().lower(), socket.getfqdn().lower()} if beyond else ())}
-    access = Access(token, frozenset(hosts), beyond)
+    access = Access(token=token, hosts=frozenset(hosts), beyond=beyond)
     shown = RunsShown(place, every=every)
     port = listening.getsockname()[1]
     at = f"http://{f'[{address}]' if ':' in address else address}:{port}/"
@@ -99,11 +115,17 @@ def _is_loopback(address: str) -> bool:
 
 
 def _token_in(path: Path) -> str:
+    """Read the token from the user's file.
+
+    Raises:
+        Cannot: the file cannot be read, other users can read or change it, or the token is unsuitable.
+    """
     from ftlaunch.views.dashboard.access import SHORTEST_TOKEN  # noqa: PLC0415
 
     try:
         with path.open() as file:
-            found, token = os.fstat(file.fileno()), file.read(1000).strip()
+            found = os.fstat(file.fileno())
+            token = file.read(1000).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Cannot(f"cannot read the token in {path}: {getattr(error, 'strerror', None) or error}") from error
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -115,7 +137,11 @@ def _token_in(path: Path) -> str:
 
 
 def _ask(newest: Callable[[], Run], request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a job, asked as `ftctl stop` asks. Raises CannotCommand."""
+    """Send a request to a job as `ftctl stop` does, and return the answer.
+
+    Raises:
+        CannotCommand: the job is not running, does not answer, or refuses.
+    """
     from ftlaunch.views.dashboard.commands import CannotCommand  # noqa: PLC0415
 
     try:

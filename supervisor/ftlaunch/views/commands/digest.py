@@ -1,4 +1,4 @@
-"""`ftctl report DIR`: what the jobs of a directory did, and which node fails too often."""
+"""The part of `ftctl report` for a directory of run dirs: what the jobs did, and which node fails too often."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from ftlaunch.views.digest import directory, view
 
 
 def directory_of_runs(name: str | None) -> Path | None:
-    """The directory that `name` means, where it is one of runs, and no run itself."""
+    """Return the directory that `name` means if it is a directory of run dirs; None if `name` means a run.
+
+    Raises:
+        Cannot: the directory cannot be read.
+    """
     if name is None:
         return None
     path = Path(name)
@@ -30,7 +34,13 @@ def directory_of_runs(name: str | None) -> Path | None:
 
 
 def digest(path: Path, since: float | None, *, as_json: bool) -> int:
-    """Print the digest of a directory of runs. since: seconds before now; None: all that the journals hold."""
+    """Print the digest of a directory of run dirs, and return the exit code.
+
+    Args:
+        path: the directory.
+        since: length in seconds of the time up to now; None for all that the journals hold.
+        as_json: print JSON instead of text.
+    """
     found = directory.digest(path, 0.0 if since is None else time.time() - since)
     click.echo(json.dumps(view.data(found), indent=1) if as_json else "\n".join(map(printable, view.lines(found))))
     return 0

@@ -1,4 +1,4 @@
-"""`ftctl report`: what happened in a run dir, and where the time went."""
+"""The command `ftctl report`: what happened in a run dir and where the time went, as text, JSON or an HTML page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,16 @@ def report(name: str | None, as_json: bool, page: str | None, since: float | Non
 
 
 def _write_page(name: str | None, file: str) -> Path:
-    """Write the page of a run; returns where. Raises Cannot and CannotFind."""
+    """Write the page of a run, and return the path of the page.
+
+    Args:
+        name: the run as the user named it.
+        file: name of the page's file; empty for `report.html` in the run dir.
+
+    Raises:
+        Cannot: the page cannot be written.
+        CannotFind: there is no such run.
+    """
     if file and Path(file).suffix != ".html":
         raise Cannot(
             f"cannot write a page to {file}: the name of FILE must end in .html; if {file} is the run, write"

@@ -1,4 +1,7 @@
-"""The command `ftctl top`: a running job, live; on the whole screen, or in plain lines."""
+"""The command `ftctl top`: shows a running job live, on the whole screen or in plain lines.
+
+Textual belongs to the extra `top`, and is imported only for the whole screen.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,18 @@ def top(name: str | None, plain: bool) -> int:
     When the supervisor is killed and started again, this goes on. In plain lines it ends when the job ends.
     """
     run = newest_run(locate(name))
-    watch = JobWatch(run, lambda run, request: _asked(run, name, request))
+    watch = JobWatch(run, lambda run, request: _ask(run, name, request))
     try:
         ask_job(run, name, {"do": "status"})
     except NotRunning:
         click.echo(printable(f"job {run.job_id} is not running: {ending(newest_run(run.run_dir).end)}"))
         return NO
     try:
-        said = _in_lines(watch) if plain or _is_plain() else _on_screen(watch, name)
+        farewell = _in_lines(watch) if plain or _is_plain() else _on_screen(watch, name)
     except KeyboardInterrupt:
         return say_that_it_goes_on(run)
-    if said:
-        click.echo(printable(said))
+    if farewell:
+        click.echo(printable(farewell))
     return 0
 
 
@@ -54,12 +57,12 @@ def _is_plain() -> bool:
     return not there or os.environ.get("TERM", "dumb") in ("", "dumb")
 
 
-def _asked(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:
+def _ask(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return ask_job(run, name, request)
     except NotRunning:
-        said = "its supervisor is gone and has told no end: it was killed, or starts again"
-        raise Unanswered(f"not running: {said}; waiting for it", gone=True) from None
+        why = "its supervisor is gone and has told no end: it was killed, or starts again"
+        raise Unanswered(f"not running: {why}; waiting for it", gone=True) from None
     except Cannot as refusal:
         raise Unanswered(f"no answer: {refusal.message}; asking again", gone=False) from None
 
@@ -68,7 +71,7 @@ def _in_lines(watch: JobWatch) -> str:
     try:
         return f"job {watch.run.job_id}: {plain_lines.follow(watch, _say)}"
     except BrokenPipeError:
-        raise  # whoever reads has seen enough
+        raise  # the reader of the pipe has gone, which is no error of the job
     except OSError as error:
         raise Cannot(f"cannot show job {watch.run.job_id}: {error.filename}: {error.strerror}") from error
 

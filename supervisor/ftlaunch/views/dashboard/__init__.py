@@ -1,1 +1,1 @@
-"""`ftctl dashboard`: the pages of jobs, live, for browsers. Read from run dirs; nothing here decides about a job."""
+"""The server of `ftctl dashboard`: live pages of jobs, read from run dirs. Nothing here decides about a job."""

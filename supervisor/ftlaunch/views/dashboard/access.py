@@ -1,4 +1,4 @@
-"""Who may look at a dashboard: judged by host name, origin and token of a request. Pure."""
+"""Decides who may use a dashboard, by the host name, the origin and the token of a request. Pure."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 SHORTEST_TOKEN = 20
-"""characters of a token that a user gives"""
+"""least number of characters of a token that a user gives"""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Of one dashboard."""
+    """The rules of access to one dashboard."""
 
     token: str
     hosts: frozenset[str]
-    """the names, in lower case, under which browsers may ask for it; addresses need no name"""
+    """host names, in lower case, under which browsers may ask for the dashboard"""
     beyond: bool
-    """it listens on more than the loopback device: any address may stand in the place of a name"""
+    """whether the dashboard listens beyond loopback, so that browsers may also use any IP address for its host"""
 
     @property
     def cookie(self) -> str:
-        """The cookie's name. Browsers send a cookie to every port of a host: two dashboards must not share one."""
+        """Name of the cookie. Two dashboards need two names, because browsers send a cookie to every port of a host."""
         return f"ftlaunch_{hashlib.sha256(self.token.encode()).hexdigest()[:12]}"
 
     def knows(self, token: str) -> bool:
-        """Whether that is the token; takes as long for any of its length."""
+        """Return whether `token` is the dashboard's token. The comparison takes constant time."""
         return hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
 
     def refused(self, method: str, headers: Mapping[str, str], token: str) -> str:
-        """Why a request is refused, in a sentence; empty: it is not. headers: names in lower case.
+        """Return why a request is refused, as a sentence; empty if the request is allowed.
 
-        A page of another site can have a browser ask here, and it can give this machine's address a name of its own
-        (DNS rebinding): the first shows in `origin`, the second in `host`.
+        A page of another site can make a browser send requests here, which shows in the header `origin`. The owner of
+        a site can also give this machine's address a name of the site (DNS rebinding), which shows in `host`.
+
+        Args:
+            method: the HTTP method.
+            headers: the request's headers, with names in lower case.
+            token: the token of the link or the cookie; empty if there is none.
         """
         host = headers.get("host", "")
         if not self._is_ours(host):

@@ -1,4 +1,7 @@
-"""What a browser may ask of a job: to stop, to save, to let a node leave. The job's supervisor does and journals it."""
+"""The commands that a browser may send to a job: stop, save, let a node leave.
+
+The job's supervisor executes a command and writes it to the journal. The methods run on helper threads of the server.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,50 @@ from typing import Any
 from ftlaunch.history.runs import Run
 
 Newest = Callable[[], Run]
-"""The newest run of a job's supervisor, as the journal tells it now."""
+"""Returns the newest run of a job, read from the journal now."""
 Ask = Callable[[Newest, dict[str, Any]], Mapping[str, Any]]
-"""Asks a job on its control socket. Raises CannotCommand."""
+"""Sends a request to a job's control socket and returns the answer. Raises CannotCommand."""
 _LONGEST_NODE = 255
 
 
 class CannotCommand(Exception):
-    """The job does not do what was asked; the message is a sentence."""
+    """The job does not execute a command; the message is a sentence."""
 
 
 class Commands:
-    """Of one dashboard."""
+    """The commands of one dashboard."""
 
     def __init__(self, ask: Ask, user: str) -> None:
-        """user: the account that the dashboard runs under."""
-        self._ask, self._user = ask, user
+        """Keep how to ask a job. user: the account that runs the dashboard, for the journal."""
+        self._ask = ask
+        self._user = user
 
     def nodes(self, newest: Newest) -> list[dict[str, Any]]:
-        """The nodes that may leave a job of several: place and host. Raises CannotCommand."""
+        """Return place and host of each node that may leave a job of several nodes.
+
+        Raises:
+            CannotCommand: the job does not answer.
+        """
         answer = self._ask(newest, {"do": "nodes"})
         return [{"place": node["place"], "host": node["host"]} for node in answer["nodes"]]
 
     def do(self, newest: Newest, asked: object, address: str) -> str:
-        """Do what a browser at `address` has asked; returns what happens now. Raises CannotCommand."""
+        """Execute a command from a browser.
+
+        Args:
+            newest: returns the job's newest run.
+            asked: the JSON of the request, unchecked.
+            address: address of the browser, for the journal.
+
+        Returns:
+            A sentence about what happens now.
+
+        Raises:
+            CannotCommand: there is no such command, or the job does not execute it.
+        """
         words = asked if isinstance(asked, dict) else {}
-        what, node = words.get("do"), words.get("node")
+        what = words.get("do")
+        node = words.get("node")
         request: dict[str, Any] = {"do": what, "why": f"dashboard of {self._user}, asked from {address}"}
         if what == "stop":
             self._ask(newest, request)

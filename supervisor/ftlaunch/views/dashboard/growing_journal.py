@@ -1,4 +1,8 @@
-"""A journal as it grows: what has been appended since the last look, and no more, is read."""
+"""Follows a growing journal: each call reads only what was appended since the last call.
+
+The objects are used by one thread at a time, the helper thread of a `PageWatcher`. Readers notice that the journal was
+replaced or truncated, and begin again with the new one.
+"""
 
 from __future__ import annotations
 
@@ -15,41 +19,47 @@ from ftlaunch.views.dashboard.run_state import RunState
 from ftlaunch.views.report_page.run_files import open_journal
 
 _BLOCK = 1 << 20  # bytes
-_HEAD = 200  # bytes: a file system gives the inode of a file that was deleted to the next one
+_HEAD_BYTES = 200  # compared besides the inode, because file systems reuse the inode of a deleted file
 
 
 class GrowingJournal:
-    """Of one run dir."""
+    """Reads the events of one run dir's journal incrementally."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self.size = 0
-        """bytes, at the last call"""
+        """size of the journal in bytes at the last call"""
         self._file = 0, 0  # device and inode
-        self._head = b""  # its first bytes, with the time at which it was begun
+        self._head = b""  # first bytes, which hold the time of the first event
         self._offset = 0
         self._splitter = LineSplitter()
         self.files = 0
-        """how many journals there were, one in the place of the other: what came before a new one counts no more"""
+        """number of journals so far, counting replacements; events of replaced journals no longer count"""
         self.dropped: Counter[str] = Counter()
-        """lines of this journal that hold no event, by the reason"""
+        """number of lines of this journal that hold no event, by reason"""
 
     def appended(self, most: int = sys.maxsize) -> Iterator[dict[str, Any]]:
-        """The events since the last call. A last line without its end is read when that is written. Raises OSError.
+        """Yield the events since the last call. An incomplete last line waits for its end.
 
-        most: bytes after which it is enough for this call.
+        Args:
+            most: bytes to read in this call, rounded up to whole blocks.
+
+        Raises:
+            OSError: the journal cannot be read.
         """
         with open_journal(self._run_dir) as file:
             found = os.fstat(file.fileno())
             same = self._file == (found.st_dev, found.st_ino) and file.read(len(self._head)) == self._head
             if not same or found.st_size < self._offset:
-                self._file, self._offset, self._head = (found.st_dev, found.st_ino), 0, b""
+                self._file = (found.st_dev, found.st_ino)
+                self._offset = 0
+                self._head = b""
                 self._splitter = LineSplitter()
                 self.dropped.clear()
                 self.files += 1
-            if len(self._head) < _HEAD:
+            if len(self._head) < _HEAD_BYTES:
                 file.seek(0)
-                self._head = file.read(_HEAD)
+                self._head = file.read(_HEAD_BYTES)
             file.seek(self._offset)
             self.size = found.st_size
             for line in self._lines(file, most):
@@ -69,51 +79,65 @@ class GrowingJournal:
 
     @property
     def was_read(self) -> int:
-        """Bytes of it that were read."""
+        """Bytes of the journal that were read."""
         return self._offset
 
 
 class Hears(Protocol):
-    """What is made of the events of a journal."""
+    """Something that is built from the events of a journal, in their order."""
 
     @property
     def resumed(self) -> bool:
-        """Some event tells of a resume."""
+        """Whether some event reports a resume, which shows that the ranks report their steps."""
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Take one in."""
+        """Process the next event."""
 
 
 Heard = TypeVar("Heard", bound=Hears)
 
 
 class FollowedJournal(Generic[Heard]):
-    """The journal of a run dir, the state of the job, and what is made of the events, always of all of them."""
+    """The journal of a run dir, the state of the job, and something built from all events.
+
+    If the first resume shows that the ranks report their steps, or the journal is replaced, everything is built again.
+    """
 
     def __init__(self, run_dir: Path, make: Callable[[bool], Heard]) -> None:
-        """make: begins anew; it is told whether the ranks say their steps, which a first resume shows."""
-        self._run_dir, self._make = run_dir, make
+        """Begin before the first event.
+
+        Args:
+            run_dir: the run dir.
+            make: creates an empty `Heard`; the argument says whether the ranks report their steps.
+        """
+        self._run_dir = run_dir
+        self._make = make
         self._begin(hooked=False)
 
     def _begin(self, *, hooked: bool) -> None:
-        self._journal, self._hooked = GrowingJournal(self._run_dir), hooked
-        self.state, self.heard = RunState(self._run_dir), self._make(hooked)
+        self._journal = GrowingJournal(self._run_dir)
+        self._hooked = hooked
+        self.state = RunState(self._run_dir)
+        self.heard = self._make(hooked)
 
     @property
     def dropped(self) -> Counter[str]:
-        """Lines that hold no event, by the reason."""
+        """Number of lines that hold no event, by reason."""
         return self._journal.dropped
 
     @property
     def lag(self) -> tuple[int, int] | None:
-        """Bytes that were read, and bytes that there were, where `read` has left a rest."""
+        """Bytes read and bytes of the journal if `read` has left a rest; else None."""
         journal = self._journal
         return (journal.was_read, journal.size) if journal.was_read < journal.size else None
 
     def read(self, most: int = sys.maxsize) -> bool:
-        """Take in what was appended, about `most` bytes of it; whether there was something. Raises OSError.
+        """Process what was appended, about `most` bytes. Return whether there was an event.
 
-        After anything else goes wrong, the journal is read from its beginning: events were taken in by one part alone.
+        After any error other than OSError everything is built again, because only some parts processed the event.
+
+        Raises:
+            OSError: the journal cannot be read.
         """
         try:
             return self._read(most)

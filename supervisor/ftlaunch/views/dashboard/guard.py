@@ -1,4 +1,4 @@
-"""Stands before the server: who may not look is refused, and browsers are told what these pages may do."""
+"""ASGI middleware before the dashboard's server: refuses requests without access, and adds security headers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"  # noqa: E501
-"""of pages that bring none of their own"""
+"""content security policy of responses that set none"""
 _ENTERED = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>ftlaunch dashboard</title>
 <meta http-equiv="refresh" content="0;url=?{query}"></head><body><a href="?{query}">Go on</a></body></html>"""
 
 
 class Guard:
-    """Lets requests through to `app` that have the token: in the link at first, then in a cookie."""
+    """Passes requests on to `app` that have the token: at first in the link, later in a cookie."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+        self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take one request. What is no HTTP is not answered."""
+        """Handle one request. Anything but HTTP, such as a websocket, gets no answer."""
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
@@ -43,10 +44,10 @@ class Guard:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told = MutableHeaders(scope=message)
+                response_headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
-                    told.setdefault(name, value)
-                told.setdefault("content-security-policy", POLICY)
+                    response_headers.setdefault(name, value)
+                response_headers.setdefault("content-security-policy", POLICY)
             await send(message)
 
         if refusal:
@@ -58,9 +59,10 @@ class Guard:
             await self._app(scope, receive, sending)
 
     def _entered(self, query: list[tuple[str, str]]) -> HTMLResponse:
-        """A page that goes on to the same place without the token, which then stands in the cookie alone.
+        """Return a page that sets the cookie and loads the same address without the token.
 
-        A redirect would not do: browsers send no SameSite=Strict cookie on one that began at a link of another site.
+        A redirect would not do: browsers send no SameSite=Strict cookie with a redirect that began at a link of
+        another site.
         """
         rest = urlencode([(name, value) for name, value in query if name != TOKEN])
         response = HTMLResponse(_ENTERED.format(query=rest.replace("&", "&amp;")))

@@ -1,4 +1,7 @@
-"""All jobs of a directory as rows: state, steps, goodput, the last incident."""
+"""The index of a dashboard: a row for each job of a directory, with state, steps, goodput and last incident.
+
+The rows are updated on the helper thread of a `PageWatcher`. A row keeps numbers, and no events of its journal.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from ftlaunch.history.timeline import TimeLine
 from ftlaunch.views.dashboard.growing_journal import FollowedJournal
 from ftlaunch.views.report_page.words import SafeText
 
-_PORTION = 4 << 20  # bytes of a journal that one look reads: a long one must not keep the rows of others away
+_PORTION = 4 << 20  # bytes of a journal that one look reads, so that a long journal does not hold up other rows
 
 
 class IndexRows:
-    """Of one directory."""
+    """The rows of one directory."""
 
     def __init__(self, runs: Callable[[], Mapping[str, Path]]) -> None:
-        """runs: the run dirs that are there now, by name. May raise OSError."""
+        """Begin without rows. runs: returns the run dirs that exist now, by name; may raise OSError."""
         self._runs = runs
         self._rows: dict[str, IndexRow] = {}
 
     def look(self) -> Mapping[str, Any]:
-        """All rows, the newest first."""
+        """Update and return all rows, the newest first, ready for JSON."""
         try:
             there = self._runs()
         except OSError as error:
@@ -39,7 +42,7 @@ class IndexRows:
 
 
 class IndexRow:
-    """One run dir."""
+    """The row of one run dir."""
 
     def __init__(self, name: str, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -47,18 +50,18 @@ class IndexRow:
         shown = SafeText([]).line(raw.decode(errors="replace"), 300)
         self._named = {"name": shown, "link": f"run/{quote(raw, safe='')}/"}
         self._journal = FollowedJournal(run_dir, _StorySoFar)
-        self._told: dict[str, Any] = {}
-        self._due = False  # the journal has told more than the row
-        self._logged = ""  # why the row could not be made
+        self._cells: dict[str, Any] = {}
+        self._due = False  # whether the journal holds more than the row shows
+        self._logged = ""  # last logged error
 
     def look(self) -> dict[str, Any]:
-        """The row now, JSON-ready; one that cannot be made says why."""
+        """Update and return the row, ready for JSON; a row that cannot be made says why."""
         try:
             return self._look()
         except OSError as error:
             return self._unreadable(f"cannot read its journal: {str(error.strerror).lower()}")
         except Exception as error:
-            # The last line of defence: a journal is other people's, and one of them must not keep the others away.
+            # The last line of defence: the journal may be anybody's, and must not take away the rows of other jobs.
             why = f"{type(error).__name__}: {error}"
             if why != self._logged:
                 logging.getLogger(__name__).exception("the row of %s cannot be made", self._run_dir)
@@ -71,31 +74,33 @@ class IndexRow:
         if (lag := self._journal.lag) is not None:
             read, there = (size >> 20 for size in lag)
             sentence = f"its journal is long: {read} of {there} MiB are read"
-            return {**self._told, **self._named, "state": "reading", "sentence": sentence}
+            return {**self._cells, **self._named, "state": "reading", "sentence": sentence}
         if self._due:
             self._due = False
-            self._told = self._journal.heard.told() | {"step": state.step}
+            self._cells = self._journal.heard.told() | {"step": state.step}
         word, sentence = state.told()
-        return {**self._told, **self._named, "state": word, "sentence": SafeText([]).line(sentence, 300)}
+        return {**self._cells, **self._named, "state": word, "sentence": SafeText([]).line(sentence, 300)}
 
     def _unreadable(self, why: str) -> dict[str, Any]:
-        return {**self._told, **self._named, "state": "unreadable", "sentence": SafeText([]).line(why, 300)}
+        return {**self._cells, **self._named, "state": "unreadable", "sentence": SafeText([]).line(why, 300)}
 
 
 class _StorySoFar:
-    """What a row tells of the events, in the room of one of them."""
+    """The cells of a row, built from events in bounded memory."""
 
     def __init__(self, hooked: bool) -> None:
-        self._line, self._teller = TimeLine(), Teller(hooked)
-        self._incidents, self._last = 0, ""
+        self._line = TimeLine()
+        self._teller = Teller(hooked)
+        self._incidents = 0
+        self._last = ""  # sentence of the last incident
 
     @property
     def resumed(self) -> bool:
-        """Some event tells of a resume."""
+        """Whether some event reports a resume."""
         return self._line.resumed
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Take one in."""
+        """Process the next event."""
         for moment in self._line.take(sound(event)):
             self._teller.hear(moment)
             self._count(self._teller.story)
@@ -103,12 +108,14 @@ class _StorySoFar:
     def _count(self, story: Story) -> None:
         for entry in story.entries:
             if isinstance(entry, Incident):
-                self._incidents, self._last = self._incidents + 1, entry.sentence
+                self._incidents += 1
+                self._last = entry.sentence
         story.entries.clear()
 
     def told(self) -> dict[str, Any]:
-        """The cells of the row, as if the journal ended here."""
-        teller, words = self._teller.copied(), SafeText([])
+        """Return the cells of the row, as if the journal ended here."""
+        teller = self._teller.copied()
+        words = SafeText([])
         for moment in self._line.held:
             teller.hear(moment)
         story = teller.close()

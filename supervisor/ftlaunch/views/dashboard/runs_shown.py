@@ -1,4 +1,4 @@
-"""Which run dirs a dashboard shows, and the watcher of each."""
+"""Knows which run dirs a dashboard shows, and keeps a watcher for each page that browsers look at."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from ftlaunch.views.dashboard.live_run import LiveRun
 from ftlaunch.views.dashboard.watcher import PageWatcher
 
 KEPT = 8
-"""pages that nobody looks at any more and whose last state is kept"""
+"""number of pages without viewers whose last state is kept"""
 
 
 class RunsShown:
-    """One run dir, or all of a directory, whichever come and go."""
+    """The run dirs of a dashboard: one run dir, or all that come and go in a directory."""
 
     def __init__(self, place: Path, *, every: bool) -> None:
-        """every: `place` is a directory of run dirs, else it is the run dir."""
-        self._place, self.every = place.resolve(), every
+        """Begin without watchers. every: `place` is a directory of run dirs; otherwise `place` is the run dir."""
+        self._place = place.resolve()
+        self.every = every
         self._watched: dict[str, tuple[LiveRun, PageWatcher]] = {}
         self.index = PageWatcher(IndexRows(self.there).look)
 
     def there(self) -> Mapping[str, Path]:
-        """The run dirs that are there now, by name. Raises OSError."""
+        """Return the run dirs that exist now, by name. Raises OSError."""
         if not self.every:
             return {self._place.name: self._place}
-        next(self._place.iterdir(), None)  # a glob is empty where the directory cannot be read
+        next(self._place.iterdir(), None)  # raises OSError for an unreadable directory, for which a glob would be empty
         return {path.name: path for path in runs_in(self._place)}
 
     def find(self, name: str) -> Path | None:
-        """The run dir of that name; also one that is gone, where somebody has looked at it before."""
+        """Return the run dir of a name, also a deleted run dir whose page is kept; None if there is none."""
         if name in self._watched:
             return self._watched[name][0].run_dir
         try:
@@ -40,12 +41,12 @@ class RunsShown:
             return None
 
     def watched(self, name: str, run_dir: Path) -> tuple[LiveRun, PageWatcher]:
-        """What is known of a run, and its watcher: the same for all who look at it."""
+        """Return the page of a run and its watcher, which all viewers share."""
         found = self._watched.pop(name, None)
         if found is None:
             run = LiveRun(run_dir, listed=self.every)
             found = run, PageWatcher(run.look)
-        self._watched[name] = found  # the newest at the end
+        self._watched[name] = found  # the most recently used at the end
         unseen = [name for name, (_, watcher) in self._watched.items() if not watcher.watched]
         for old in unseen[:-KEPT]:
             del self._watched[old]

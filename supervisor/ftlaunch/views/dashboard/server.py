@@ -1,4 +1,8 @@
-"""The server's pages: a job, all jobs of a directory, their news, and commands."""
+"""The HTTP server of a dashboard: pages of jobs, the index, streams of news, and commands.
+
+The handlers run in uvicorn's event loop on the main thread; everything that reads files or asks a job runs on helper
+threads.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +39,13 @@ from ftlaunch.views.report_page.render import render
 _OWN = files("ftlaunch.views.dashboard") / "static"
 _LIVE = files("ftlaunch.views.report_page") / "static"
 _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
-_LONGEST_COMMAND = 2000  # bytes
-_PATIENCE = 2.0  # seconds that a browser waits for the newest page; of a long journal the first takes longer
-_LAST_WORDS = 1  # seconds for answers under way once it is told to end; news have no end of their own
+_MAX_COMMAND_BYTES = 2000
+_PAGE_WAIT_SECONDS = 2.0  # longest wait of a browser for the newest page; a long journal takes longer at first
+_SHUTDOWN_SECONDS = 1  # time for answers under way after a signal; streams of news never end by themselves
 
 
 def application(access: Access, shown: RunsShown, commands: Commands) -> ASGIApp:
-    """The server of a dashboard, for an ASGI server such as uvicorn."""
+    """Return the ASGI application of a dashboard."""
     pages = _Pages(shown, commands)
     routes = [
         Route("/", pages.index),
@@ -64,11 +68,14 @@ def _static(name: str) -> Response:
 
 
 class _Pages:
+    """The request handlers."""
+
     def __init__(self, shown: RunsShown, commands: Commands) -> None:
-        self._shown, self._commands = shown, commands
+        self._shown = shown
+        self._commands = commands
 
     async def index(self, request: Request) -> Response:
-        """All jobs; of one job the page itself."""
+        """Answer with the index of all jobs, or redirect to the page of the only job."""
         if self._shown.every:
             return _static("index.html")
         (name,) = await asyncio.to_thread(self._shown.there)
@@ -78,13 +85,13 @@ class _Pages:
         return _news(self._shown.index)
 
     async def run(self, request: Request) -> Response:
-        """The page of a job as it is now; its news follow by themselves."""
+        """Answer with the page of a job as of now; the page then loads its news."""
         found = await self._find(request)
         if found is None:
             return _unknown(request)
         run, watcher = found
         if run.data is not None or not watcher.looking:
-            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=_PATIENCE)
+            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=_PAGE_WAIT_SECONDS)
         if run.data is None:
             return _static("waiting.html")
         document = await asyncio.to_thread(render, run.data, live=True)
@@ -95,23 +102,23 @@ class _Pages:
         return _unknown(request) if found is None else _news(found[1])
 
     async def nodes(self, request: Request) -> Response:
-        """The nodes that may leave a job of several."""
-        return await self._asked(request, lambda newest: {"nodes": self._commands.nodes(newest)})
+        """Answer with the nodes that may leave a job."""
+        return await self._command_answer(request, lambda newest: {"nodes": self._commands.nodes(newest)})
 
     async def do(self, request: Request) -> Response:
-        """Stop, save, or let a node leave."""
+        """Execute a command: stop, save, or let a node leave."""
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return PlainTextResponse("a command comes as application/json\n", 415)
-        if int(request.headers.get("content-length") or _LONGEST_COMMAND + 1) > _LONGEST_COMMAND:
-            return PlainTextResponse(f"a command has at most {_LONGEST_COMMAND} bytes\n", 413)
+        if int(request.headers.get("content-length") or _MAX_COMMAND_BYTES + 1) > _MAX_COMMAND_BYTES:
+            return PlainTextResponse(f"a command has at most {_MAX_COMMAND_BYTES} bytes\n", 413)
         try:
             asked = await request.json()
         except (ValueError, RecursionError):
             return PlainTextResponse("the command is no JSON\n", 400)
         address = request.client.host if request.client else "an unknown address"
-        return await self._asked(request, lambda newest: {"done": self._commands.do(newest, asked, address)})
+        return await self._command_answer(request, lambda newest: {"done": self._commands.do(newest, asked, address)})
 
-    async def _asked(self, request: Request, ask: Callable[[Newest], dict[str, object]]) -> Response:
+    async def _command_answer(self, request: Request, ask: Callable[[Newest], dict[str, object]]) -> Response:
         found = await self._find(request)
         if found is None:
             return _unknown(request)
@@ -127,7 +134,7 @@ class _Pages:
             return JSONResponse({"error": str(refusal)}, 409)
 
     async def _find(self, request: Request) -> tuple[LiveRun, PageWatcher] | None:
-        # Names of run dirs are bytes; what the router gives is text, in which bytes that are no UTF-8 are lost.
+        # The raw path, because names of run dirs are bytes, and the router's text loses bytes that are no UTF-8.
         name = os.fsdecode(unquote_to_bytes(request.scope["raw_path"].split(b"/")[2]))
         run_dir = await asyncio.to_thread(self._shown.find, name)
         return None if run_dir is None else self._shown.watched(name, run_dir)
@@ -142,7 +149,7 @@ def _news(watcher: PageWatcher) -> Response:
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0: one that is free. Raises OSError."""
+    """Return a listening socket. port: 0 for a free port. Raises OSError."""
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
     except UnicodeError as error:
@@ -151,7 +158,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM. ready: called once answers are given."""
+    """Serve until SIGINT or SIGTERM. ready: called once requests are answered."""
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -160,7 +167,7 @@ def serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> 
 
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none",
-        timeout_graceful_shutdown=_LAST_WORDS,
-        proxy_headers=False,  # anybody can write such a header: who asks is whose connection it is
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        proxy_headers=False,  # clients can forge these headers, and the journal should name the real address
     )  # fmt: skip
     Server(config).run(sockets=[listening])

@@ -1,4 +1,7 @@
-"""One watcher for what many browsers look at: it looks once for all of them, and only while somebody does."""
+"""Watches one page for many browsers: looks once for all of them, and only while at least one is connected.
+
+Streams run in the server's event loop. Looks run on helper threads, one at a time per page.
+"""
 
 from __future__ import annotations
 
@@ -13,47 +16,50 @@ from typing import Any
 LOOK = 0.25
 """seconds between two looks"""
 SHARE = 0.2
-"""of a processor's time that looks may take: after a long one there is a longer pause"""
+"""share of a processor that looks may take; the pause after a long look is longer"""
 KEEP_ALIVE = 15.0
-"""seconds of silence after which a browser is told that the connection lives"""
+"""seconds of silence after which a comment is sent to a browser, so that the connection stays open"""
 
 Look = Callable[[], Mapping[str, Any]]
-"""The parts of the page that may have changed, JSON-ready, by name. It may read files: it runs in a thread."""
+"""Returns the parts of the page that may have changed, by name and ready for JSON. Runs on a helper thread."""
 
 
 @dataclass
 class _Watch:
-    """Looks that go on for some browsers. After a look that has failed another watch takes its place."""
+    """A running task of looks and the number of its viewers. After a failed look the next viewer starts a new watch."""
 
     task: asyncio.Task[None]
     viewers: int = 0
 
 
 class PageWatcher:
-    """Of one page. A browser that is slow gets the newest and misses what lies between: nothing is queued for it."""
+    """The watcher of one page. A slow browser gets the newest version and misses those between; nothing is queued."""
 
     def __init__(self, look: Look) -> None:
-        self._look, self._looking = look, threading.Lock()
-        self._found: dict[str, str] = {}  # name -> its JSON
-        self._parts: dict[str, tuple[int, str]] = {}  # name -> the version in which it changed, and its JSON
+        self._look = look
+        self._looking = threading.Lock()
+        self._found: dict[str, str] = {}  # JSON of each part by name, from the newest look
+        self._parts: dict[str, tuple[int, str]] = {}  # by name: version of the last change, and JSON
         self._version = 0
-        self._messages: dict[int, bytes] = {}  # the version a browser has seen -> what it is sent now
+        self._messages: dict[int, bytes] = {}  # cache: message for a browser by the version that it has seen
         self._changed = asyncio.Condition()
         self._watch: _Watch | None = None
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Server-sent events for one browser: first all parts, then those that have changed."""
+        """Yield server-sent events for one browser: first all parts, then the parts that have changed."""
         if self._watch is None or self._watch.task.done():
             self._watch = _Watch(asyncio.create_task(self._look_on()))
-        watch, seen = self._watch, 0
+        watch = self._watch
+        seen = 0
         watch.viewers += 1
         try:
             while True:
                 if self._version > seen:
-                    message, seen = self._message(seen), self._version
+                    message = self._message(seen)
+                    seen = self._version
                     yield message
                 elif watch.task.done():
-                    await watch.task  # raises what it failed of: the connection ends, and the browser makes another
+                    await watch.task  # raises the look's error: the connection ends, and the browser opens another
                 elif not await self._changes(seen, watch.task):
                     yield b": alive\n\n"
         finally:
@@ -62,6 +68,8 @@ class PageWatcher:
                 watch.task.cancel()
 
     async def _changes(self, seen: int, task: asyncio.Task[None]) -> bool:
+        """Wait up to `KEEP_ALIVE` seconds for a version newer than `seen`, or for the task's end."""
+
         async def wait() -> bool:
             async with self._changed:
                 return await self._changed.wait_for(lambda: self._version > seen or task.done())
@@ -78,7 +86,7 @@ class PageWatcher:
         return b'data: {"now":%.3f' % time.time() + self._messages[seen]
 
     async def _look_on(self) -> None:
-        first = True  # it may read a long journal; those that follow read what was appended
+        first = True  # the first look may read a long journal; later looks read what was appended
         try:
             while True:
                 found, used = await asyncio.to_thread(self._timed_look)
@@ -90,12 +98,12 @@ class PageWatcher:
                 self._changed.notify_all()
 
     def _timed_look(self) -> tuple[Mapping[str, str], float]:
-        """What was found, and the seconds of a processor's time that it took."""
+        """Look, and return all parts as JSON with the seconds of processor time that the look took."""
         began = time.thread_time()
         return self.look_once(), time.thread_time() - began
 
     def look_once(self) -> Mapping[str, str]:
-        """Look now, in the thread of the caller; browsers hear of it at the next look. All parts as JSON."""
+        """Look now, on the caller's thread, and return all parts as JSON. Browsers get changes after the next look."""
         with self._looking:
             for name, part in self._look().items():
                 self._found[name] = json.dumps(part)
@@ -103,12 +111,12 @@ class PageWatcher:
 
     @property
     def looking(self) -> bool:
-        """A look is under way."""
+        """Whether a look is under way."""
         return self._looking.locked()
 
     @property
     def watched(self) -> bool:
-        """Somebody looks."""
+        """Whether a browser is connected."""
         return self._watch is not None and self._watch.viewers > 0
 
     async def _publish(self, found: Mapping[str, str]) -> None:

@@ -1,1 +1,1 @@
-"""Many runs in one report: what the jobs of a directory did and cost. Nothing here looks at one job in detail."""
+"""Sums up many runs in one report, for `ftctl report DIR`: what the jobs of a directory did and cost."""

@@ -1,4 +1,7 @@
-"""All run dirs of a directory, one after the other; one that cannot be read is named, and the others go on."""
+"""Reads all run dirs of a directory, one after another. A run dir that cannot be read is named in the digest.
+
+Only reads files. Memory stays small, because each journal is read as a stream and reduced to a `JobDigest`.
+"""
 
 from __future__ import annotations
 
@@ -15,35 +18,35 @@ from ftlaunch.views.digest.flaky import Exposure, FlakyNode, flaky_nodes
 from ftlaunch.views.digest.hosts import HostTime
 from ftlaunch.views.digest.job_digest import JobDigest, digest_of
 
-_SIGNS = ("lock", "report.json")  # a folder with one of them, and no journal, was to be a run dir
+_SIGNS = ("lock", "report.json")  # files that mark a folder without a journal as a run dir
 
 
 @dataclass
 class Digest:
-    """What the jobs of a directory did since a time."""
+    """What the jobs of a directory did from a point in time on."""
 
     directory: str
     since: float
-    """seconds of the epoch; 0: all that the journals hold"""
+    """the point in time, in seconds since the epoch; 0 for all that the journals hold"""
     jobs: list[JobDigest] = field(default_factory=list)
     idle: int = 0
-    """jobs whose journals have nothing of that time"""
+    """number of jobs without an event since then"""
     unread: dict[str, str] = field(default_factory=dict)
-    """run dirs that could not be read, and why"""
+    """reason by name for each run dir that could not be read"""
 
     @property
     def rank_seconds(self) -> dict[str, float]:
-        """Seconds of each class of time, each job's times its ranks: an hour of 512 GPUs counts 512 times."""
+        """Seconds by class of time, multiplied by the ranks of each job: an hour of 512 ranks counts 512 hours."""
         return {name: sum(job.seconds[name] * max(job.ranks, 1) for job in self.jobs) for name in CLASSES}
 
     @property
     def causes(self) -> Counter[str]:
-        """Incidents of all jobs by class."""
+        """Number of incidents of all jobs by class."""
         return sum((job.causes for job in self.jobs), Counter())
 
     @property
     def hosts(self) -> dict[str, HostTime]:
-        """All hosts, over all jobs; under the empty name what no journal tells a host of."""
+        """Times and failures by host, over all jobs; the empty name stands for an unknown host."""
         found: dict[str, HostTime] = {}
         for job in self.jobs:
             for name, host in job.hosts.items():
@@ -58,30 +61,42 @@ class Digest:
 
 
 def digest(directory: Path, since: float) -> Digest:
-    """Read every run dir in a directory. since: seconds of the epoch. Raises OSError where it cannot be listed."""
+    """Read every run dir in a directory.
+
+    Args:
+        directory: the directory.
+        since: seconds since the epoch from which on events count; 0 for all.
+
+    Raises:
+        OSError: the directory cannot be listed.
+    """
     found = Digest(str(directory), since)
     for run_dir in run_dirs(directory):
         try:
-            told = _read(run_dir, since)
+            job = _read(run_dir, since)
         except OSError as error:
             found.unread[run_dir.name] = (error.strerror or str(error)).lower()
         except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
             found.unread[run_dir.name] = f"its journal has an event of another form ({type(error).__name__}: {error})"
         else:
-            if isinstance(told, str):
-                found.unread[run_dir.name] = told
-            elif told is None:
+            if isinstance(job, str):
+                found.unread[run_dir.name] = job
+            elif job is None:
                 found.idle += 1
             else:
-                found.jobs.append(told)
+                found.jobs.append(job)
     return found
 
 
 def run_dirs(directory: Path) -> list[Path]:
-    """The run dirs in a directory, by name; one that has several names counts once. Raises OSError."""
+    """Return the run dirs in a directory, sorted by name. A run dir with several names, such as links, counts once.
+
+    Raises:
+        OSError: the directory cannot be listed.
+    """
     seen: set[tuple[int, int]] = set()
 
-    def new(path: Path) -> bool:
+    def is_new(path: Path) -> bool:
         try:
             found = path.stat()
         except OSError:
@@ -91,26 +106,26 @@ def run_dirs(directory: Path) -> list[Path]:
         seen.add(here)
         return fresh
 
-    # those that are no links first: a run dir is called by its own name
-    return sorted(filter(new, sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name))))
+    # Directories come before links, so that a run dir is listed under its own name.
+    return sorted(filter(is_new, sorted(directory.iterdir(), key=lambda path: (path.is_symlink(), path.name))))
 
 
 def _is_run_dir(path: Path) -> bool:
-    return any(_there(path / name) for name in (EVENTS, *_SIGNS))
+    return any(_exists(path / name) for name in (EVENTS, *_SIGNS))
 
 
-def _there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         path.lstat()
     except PermissionError:
-        return True  # a folder that may not be looked into: it is named
+        return True  # in a folder that may not be entered; the digest names the folder as unread
     except OSError:
         return False
     return True
 
 
 def _read(run_dir: Path, since: float) -> JobDigest | str | None:
-    """A job's digest, or why there is none; None where there is nothing to tell since then."""
+    """Return a job's digest; a sentence if the journal cannot be used; None if the job has no event since then."""
     dropped: Counter[str] = Counter()
     whole = 0
 
@@ -127,11 +142,11 @@ def _read(run_dir: Path, since: float) -> JobDigest | str | None:
             return f"{EVENTS} is no file"
     except FileNotFoundError:
         return f"there is no {EVENTS}"
-    told = digest_of(run_dir.name, read, since)
+    job = digest_of(run_dir.name, read, since)
     if whole == 0:
         return "its journal has no whole event"
-    if told is None and next(stream_moments(read()), None) is None:
+    if job is None and next(stream_moments(read()), None) is None:
         return "its journal has no event with a time"
-    if told is not None:
-        told.torn = dropped.total()
-    return told
+    if job is not None:
+        job.torn = dropped.total()
+    return job

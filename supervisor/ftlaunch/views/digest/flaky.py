@@ -1,4 +1,4 @@
-"""Which nodes fail more often than chance explains. Pure."""
+"""Finds nodes that fail more often than chance explains. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from math import exp, lgamma, log
 
 LEAST_FAILURES = 3
-"""fewer say nothing: two failures on one of a hundred nodes are a coincidence that some pair makes every month"""
+"""a node with fewer failures is never named: two failures on one of a hundred nodes are a common coincidence"""
 _NEGLIGIBLE = 1e-12
-_CHANCE = 0.01  # of naming any node at all where all of them are alike
+_SIGNIFICANCE = 0.01  # chance of naming any node although all nodes are alike
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """A node, for how long it has run ranks, and the failures that began on it."""
+    """The time in seconds for which a node ran ranks, and the number of failures that began on the node."""
 
     host: str
     seconds: float
@@ -23,56 +23,57 @@ class Exposure:
 
 @dataclass(frozen=True)
 class FlakyNode:
-    """A node that stands out."""
+    """A node with significantly more failures than its share."""
 
     host: str
     failures: int
     of: int
-    """failures of all nodes that it was compared with, its own among them"""
+    """failures of all compared nodes, this node included"""
     share: float
-    """of the time that those nodes have run ranks"""
+    """this node's share, between 0 and 1, of the time for which the compared nodes ran ranks"""
     chance: float
-    """that some of as many nodes, all alike, has so many"""
+    """probability that any of as many equal nodes has at least as many failures"""
 
 
 def flaky_nodes(exposures: Sequence[Exposure]) -> list[FlakyNode]:
-    """The nodes with significantly more failures than their share, the worst first.
+    """Return the nodes with significantly more failures than their share, the worst first.
 
-    Where all nodes are alike, each failure falls on a node with a probability that is the node's share of the time in
-    which nodes ran ranks: a node that trains twice as long fails twice as often. So the failures of a node are
-    binomial, and what is asked is how likely as many as it has, or more, are. There are many nodes, and the worst of
-    many looks bad always: the chance is multiplied by their number (Bonferroni). A node is named where what is left is
-    below 1 %, and it has three failures at least. Then it is taken out and the others are compared anew, since a very
-    bad node makes the share of a bad one look small.
+    If all nodes are alike, a failure falls on a node with a probability that equals the node's share of the time for
+    which nodes ran ranks: a node that trains twice as long fails twice as often. The number of a node's failures is
+    therefore binomial, and the test asks how likely at least that many are. Because the worst of many nodes always
+    looks bad, the probability is multiplied by the number of nodes (Bonferroni). A node is named if the result is below
+    1 % and the node has at least three failures. The test then repeats without that node, because a very bad node
+    makes the share of a bad node look small.
 
-    Failures that are the script's own must not be among them: rank 0 often fails for all, and its node would be named.
+    The exposures must not count failures of the script itself: rank 0 often fails for all, and its node would be named.
     A fault of the script that always hits one rank, and looks like a machine's, cannot be told from a flaky node here.
     """
-    left = [one for one in exposures if one.seconds > 0]
+    left = [exposure for exposure in exposures if exposure.seconds > 0]
     found: list[FlakyNode] = []
     while len(left) > 1:
-        judged = [_judged(one, left) for one in left if one.failures >= LEAST_FAILURES]
+        judged = [_judged(exposure, left) for exposure in left if exposure.failures >= LEAST_FAILURES]
         worst = min(judged, key=lambda node: (node.chance, node.host), default=None)
-        if worst is None or worst.chance >= _CHANCE:
+        if worst is None or worst.chance >= _SIGNIFICANCE:
             break
         found.append(worst)
-        left = [one for one in left if one.host != worst.host]
+        left = [exposure for exposure in left if exposure.host != worst.host]
     return found
 
 
-def _judged(one: Exposure, nodes: Sequence[Exposure]) -> FlakyNode:
-    failures, share = sum(node.failures for node in nodes), one.seconds / sum(node.seconds for node in nodes)
-    chance = min(_at_least(one.failures, failures, share) * len(nodes), 1.0)
-    return FlakyNode(one.host, one.failures, failures, share, chance)
+def _judged(node: Exposure, nodes: Sequence[Exposure]) -> FlakyNode:
+    failures = sum(other.failures for other in nodes)
+    share = node.seconds / sum(other.seconds for other in nodes)
+    chance = min(_at_least(node.failures, failures, share) * len(nodes), 1.0)
+    return FlakyNode(host=node.host, failures=node.failures, of=failures, share=share, chance=chance)
 
 
 def _at_least(count: int, trials: int, share: float) -> float:
-    """The probability of `count` or more of so many trials, each with the probability `share`, below 1."""
+    """Return the probability of at least `count` successes in `trials` trials with probability `share` < 1 each."""
     if count <= trials * share:
         return 1.0  # not more than expected
     ways = lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
     term = whole = exp(ways + count * log(share) + (trials - count) * log(1 - share))
-    for k in range(count, trials):  # beyond what is expected each term is less than the one before
+    for k in range(count, trials):  # above the expected number each term is smaller than the previous term
         term *= (trials - k) / (k + 1) * share / (1 - share)
         whole += term
         if term <= whole * _NEGLIGIBLE:

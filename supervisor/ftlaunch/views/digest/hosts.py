@@ -1,4 +1,4 @@
-"""On which hosts a job ran for how long, and which failures began on each. Pure: moments in, numbers out."""
+"""Counts for how long each host ran ranks of a job, and which failures began on the host. Pure."""
 
 from __future__ import annotations
 
@@ -14,54 +14,60 @@ _ENDS = ("job_started", "job_finished", "job_stopped", "job_failed")
 
 @dataclass
 class HostTime:
-    """One host, in one job or in many."""
+    """Times and failures of one host, in one job or in many."""
 
     seconds: float = 0.0
-    """in which it ran ranks"""
+    """time for which the host ran ranks"""
     causes: Counter[str] = field(default_factory=Counter)
-    """classes of all failures that began on it"""
+    """number by class of all failures that began on the host"""
     failures: int = 0
-    """those that may be the machine's own"""
+    """number of failures that may be the machine's own; repetitions before any step count once"""
 
     def add(self, other: HostTime) -> None:
-        """Add another job's."""
+        """Add times and failures of the same host in another job."""
         self.seconds += other.seconds
         self.causes += other.causes
         self.failures += other.failures
 
 
 class HostWatch:
-    """Walks along the moments of one journal."""
+    """Adds up times and failures by host from the moments of one journal, in their order."""
 
     def __init__(self, since: float) -> None:
-        """since: seconds of the epoch; what was before does not count."""
+        """Begin before the first moment. since: seconds since the epoch before which nothing counts."""
         self.hosts: dict[str, HostTime] = {}
-        """an empty name: the journal does not say which host"""
+        """times and failures by host; the empty name stands for an unknown host"""
         self._floor = since
         self._head = ""  # the host of the supervisor
         self._running: list[str] = []
         self._from = 0.0
-        self._same: tuple[str, object] | None = None  # host and signature of the last failure, while no step is made
+        self._last_failure: tuple[str, object] | None = (
+            None  # host and signature of the last failure; None once a step was made
+        )
 
     def hear(self, moment: Moment) -> None:
-        """Take one moment in."""
+        """Process the next moment."""
         if moment.event in ("attempt_started", "attempt_adopted"):
             self._stop(moment.wall)
-            self._running, self._from = self._hosts_of(moment.fields), moment.wall
+            self._running = self._hosts_of(moment.fields)
+            self._from = moment.wall
         elif moment.event in _ENDS:
             self._stop(moment.wall if moment.event != "job_started" else self._from)
             self._running = []
         elif moment.event == "incident":
             self._on_incident(moment)
         elif moment.event in ("recovered", "progress"):
-            self._same = None
+            self._last_failure = None
         if moment.event == "job_started":
             self._head = _text(moment.fields.get("host"))
         elif self._running:
             self._keep(moment.wall)
 
     def _hosts_of(self, fields: Any) -> list[str]:
-        """The hosts of an attempt. A journal from before hosts were told has pids only where there is one node."""
+        """Return the hosts of an attempt.
+
+        Older journals name no hosts, and have pids only for a job of one node.
+        """
         hosts = fields.get("hosts")
         if isinstance(hosts, list) and hosts:
             return sorted({_text(host) for host in hosts})
@@ -70,16 +76,20 @@ class HostWatch:
     def _on_incident(self, moment: Moment) -> None:
         fields = moment.fields
         host = _text(fields.get("host")) or (self._running[0] if len(self._running) == 1 else "")
-        same, self._same = self._same, (host, fields.get("signature"))
+        previous = self._last_failure
+        self._last_failure = (host, fields.get("signature"))
         if moment.wall < self._floor:
             return
-        kind, found = _text(fields.get("kind")) or "unknown", self.hosts.setdefault(host, HostTime())
+        kind = _text(fields.get("kind")) or "unknown"
+        found = self.hosts.setdefault(host, HostTime())
         found.causes[kind] += 1
-        if kind not in NOT_THE_MACHINES and self._same != same:  # the same again before any step: one fault, not two
+        if (
+            kind not in NOT_THE_MACHINES and self._last_failure != previous
+        ):  # a repetition before any step is the same fault
             found.failures += 1
 
     def _keep(self, now: float) -> None:
-        """The attempt has run until now."""
+        """Add the time up to `now` to the hosts of the attempt that runs."""
         begin = max(self._from, self._floor)
         if now > begin:
             for host in self._running:

@@ -1,4 +1,4 @@
-"""What `ftctl report DIR` shows: a digest in, text or JSON-ready data out."""
+"""Formats a digest as the text and the JSON of `ftctl report DIR`. Pure, but for this machine's time zone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ftlaunch.views.digest.directory import Digest
 from ftlaunch.views.digest.flaky import FlakyNode
 from ftlaunch.views.digest.job_digest import JobDigest
 
-_MOST_ROWS = 30  # of a table; JSON has all
+_MOST_ROWS = 30  # rows of a table; JSON has all
 
 
 def data(digest: Digest) -> dict[str, Any]:
-    """The digest as `ftctl report DIR --json` gives it; seconds, and wall times as seconds of the epoch."""
+    """Return the digest for `ftctl report DIR --json`: durations in seconds, times in seconds since the epoch."""
     spent = digest.rank_seconds
     hosts = digest.hosts
     return {
@@ -51,13 +51,17 @@ def _job(job: JobDigest) -> dict[str, Any]:
 
 
 def _effective(seconds: dict[str, float]) -> float | None:
-    """Share of the time with a supervisor that made steps which count; None where ranks do not tell their steps."""
+    """Return the share of the time with a supervisor that was spent on steps that were never repeated.
+
+    Returns:
+        The share, between 0 and 1; None if ranks do not report their steps.
+    """
     up = sum(seconds.values()) - seconds[DOWN]
     return None if up <= 0 or seconds[UNKNOWN] > 0 else seconds[USEFUL] / up
 
 
 def lines(digest: Digest) -> Iterator[str]:
-    """The digest as `ftctl report DIR` prints it."""
+    """Yield the lines that `ftctl report DIR` prints."""
     yield from _head(digest)
     if not digest.jobs:
         yield from _unread(digest)
@@ -71,9 +75,9 @@ def lines(digest: Digest) -> Iterator[str]:
 
 def _head(digest: Digest) -> Iterator[str]:
     states = Counter(job.state for job in digest.jobs)
-    told = ", ".join(f"{states[state]} {state}" for state in ("done", "stopped", "failed", "open") if states[state])
+    counts = ", ".join(f"{states[state]} {state}" for state in ("done", "stopped", "failed", "open") if states[state])
     idle = f"; {counted(digest.idle, 'job')} had nothing since then" if digest.idle else ""
-    yield f"{counted(len(digest.jobs), 'job')} in {digest.directory}{': ' if told else ''}{told}{idle}"
+    yield f"{counted(len(digest.jobs), 'job')} in {digest.directory}{': ' if counts else ''}{counts}{idle}"
     if digest.jobs:
         begin = digest.since or min(job.begin for job in digest.jobs)
         yield f"{_when(begin)} to {_when(max(job.end for job in digest.jobs))} ({_zone(begin)})"
@@ -122,8 +126,7 @@ def _nodes(digest: Digest) -> Iterator[str]:
         for name, host in hit[:_MOST_ROWS]:
             causes = ", ".join(f"{cause} {number}" for cause, number in host.causes.most_common())
             share = f"{host.seconds / whole:.1%}" if whole else "-"
-            told = str(host.causes.total()), str(host.failures), duration(host.seconds), share
-            rows.append((name, *told, causes))
+            rows.append((name, str(host.causes.total()), str(host.failures), duration(host.seconds), share, causes))
         yield from _indented(rows, left=(0, 5))
     if (unknown := digest.hosts.get("")) is not None and unknown.causes:
         yield f"  of {counted(unknown.causes.total(), 'incident')} the journals do not say the node"
@@ -147,8 +150,17 @@ def _jobs(digest: Digest) -> Iterator[str]:
     for job in worst[:_MOST_ROWS]:
         effective = _effective(job.seconds)
         up = sum(job.seconds.values()) - job.seconds[DOWN]
-        told = job.state, str(job.ranks), str(job.incidents), str(job.steps_lost), duration(up)
-        rows.append((job.name, *told, "-" if effective is None else f"{effective:.2%}"))
+        rows.append(
+            (
+                job.name,
+                job.state,
+                str(job.ranks),
+                str(job.incidents),
+                str(job.steps_lost),
+                duration(up),
+                "-" if effective is None else f"{effective:.2%}",
+            )
+        )
     yield from table(rows, left=(0, 1))
     if len(worst) > _MOST_ROWS:
         yield f"and {len(worst) - _MOST_ROWS} more; --json has all"
