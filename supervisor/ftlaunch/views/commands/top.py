@@ -52,9 +52,10 @@ def top(name: str | None, plain: bool) -> int:
 
 
 def _is_plain() -> bool:
-    """Whether what is at the other end is no terminal that has a screen."""
-    there = sys.stdin is not None and sys.stdout is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    return not there or os.environ.get("TERM", "dumb") in ("", "dumb")
+    """Return whether stdin and stdout are not both a terminal with a screen."""
+    has_stdio = sys.stdin is not None and sys.stdout is not None
+    is_terminal = has_stdio and sys.stdin.isatty() and sys.stdout.isatty()
+    return not is_terminal or os.environ.get("TERM", "dumb") in ("", "dumb")
 
 
 def _ask(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:

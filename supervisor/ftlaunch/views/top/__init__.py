@@ -1,1 +1,1 @@
-"""A running job as it is at this moment, read from outside, for `ftctl top`. Nothing here commands a job."""
+"""Shows a running job for `ftctl top`, read from outside. Nothing here commands a job."""

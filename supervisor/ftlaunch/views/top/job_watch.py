@@ -1,4 +1,7 @@
-"""Where the pictures of a job come from: its supervisor's answers, its journal, and /proc."""
+"""Makes pictures of a running job from its supervisor's answers, its journal, and /proc.
+
+One thread calls `JobWatch.look` again and again: the main thread for plain lines, a worker thread for the whole screen.
+"""
 
 from __future__ import annotations
 
@@ -23,50 +26,57 @@ from ftlaunch.views.top.pace import Pace
 from ftlaunch.views.top.rank_memory import ResidentMemory
 from ftlaunch.views.top.view import JobPast, Picture, lack_of, least_step
 
-_KEPT = 200  # events of the past that are told at the beginning
-_LEAST, _MOST = 1.0, 10.0  # seconds between looks
-_SHARE = 200.0  # times as long as an answer has taken: what is asked of a large job's supervisor stays below 0.5 %
-_HEEDED = MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})  # of which something is kept
+_PAST_NEWS = 200  # past events that the first picture tells
+_MIN_INTERVAL = 1.0  # seconds between looks
+_MAX_INTERVAL = 10.0
+_INTERVAL_FACTOR = 200.0  # interval in lengths of an answer, so that looks take below 0.5 % of the supervisor's time
+_KEPT_EVENTS = MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})
 
 
 class Unanswered(Exception):
     """The job gives no answer; the message says why."""
 
     def __init__(self, reason: str, *, gone: bool) -> None:
-        """gone: no supervisor runs the job."""
+        """Keep the reason. gone: whether no supervisor runs the job, so that no answer can come."""
         super().__init__(reason)
         self.gone = gone
 
 
 Ask = Callable[[Run, dict[str, Any]], dict[str, Any]]
-"""Asks a job. Raises Unanswered."""
+"""Sends a request to a job and returns the answer. Raises Unanswered."""
 
 
 class JobWatch:
-    """Of one run dir, through all lives of its supervisor."""
+    """Watches the job of one run dir, through all runs of its supervisor."""
 
     def __init__(self, run: Run, ask: Ask) -> None:
-        self.run, self._ask = run, ask
-        self.interval = _LEAST
-        """seconds to wait until the next look"""
+        self.run = run
+        self._ask = ask
+        self.interval = _MIN_INTERVAL
+        """seconds to wait before the next look"""
         self._journal = LogReader(run.run_dir / EVENTS)
-        self._pace, self._memory = Pace(), ResidentMemory()
+        self._pace = Pace()
+        self._memory = ResidentMemory()
         self._waited_for: set[int] = set()
         self._tally = Tally(())
-        self._kept: int | None = _KEPT  # news of this look at most; None: all of them
+        self._most_news: int | None = _PAST_NEWS  # most news of the next look; None for all
 
     def look(self) -> Picture:
-        """The job at this moment. Raises OSError where the journal cannot be read."""
+        """Return a picture of the job now, with the news since the last picture.
+
+        Raises:
+            OSError: the journal cannot be read.
+        """
         news = self._news()
         began = time.monotonic()
         try:
             status, nodes = self._answers()
         except Unanswered as silence:
             self._pace.forget()
-            news += self._news()  # what it told before it ended
+            news += self._news()  # what the supervisor wrote before it ended
             ended = ending(self.run.end) if silence.gone and self.run.end is not None else ""
             return Picture(self.run.job_id, silence=str(silence), ended=ended, news=news)
-        self.interval = min(max(_LEAST, _SHARE * (time.monotonic() - began)), _MOST)
+        self.interval = min(max(_MIN_INTERVAL, _INTERVAL_FACTOR * (time.monotonic() - began)), _MAX_INTERVAL)
         here = _pids_here(status, nodes)
         return Picture(
             self.run.job_id,
@@ -83,38 +93,44 @@ class JobWatch:
 
     @property
     def memory_dirs(self) -> list[Path]:
-        """The directories of the job's memory on this machine."""
+        """The memory directories of the job on this machine, those of agents included."""
         return [*([self.run.memory_dir] if self.run.has_memory else []), *self.run.agents]
 
     def _answers(self) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-        """The status and the nodes that the supervisor tells. Raises Unanswered."""
+        """Ask the supervisor for the job's status, and for the nodes of a job of several nodes.
+
+        Raises:
+            Unanswered: there is no answer, or the supervisor has another version.
+        """
         status = self._ask(self.run, {"do": "status"})
         nodes = self._ask(self.run, {"do": "nodes"}).get("nodes") if "head" in status else []
         lacking = lack_of(status, nodes)
         if lacking:
-            said = f"the answer of the supervisor lacks {lacking}: it is of another version; asking again"
-            raise Unanswered(said, gone=False)
+            why = f"the answer of the supervisor lacks {lacking}: it is of another version; asking again"
+            raise Unanswered(why, gone=False)
         return status, nodes or []
 
     def _news(self) -> list[News]:
-        """What the journal tells since the last look."""
-        most, self._kept = self._kept, None
-        told: deque[str] = deque(maxlen=most)
+        """Read the journal's new lines, and return what they tell people."""
+        news_lines: deque[str] = deque(maxlen=self._most_news)
+        self._most_news = None
         for line in self._journal.read():
             name = event_name(line)
-            if name in _HEEDED:
-                self._heed(parsed(line))
+            if name in _KEPT_EVENTS:
+                self._keep(parsed(line))
             if tells(name):
-                told.append(line)
-        events = (event for line in told if (event := parsed(line)) is not None)
+                news_lines.append(line)
+        events = (event for line in news_lines if (event := parsed(line)) is not None)
         return [news for event in events if (news := news_of(event)) is not None]
 
-    def _heed(self, event: Mapping[str, Any] | None) -> None:
+    def _keep(self, event: Mapping[str, Any] | None) -> None:
+        """Keep what pictures need of an event; None is a torn line."""
         if event is None:
             return
         if sound(event):
             self._tally.hear(event)
-        name, rank = event["event"], event.get("rank")
+        name = event["event"]
+        rank = event.get("rank")
         if name in MARKS:
             self.run = Run(self.run.run_dir, of_newest([*self.run.events, event]))
         elif name == "attempt_started":
@@ -125,17 +141,18 @@ class JobWatch:
             self._waited_for.discard(rank)
 
     def _past(self) -> JobPast | None:
-        tally, now = self._tally, time.time()
+        tally = self._tally
+        now = time.time()
         if tally.start is None:
             return None
         seconds = tally.seconds(now)
         spent = sum(seconds.values()) - seconds[UNKNOWN]
         goodput = seconds[USEFUL] / spent if spent else None
-        return JobPast(max(now - tally.started_at, 0.0), tally.incidents.total(), goodput)
+        return JobPast(seconds=max(now - tally.started_at, 0.0), incidents=tally.incidents.total(), goodput=goodput)
 
 
 def _pids_here(status: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """rank -> pid, of the living ranks on this machine."""
+    """Return the pid by rank of the living ranks on this machine."""
     host = socket.gethostname()
     elsewhere = {rank for node in nodes if node["host"] != host for rank in node["ranks"]}
     living = {rank["rank"]: rank["pid"] for rank in status["ranks"] if rank["alive"]}

@@ -1,4 +1,4 @@
-"""The newest run of a job, read from its journal in little memory: a journal of months has hundreds of megabytes."""
+"""Finds the newest run in a journal with little memory, because a journal of months has hundreds of megabytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from ftlaunch.history.journal import EVENTS, open_journal
 from ftlaunch.history.runs import Run, unreadable
 
 MARKS = frozenset({"job_started", "job_finished", "job_stopped", "job_failed"})
-"""the events that a run begins and ends with"""
-_WORD = b'"job_'  # in the line of each of them
-_NAME = re.compile(r'"event": "(\w+)"')  # parsing a line takes twenty times as long
+"""names of the events that begin and end a run"""
+_WORD = b'"job_'  # part of the line of each mark
+_NAME = re.compile(r'"event": "(\w+)"')  # twenty times as fast as parsing the line
 
 
 def newest_run(run_dir: Path) -> Run:
-    """The run dir, with the marks of its newest run for events. Raises CannotFind where it cannot be read."""
+    """Return the newest run of a run dir; its events are only the marks of that run.
+
+    Raises:
+        CannotFind: the journal cannot be read.
+    """
     try:
         with open_journal(run_dir) as file:
             lines = iter(lambda: file.readline(LONGEST_LINE), b"")
@@ -30,7 +34,7 @@ def newest_run(run_dir: Path) -> Run:
 
 
 def of_newest(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of these events the marks of the newest run."""
+    """Return the marks of the newest run among some events."""
     kept: list[Mapping[str, Any]] = []
     for event in events:
         if event["event"] == "job_started":
@@ -41,13 +45,13 @@ def of_newest(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def event_name(line: str) -> str:
-    """The name of the event of a line, as journals write it; empty: the line is no event."""
+    """Return the name of a line's event without parsing the line; empty if the line is no event."""
     found = _NAME.search(line)
     return found[1] if found else ""
 
 
 def parsed(line: str | bytes) -> dict[str, Any] | None:
-    """The event of a line; None where a crash has torn it."""
+    """Parse the event of a line; None if a crash has torn the line."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the journal tells, line by line, in a sentence each; lines that tell people nothing have none. Pure."""
+"""Turns events of the journal into sentences for people. Events that tell people nothing have no sentence. Pure."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _GRAVE = frozenset(
 
 @dataclass(frozen=True)
 class News:
-    """Something that has happened."""
+    """A sentence about an event."""
 
     at: str
-    """time of day, UTC"""
+    """time of day in UTC, HH:MM:SS"""
     sentence: str
     grave: bool
     """whether something is wrong"""
 
 
 def tells(name: str) -> bool:
-    """Whether events of a name may tell people something."""
-    return name in _TOLD
+    """Return whether events of a name can have a sentence."""
+    return name in _SENTENCES
 
 
 def news_of(event: Event) -> News | None:
-    """What a line of the journal tells people; None where that is nothing, or the line cannot be understood."""
+    """Return what an event tells people; None if it tells nothing. A malformed event has a sentence that says so."""
     name = str(event["event"])
-    tell = _TOLD.get(name)
+    tell = _SENTENCES.get(name)
     try:
         sentence = tell(event) if tell is not None else ""
-    except (KeyError, TypeError, ValueError):  # of another version
+    except (KeyError, TypeError, ValueError):  # an event of another version
         sentence = f"{name} (its line in the journal cannot be understood)"
     if not sentence:
         return None
@@ -52,7 +52,7 @@ def _incident(event: Event) -> str:
 
 
 def _exited(event: Event) -> str:
-    """Nothing of a rank that has ended well."""
+    """Return no sentence for a rank that ended well."""
     if not event["code"] and not event["signal"]:
         return ""
     how = f"by {event['signal']}" if event["signal"] else f"with exit code {event['code']}"
@@ -66,7 +66,7 @@ def _resumed(event: Event) -> str:
 
 
 def _committed(event: Event) -> str:
-    """Nothing of those that come at every interval: they would leave no room, and the newest is always shown."""
+    """Return no sentence for periodic checkpoints: they would fill the screen, and the newest is always shown."""
     if event.get("why") == "interval":
         return ""
     return f"step {event['step']} is on storage: {size(event['bytes'])} in {duration(event['seconds'])}"
@@ -81,7 +81,7 @@ def _left(event: Event) -> str:
     return f"{node} has left the job: {event['why']}"
 
 
-_TOLD: Mapping[str, Callable[[Event], str]] = {
+_SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "job_started": lambda event: f"a supervisor has taken up the job (pid {event['pid']})",
     "stop_requested": lambda event: f"asked to stop: {event['by']}",
     "stop_announced": lambda event: f"all ranks stop at step {event['step']}",

@@ -1,4 +1,4 @@
-"""The job as plain lines: what happens as it comes; a block where the state changes, else every half minute."""
+"""Shows the job as plain lines: each event as it comes, and a block on every change of state or half minute."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from collections.abc import Callable, Iterator
 from ftlaunch.views.top.job_watch import JobWatch
 from ftlaunch.views.top.view import Picture, RankLayout, rank_rows, summary
 
-_RANKS = 8  # the worst that are shown
-_EVERY = 30.0  # seconds between blocks of a job whose state does not change
+_MAX_RANKS = 8  # ranks of a block, the worst first
+_BLOCK_SECONDS = 30.0  # between blocks while the state does not change
 
 
 def follow(watch: JobWatch, say: Callable[[str], None]) -> str:
-    """Tell of the job until it ends; returns how it ended. Raises OSError where the journal cannot be read."""
+    """Print lines about the job until it ends, and return how it ended.
+
+    Args:
+        watch: the watched job.
+        say: prints a line.
+
+    Raises:
+        OSError: the journal cannot be read.
+    """
     lines = PlainLines()
     while True:
         picture = watch.look()
@@ -25,25 +33,31 @@ def follow(watch: JobWatch, say: Callable[[str], None]) -> str:
 
 
 class PlainLines:
-    """Chooses what is said of picture after picture."""
+    """Chooses the lines to print for each picture."""
 
     def __init__(self) -> None:
         self._situation: object = None
-        self._next = 0.0  # monotonic: when a block is due
+        self._next = 0.0  # monotonic time at which a block is due
 
     def of(self, picture: Picture, now: float) -> Iterator[str]:
-        """What is said of a picture at a monotonic time; of one with the job's end only what has happened."""
+        """Yield the lines to print for a picture; the last picture of a job has only news.
+
+        Args:
+            picture: the picture.
+            now: monotonic seconds.
+        """
         for news in picture.news:
             yield f"{news.at}Z {'! ' if news.grave else ''}{news.sentence}"
         situation = _situation(picture)
         if picture.ended or (situation == self._situation and now < self._next):
             return
-        self._situation, self._next = situation, now + _EVERY
+        self._situation = situation
+        self._next = now + _BLOCK_SECONDS
         yield "\n".join([*summary(picture), *_worst(picture), ""])
 
 
 def _situation(picture: Picture) -> object:
-    """What a block is told of at once when it changes; steps, phases and memory change all the time."""
+    """Return the facts whose change prints a block at once; steps, phases and memory change all the time."""
     status = picture.status
     if status is None:
         return None, bool(picture.silence)
@@ -53,9 +67,9 @@ def _situation(picture: Picture) -> object:
 
 def _worst(picture: Picture) -> Iterator[str]:
     rows = rank_rows(picture)
-    layout = RankLayout(rows[:_RANKS], several=bool(picture.nodes), width=None)
+    layout = RankLayout(rows[:_MAX_RANKS], several=bool(picture.nodes), width=None)
     if rows:
         yield layout.head()
-    yield from (layout.line(row) for row in rows[:_RANKS])
-    if len(rows) > _RANKS:
-        yield f"and {len(rows) - _RANKS} more"
+    yield from (layout.line(row) for row in rows[:_MAX_RANKS])
+    if len(rows) > _MAX_RANKS:
+        yield f"and {len(rows) - _MAX_RANKS} more"

@@ -1,4 +1,4 @@
-"""The end of a rank's log, and what the rank prints from then on, through all attempts and runs of the supervisor."""
+"""Follows a rank's log through all attempts and runs of the supervisor, beginning with the end of the newest log."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from ftlaunch.history.rank_logs import LogReader
 from ftlaunch.history.runs import Run
 from ftlaunch.ranks.log_files import log_path, size
 
-_END = 128 << 10  # bytes of the first log that are shown
+_END_BYTES = 128 << 10  # end of the first log that is shown
 
 
 class RankLog:
-    """Of one rank."""
+    """The log of one rank."""
 
     def __init__(self, run: Run, rank: int) -> None:
-        self._dir, self._rank = run.log_dir, rank
+        self._dir = run.log_dir
+        self._rank = rank
         self._newest = NewestRun(run.run_dir, run.log_dir)
-        self._shown = (0.0, -1)  # the run, by its begin, and the attempt
+        self._shown = (0.0, -1)  # begin of the run and number of the attempt that are shown
         self._reader: LogReader | None = None
 
     def read(self) -> Iterator[str]:
-        """The lines that have come since; a line on each attempt that has begun. Raises OSError."""
+        """Yield the lines since the last call, with a line about each attempt that has begun.
+
+        Raises:
+            OSError: the log or the journal cannot be read.
+        """
         self._newest.look()
         for attempt in self._newest.attempts()[-1:]:
             path = log_path(self._dir, attempt, self._rank)
@@ -31,9 +36,10 @@ class RankLog:
             if begin is not None and (self._newest.since, attempt) > self._shown:
                 yield from self._lines(last=True)
                 length = size(path)
-                begin = max(length - _END, begin) if self._reader is None else begin
+                begin = max(length - _END_BYTES, begin) if self._reader is None else begin
                 yield f"--- attempt {attempt}: {path}" + (f", the last {length - begin} bytes" if begin else "")
-                self._shown, self._reader = (self._newest.since, attempt), LogReader(path, begin)
+                self._shown = (self._newest.since, attempt)
+                self._reader = LogReader(path, begin)
         yield from self._lines()
 
     def _lines(self, *, last: bool = False) -> Iterator[str]:

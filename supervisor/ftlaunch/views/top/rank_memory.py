@@ -1,4 +1,4 @@
-"""Memory of the processes of ranks on this machine, as psutil tells it."""
+"""Reads the resident memory of the ranks on this machine, with psutil."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import psutil
 
 
 class ResidentMemory:
-    """Keeps a handle for each process: making one costs more than reading it."""
+    """Reads memory, and keeps a handle for each process, because creating a handle costs more than reading."""
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
     def look(self, pids: Mapping[int, int]) -> dict[int, int]:
-        """rank -> resident bytes, of those whose processes (rank -> pid) are there."""
-        before, self._processes, found = self._processes, {}, {}
+        """Return the resident bytes by rank, without ranks whose process is gone.
+
+        Args:
+            pids: pid by rank.
+        """
+        before = self._processes
+        self._processes = {}
+        found: dict[int, int] = {}
         for rank, pid in pids.items():
             try:
                 process = before.get(pid) or psutil.Process(pid)
                 found[rank] = process.memory_info().rss
-            except psutil.Error:  # it has ended, or is not ours
+            except psutil.Error:  # the process has ended, or belongs to another user
                 continue
             self._processes[pid] = process
         return found
 
     @staticmethod
     def free() -> int:
-        """Bytes that this machine has left."""
+        """Return the bytes of available memory of this machine."""
         return int(psutil.virtual_memory().available)

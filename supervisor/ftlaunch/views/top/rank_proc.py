@@ -1,4 +1,4 @@
-"""What /proc shows of a rank, as lines: for ranks that answer nothing. It disturbs nobody."""
+"""Formats what /proc shows about a rank that gives no answer. Reading /proc does not disturb the rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "is stopp
 
 
 def proc_lines(process: Process) -> Iterator[str]:
-    """Threads, the main one first: its state, its system call, where in the kernel it waits, its kernel's stack."""
+    """Yield a line for each thread, the main thread first, then the main thread's stack in the kernel.
+
+    A line has the state, the system call, the place in the kernel and the processor time of a thread.
+    """
     if not process.threads:
         yield f"process {process.pid} has ended"
         return
@@ -25,21 +28,21 @@ def proc_lines(process: Process) -> Iterator[str]:
 
 
 def stopped(process: Process) -> bool:
-    """Whether the process is stopped: it answers nothing until it is continued."""
+    """Return whether the process is stopped or traced, so that it answers nothing until continued."""
     return process.main is not None and process.main.state in ("T", "t")
 
 
 def _sentence(thread: Thread, *, main: bool) -> str:
     name = "main thread" if main else f"thread {thread.tid}"
-    told = f"{name} ({thread.comm}) {_STATES.get(thread.state, f'is in state {thread.state}')}"
-    told += f", in {thread.syscall}" if thread.syscall else ""
-    told += f" of {thread.file}" if thread.file else ""
-    told += f", at {thread.wchan}" if thread.wchan else ""
-    return f"{told}; it has run {thread.cpu:.1f} s"
+    sentence = f"{name} ({thread.comm}) {_STATES.get(thread.state, f'is in state {thread.state}')}"
+    sentence += f", in {thread.syscall}" if thread.syscall else ""
+    sentence += f" of {thread.file}" if thread.file else ""
+    sentence += f", at {thread.wchan}" if thread.wchan else ""
+    return f"{sentence}; it has run {thread.cpu:.1f} s"
 
 
 def _kernel_stack(pid: int) -> list[str]:
-    """Functions of the kernel, the innermost first; none where they may not be read."""
+    """Return the functions of the main thread's kernel stack, innermost first; empty if reading is not permitted."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/stack").read_text()
     except OSError:

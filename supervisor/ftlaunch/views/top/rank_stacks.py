@@ -1,7 +1,8 @@
-"""What a rank's threads are doing now: asked of the worker server inside it, which holds the interpreter's lock for it.
+"""Gets the Python stacks of a rank's threads.
 
-Where that gives no answer there is what /proc shows, and a signal, as an autopsy sends it. The signal interrupts the
-rank's main thread and has its stacks walked while other threads run on: it is sent only to who has said yes.
+First the worker server inside the rank is asked, which holds the interpreter's lock while it walks the stacks. If there
+is no answer, /proc shows something, and the signal of an autopsy makes the rank write its stacks. The signal interrupts
+the rank's main thread and walks stacks while other threads run, so the signal is sent only after the user has agreed.
 """
 
 from __future__ import annotations
@@ -18,28 +19,40 @@ from ftlaunch.views.top.rank_proc import proc_lines, stopped
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import STACKS_SIGNAL, stacks_path, witness_path
 
-_ANSWER = 5.0  # seconds
+_ANSWER_SECONDS = 5.0
 _MUTE = "the hooks are not in the process, or its interpreter has ended: to ask it would end it"
 
 
 class NoStacks(Exception):
-    """A rank's stacks cannot be had; the message says why."""
+    """The stacks of a rank are not available; the message says why."""
 
 
 class RankStacks:
-    """Of one rank of this machine, or of another one."""
+    """The stacks of one rank, on this machine or another."""
 
     def __init__(self, rank: int, pid: int | None, memory_dirs: Sequence[Path]) -> None:
-        """pid: of the rank, where it runs on this machine. memory_dirs: of this job on this machine."""
-        self.rank, self._pid, self._dirs = rank, pid, memory_dirs
+        """Keep how to reach the rank.
+
+        Args:
+            rank: number of the rank.
+            pid: pid of the rank; None if the rank runs on another machine.
+            memory_dirs: the job's memory directories on this machine.
+        """
+        self.rank = rank
+        self._pid = pid
+        self._dirs = memory_dirs
 
     @property
     def interruptible(self) -> bool:
-        """Whether the rank can be asked by a signal: it is on this machine, and not stopped."""
+        """Whether the rank can be asked by a signal: the rank is on this machine, and not stopped."""
         return self._pid is not None and not stopped(procfs.look(self._pid))
 
     def ask(self) -> list[str]:
-        """Lines: the stacks of all its threads, as `stack_lines` gives them. Raises NoStacks."""
+        """Ask the worker server, and return the stacks of all threads as lines.
+
+        Raises:
+            NoStacks: there is no answer.
+        """
         if self._pid is not None and stopped(procfs.look(self._pid)):
             raise self._refusal(f"it is stopped, and answers nothing until `kill -CONT {self._pid}`")
         if self._pid is not None and not procfs.can_be_asked(self._pid):
@@ -51,7 +64,7 @@ class RankStacks:
                 why = why if self._pid is None else "it has no worker server, which torch brings"
                 continue
             try:
-                dump = worker_server.ask(path, "dump_traceback", _ANSWER).decode(errors="replace")
+                dump = worker_server.ask(path, "dump_traceback", _ANSWER_SECONDS).decode(errors="replace")
             except worker_server.NoAnswer as silence:
                 why = str(silence)
                 if silence.connected:
@@ -61,7 +74,11 @@ class RankStacks:
         raise self._refusal(why)
 
     def interrupt(self) -> list[str]:
-        """The same, of a rank that writes them itself because of a signal. Raises NoStacks."""
+        """Interrupt the rank by a signal, and return the stacks that the rank then writes, as lines.
+
+        Raises:
+            NoStacks: the signal cannot be sent, or the rank wrote nothing.
+        """
         if self._pid is None:
             raise self._refusal("it is on another machine: ask there")
         path = next((found for folder in self._dirs if (found := stacks_path(folder, self.rank)).exists()), None)
@@ -77,7 +94,7 @@ class RankStacks:
         return [printable(line) for line in stack_lines(dump)]
 
     def _signal(self, pid: int) -> None:
-        """Send the signal, to this process and no other. Raises NoStacks, or OSError."""
+        """Send the signal to this very process, if the process handles the signal. Raises NoStacks or OSError."""
         pidfd = open_end(pid)
         try:
             if not procfs.catches_stacks_signal(pid):
@@ -87,7 +104,7 @@ class RankStacks:
             os.close(pidfd)
 
     def seen(self) -> list[str]:
-        """Lines: what /proc shows, which disturbs nobody; none of a rank of another machine."""
+        """Return what /proc shows about the rank, as lines; empty for a rank on another machine."""
         return [] if self._pid is None else [printable(line) for line in proc_lines(procfs.look(self._pid))]
 
     def _refusal(self, why: str) -> NoStacks:
@@ -95,7 +112,7 @@ class RankStacks:
 
 
 def stack_lines(dump: str) -> Iterator[str]:
-    """The threads of a dump that run Python, the main thread first; of each its frames, the innermost first."""
+    """Yield the threads of a dump that run Python, the main thread first, each with its frames, innermost first."""
     main, *others = [*reversed(stacks.threads(dump))] or [stacks.Stack(())]
     yield f"main thread, at {main.own}:" if main.own is not None else "main thread:"
     yield from _frames(main)

@@ -1,4 +1,4 @@
-"""A job at a moment as `ftctl top` shows it: a few sentences, and its ranks, the worst first. Pure."""
+"""Formats a picture of a job for `ftctl top`: a few sentences, and the ranks, the worst first. Pure."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from typing import Any
 from ftlaunch.common.formatting import duration, printable, size
 from ftlaunch.views.top.news import News
 
-_QUIET = 2.0  # seconds without a beat that are never remarkable
-_QUIET_STEPS = 3.0  # steps without a beat that are not
-_BEHIND = 2  # steps: ranks that train together are a step apart now and then
+_QUIET_SECONDS = 2.0  # a shorter silence is never remarkable
+_QUIET_STEPS = 3.0  # nor is a silence of fewer steps
+_MIN_LAG = 2  # steps; ranks that train together are often one step apart
 
 
 @dataclass(frozen=True)
 class JobPast:
-    """What the journal adds up to."""
+    """The job's past, as the journal adds up."""
 
     seconds: float
-    """since this run of the supervisor began"""
+    """time since this run of the supervisor began"""
     incidents: int
-    """of all runs"""
+    """number of incidents of all runs"""
     goodput: float | None
-    """share of the wall time of all runs that made steps which count; None: not known yet"""
+    """share, between 0 and 1, of all runs' wall time that made steps which were never repeated; None if unknown"""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What is known of the job at a moment."""
+    """All that is known about the job at one moment."""
 
     job_id: str
     status: Mapping[str, Any] | None = None
-    """the supervisor's answer; None while it gives none"""
+    """the supervisor's answer; None if there is none"""
     silence: str = ""
-    """why it gives none"""
+    """why there is no answer"""
     ended: str = ""
-    """how the job has ended; empty: it has not"""
+    """how the job has ended; empty if it has not"""
     nodes: Sequence[Mapping[str, Any]] = ()
-    """of a job of several nodes"""
+    """the nodes of a job of several nodes; else empty"""
     here: Mapping[int, int] = field(default_factory=dict)
-    """rank -> pid, of the living ranks on this machine"""
+    """pid by rank of the living ranks on this machine"""
     memory: Mapping[int, int] = field(default_factory=dict)
-    """resident bytes of the processes of ranks, of those on this machine"""
+    """resident bytes by rank of the ranks on this machine"""
     free: int = 0
-    """bytes of memory that this machine has left"""
+    """bytes of available memory of this machine"""
     pace: float | None = None
-    """steps a second; None where that is not known"""
+    """steps per second; None if unknown"""
     waited_for: frozenset[int] = frozenset()
     """ranks that the others wait for at every step"""
     past: JobPast | None = None
-    """None where the journal does not say when the job began"""
+    """the job's past; None if the journal does not say when the job began"""
     news: Sequence[News] = ()
-    """what the journal has told since the last picture"""
+    """news of the journal since the last picture"""
 
 
 @dataclass(frozen=True)
 class RankRow:
-    """A rank, as one line shows it."""
+    """The line of one rank, as texts."""
 
     rank: int
     node: int | None
@@ -69,10 +69,10 @@ class RankRow:
     memory: str
     pid: int
     note: str
-    """what is remarkable about it; empty: nothing"""
+    """what is remarkable about the rank; empty if nothing"""
 
 
-# title, whether it is flush left, and the cell of a row
+# title, whether the column is flush left, and the cell of a row
 _COLUMNS: Sequence[tuple[str, bool, Callable[[RankRow], str]]] = (
     ("rank", False, lambda row: str(row.rank)),
     ("node", False, lambda row: "-" if row.node is None else str(row.node)),
@@ -83,31 +83,38 @@ _COLUMNS: Sequence[tuple[str, bool, Callable[[RankRow], str]]] = (
     ("memory", False, lambda row: row.memory),
     ("pid", False, lambda row: str(row.pid)),
 )
-_GIVE_WAY = ("pid", "memory", "step time", "phase")  # in this order, where the longest note has no room
-_LEAST = {"rank": 5, "step": 7, "phase": 10, "last beat": 9, "step time": 9, "memory": 9, "pid": 7}  # so that few jump
+_DROPPED_FIRST = ("pid", "memory", "step time", "phase")  # columns to drop, in this order, if notes have no room
+# Least widths, so that columns rarely move.
+_MIN_WIDTHS = {"rank": 5, "step": 7, "phase": 10, "last beat": 9, "step time": 9, "memory": 9, "pid": 7}
 
 
 class RankLayout:
-    """Which columns the lines of ranks have, and how wide they are; the note takes what is left of a line."""
+    """The columns of the lines of ranks and their widths; the note takes the rest of a line."""
 
     def __init__(self, rows: Sequence[RankRow], *, several: bool, width: int | None) -> None:
-        """several: the job has several nodes. width: characters that a line may have; None: any number."""
+        """Choose the columns.
+
+        Args:
+            rows: all rows that will be shown.
+            several: whether the job has several nodes, so that the nodes have a column.
+            width: most characters of a line; None for no limit.
+        """
         self._columns = [
-            (title, max(len(title), _LEAST.get(title, 0), *(len(cell(row)) for row in rows)), left, cell)
+            (title, max(len(title), _MIN_WIDTHS.get(title, 0), *(len(cell(row)) for row in rows)), left, cell)
             for title, left, cell in _COLUMNS
             if rows and (several or title != "node")
         ]
         note = max((len(row.note) for row in rows), default=0)
-        for title in _GIVE_WAY if width is not None else ():
+        for title in _DROPPED_FIRST if width is not None else ():
             if sum(wide + 1 for _, wide, _, _ in self._columns) + note > (width or 0):
                 self._columns = [column for column in self._columns if column[0] != title]
 
     def head(self) -> str:
-        """The titles above the lines; empty where there are no ranks."""
+        """Return the line of titles."""
         return _joined([(title, width, left) for title, width, left, _ in self._columns], "note")
 
     def line(self, row: RankRow) -> str:
-        """A rank's line."""
+        """Return the line of a rank."""
         return printable(_joined([(cell(row), width, left) for _, width, left, cell in self._columns], row.note))
 
 
@@ -117,7 +124,7 @@ _NODE = ("place", "host", "address", "ranks", "isolated", "ready", "here_for", "
 
 
 def lack_of(status: Mapping[str, Any], nodes: object) -> str:
-    """The first thing that answers lack of what is shown here; empty: nothing."""
+    """Return the name of the first field that is missing in the supervisor's answers; empty if none is."""
     entries: list[tuple[Mapping[str, Any], tuple[str, ...]]] = [(status, _STATUS)]
     entries += [(rank, _RANK) for rank in _entries(status.get("ranks"))]
     if not isinstance(nodes, list):
@@ -136,7 +143,7 @@ def _joined(columns: Sequence[tuple[str, int, bool]], note: str) -> str:
 
 
 def rank_rows(picture: Picture) -> list[RankRow]:
-    """All ranks, the worst first: ended, silent for long, behind, waited for; then by number."""
+    """Return the rows of all ranks, the worst first: ended, silent for long, behind, waited for; then by number."""
     if picture.status is None:
         return []
     ranks = picture.status["ranks"]
@@ -160,12 +167,12 @@ def rank_rows(picture: Picture) -> list[RankRow]:
 
 
 def _done(rank: Mapping[str, Any]) -> int:
-    """Steps completed; of a rank that has not attached, those of its optimizers that were seen."""
+    """Return the newest completed step of a rank; without attach(), the number of optimizer steps seen."""
     return int(rank["step"] if rank["step"] >= 0 else rank.get("seen", 0) or -1)
 
 
 def least_step(ranks: Sequence[Mapping[str, Any]]) -> int:
-    """The newest step that all ranks have completed; -1 while one does not know."""
+    """Return the newest step that all ranks have completed; -1 if a rank's step is unknown."""
     return min(map(_done, ranks), default=-1)
 
 
@@ -175,19 +182,21 @@ def _step_text(rank: Mapping[str, Any]) -> str:
 
 
 def _quiet(rank: Mapping[str, Any]) -> float:
-    """Seconds without a beat, where that is remarkable; else 0."""
+    """Return the seconds without a beat if the silence is remarkable; else 0."""
     age = rank["beat_age"] or 0.0
-    return age if age > max(_QUIET, _QUIET_STEPS * (rank["step_seconds"] or 0.0)) else 0.0
+    return age if age > max(_QUIET_SECONDS, _QUIET_STEPS * (rank["step_seconds"] or 0.0)) else 0.0
 
 
 def _behind(rank: Mapping[str, Any], front: int) -> int:
-    """Steps behind the first rank, where that is remarkable; else 0."""
+    """Return the steps behind the first rank if the lag is remarkable; else 0."""
     lag = front - _done(rank)
-    return lag if rank["beat_age"] is not None and lag >= _BEHIND else 0
+    return lag if rank["beat_age"] is not None and lag >= _MIN_LAG else 0
 
 
 def _badness(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> tuple[Any, ...]:
-    quiet, number = _quiet(rank), rank["rank"]
+    """Return a sort key; the least key is the worst rank."""
+    quiet = _quiet(rank)
+    number = rank["rank"]
     return rank["alive"], not quiet, -_behind(rank, front), -quiet, number not in waited_for, number
 
 
@@ -195,15 +204,19 @@ def _note(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> st
     if not rank["alive"]:
         return "ended"
     behind = _behind(rank, front)
-    told = ("no beat" if _quiet(rank) else "", f"{behind} behind" if behind else "")
-    return ", ".join(filter(None, (*told, "waited for" if rank["rank"] in waited_for else "")))
+    remarks = (
+        "no beat" if _quiet(rank) else "",
+        f"{behind} behind" if behind else "",
+        "waited for" if rank["rank"] in waited_for else "",
+    )
+    return ", ".join(filter(None, remarks))
 
 
 # --- sentences ------------------------------------------------------------------------------------------------
 
 
 def summary(picture: Picture) -> list[str]:
-    """What is said of the whole job; four lines, and one more for a job of several nodes."""
+    """Return the lines about the whole job: up to four, and one more for a job of several nodes."""
     status = picture.status
     if status is None:
         return [printable(f"job {picture.job_id}: {picture.ended or picture.silence}")]
@@ -235,7 +248,7 @@ def _steps(picture: Picture, status: Mapping[str, Any]) -> str:
 
 
 def _rate(pace: float) -> str:
-    """`3.21 steps/s`, or `4.2 s a step` where there is less than one a second."""
+    """Format a pace: `3.21 steps/s`, or `4.2 s a step` for less than one step per second."""
     return f"{pace:.3g} steps/s" if pace >= 1 else f"{duration(1 / pace)} a step"
 
 

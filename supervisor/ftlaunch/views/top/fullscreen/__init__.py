@@ -1,1 +1,1 @@
-"""The job on the whole screen: the only place that knows Textual. What is shown is decided in top/."""
+"""The whole-screen display of `ftctl top`. Only this package imports Textual; `top/` decides what is shown."""

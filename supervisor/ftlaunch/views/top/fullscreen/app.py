@@ -1,4 +1,7 @@
-"""The job on the whole screen (Textual): what it does, its ranks, what happens, and keys to look closer."""
+"""The whole-screen application of `ftctl top`: summary, ranks, events, and keys for details.
+
+A worker thread makes the pictures; widgets are only touched on Textual's main thread.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from ftlaunch.views.top.rank_log import RankLog
 from ftlaunch.views.top.rank_stacks import RankStacks
 from ftlaunch.views.top.view import Picture, rank_rows, summary
 
-_LOOK = 0.5  # seconds between looks at a log or at nodes that are shown
+_REFRESH_SECONDS = 0.5  # between updates of a log or of nodes on the screen
 _KEYS = frozenset({"log", "stacks", "nodes", "stop", "leave"})
 
 Stop = Callable[[], str]
-"""Asks the job to stop; returns a sentence on what has come of it."""
+"""Asks the job to stop; returns a sentence about the result."""
 
 
 class TopScreen(App[str]):
-    """Shows the job until somebody leaves; what it returns is the last thing to say."""
+    """Shows the job until the user leaves. `run` returns a sentence to print afterwards, which may be empty."""
 
     TITLE = "ftctl top"
     ENABLE_COMMAND_PALETTE = False
@@ -53,12 +56,13 @@ class TopScreen(App[str]):
 
     def __init__(self, watch: JobWatch, stop: Stop) -> None:
         super().__init__()
-        self._job, self._stop = watch, stop
+        self._job = watch
+        self._stop = stop
         self._picture = Picture(watch.run.job_id)
         self._leaving = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """See textual.app."""
+        """Create the widgets."""
         yield Static(id="summary", markup=False)
         yield RankTable()
         news = RichLog(id="news", wrap=True, markup=False, min_width=1, max_lines=2000)
@@ -67,21 +71,21 @@ class TopScreen(App[str]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Begin to follow the job."""
         self.query_one(RankTable).focus()
         self._follow()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The keys are for the job itself, not for what is shown in front of it."""
+        """Enable the job's keys only while no other screen covers the job."""
         return action not in _KEYS or len(self.screen_stack) == 1
 
     @property
     def _grave(self) -> str:
-        """The style of what is wrong. Without colours it has none: of a red only a dark grey would be left."""
+        """Style of grave news. Without colours the style avoids red, which would turn into a dark grey."""
         return "bold reverse" if self.no_color else "bold #ff5f5f"
 
     def on_unmount(self) -> None:
-        """Look no more."""
+        """Stop following the job."""
         self._leaving.set()
 
     @work(thread=True)
@@ -101,18 +105,18 @@ class TopScreen(App[str]):
         self._picture = picture
         first.query_one("#summary", Static).update(Text("\n".join(summary(picture))))
         first.query_one(RankTable).show(rank_rows(picture), several=bool(picture.nodes))
-        told = first.query_one("#news", RichLog)
+        log = first.query_one("#news", RichLog)
         for news in picture.news:
             mark, style = ("!", self._grave) if news.grave else (" ", "")
-            told.write(Text(f"{news.at} {mark} {news.sentence}", style=style))
+            log.write(Text(f"{news.at} {mark} {news.sentence}", style=style))
 
     def action_leave(self) -> None:
-        """End, with how the job has ended where it has."""
+        """Leave; the result says how the job has ended, if it has."""
         picture = self._picture
         self.exit(f"job {picture.job_id}: {picture.ended}" if picture.ended else "")
 
     def action_end(self) -> None:
-        """Leave, whatever is shown in front of the job."""
+        """Leave, whatever screen covers the job."""
         self.action_leave()
 
     def action_log(self) -> None:
@@ -120,7 +124,7 @@ class TopScreen(App[str]):
         rank = self.query_one(RankTable).chosen
         if rank is not None:
             log = RankLog(self._job.run, rank)
-            self.push_screen(LinesScreen(f"log of rank {rank}", lambda: _readable(log), _LOOK))
+            self.push_screen(LinesScreen(f"log of rank {rank}", lambda: _readable(log), _REFRESH_SECONDS))
 
     def action_stacks(self) -> None:
         """Show what the threads of the chosen rank are doing."""
@@ -130,17 +134,17 @@ class TopScreen(App[str]):
 
     def action_nodes(self) -> None:
         """Show the nodes of the job, as they are now."""
-        self.push_screen(LiveScreen("nodes", self._node_lines, _LOOK))
+        self.push_screen(LiveScreen("nodes", self._node_lines, _REFRESH_SECONDS))
 
     def _node_lines(self) -> list[str]:
-        """As the newest picture has them; while the supervisor gives no answer, why."""
+        """Return the nodes of the newest picture as lines; without an answer of the supervisor, the reason."""
         picture = self._picture
         if picture.status is None:
             return summary(picture)
         return [*map(printable, node_lines({"nodes": picture.nodes}))] if picture.nodes else ["this job has one node"]
 
     def action_stop(self) -> None:
-        """Ask the job to stop, once somebody has said yes."""
+        """Ask the user, then ask the job to stop."""
         question = f"Stop job {self._picture.job_id}? It saves its newest step, and ends. y: stop it; n: go on"
         self.push_screen(Question(question), self._on_answer)
 
@@ -150,8 +154,8 @@ class TopScreen(App[str]):
 
     @work(thread=True)
     def _ask_stop(self) -> None:
-        said = self._stop()
-        self.call_from_thread(self.notify, said, markup=False)
+        result = self._stop()
+        self.call_from_thread(self.notify, result, markup=False)
 
 
 def _readable(log: RankLog) -> Iterator[str]:

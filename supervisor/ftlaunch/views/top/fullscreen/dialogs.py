@@ -1,4 +1,4 @@
-"""What `ftctl top` shows in front of the job: lines to read, and the question before a stop."""
+"""The screens that cover the job in `ftctl top`: lines to read, answers that take a while, and yes-or-no questions."""
 
 from __future__ import annotations
 
@@ -13,29 +13,37 @@ from textual.containers import ScrollableContainer, Vertical
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Log, RichLog, Static
 
-_LINES = 20_000  # that are kept to scroll back to
+_MAX_LINES = 20_000  # kept for scrolling back
 
 
 class LinesScreen(Screen[None]):
-    """Lines under a title, a log for example. They are read in a thread, again and again: each time what has come."""
+    """Growing lines under a title, such as a log. A worker thread reads the new lines at an interval."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Back"),
     ]
 
     def __init__(self, title: str, read: Callable[[], Iterable[str]], every: float) -> None:
-        """read: what has come since it was called before. every: seconds between calls."""
+        """Create the screen.
+
+        Args:
+            title: the title.
+            read: returns the lines since its last call; runs on a worker thread.
+            every: seconds between calls.
+        """
         super().__init__()
-        self._heading, self._read, self._every = title, read, every
+        self._heading = title
+        self._read = read
+        self._every = every
 
     def compose(self) -> ComposeResult:
-        """See textual.screen."""
+        """Create the widgets."""
         yield Static(self._heading, classes="title", markup=False)
-        yield Log(max_lines=_LINES)
+        yield Log(max_lines=_MAX_LINES)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Begin to read at intervals."""
         self.query_one(Log).focus()
         self._load()
         self.set_interval(self._every, self._load)
@@ -52,26 +60,34 @@ class LinesScreen(Screen[None]):
 
 
 class LiveScreen(Screen[None]):
-    """A few lines as they are now: looked at again and again, without a thread."""
+    """A few changing lines under a title, replaced at an interval, without a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Back"),
     ]
 
     def __init__(self, title: str, look: Callable[[], Iterable[str]], every: float) -> None:
-        """look: all lines as they are now. every: seconds between looks."""
+        """Create the screen.
+
+        Args:
+            title: the title.
+            look: returns all lines as of now; must be fast.
+            every: seconds between calls.
+        """
         super().__init__()
-        self._heading, self._look, self._every = title, look, every
+        self._heading = title
+        self._look = look
+        self._every = every
 
     def compose(self) -> ComposeResult:
-        """See textual.screen."""
+        """Create the widgets."""
         yield Static(self._heading, classes="title", markup=False)
         with ScrollableContainer():
             yield Static(id="lines", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Begin to look at intervals."""
         self.query_one(ScrollableContainer).focus()
         self._show()
         self.set_interval(self._every, self._show)
@@ -81,34 +97,35 @@ class LiveScreen(Screen[None]):
 
 
 class AnswerScreen(Screen[None]):
-    """The answer to a question that takes a while: wrapped lines, which another answer takes the place of."""
+    """The answer to a question that takes a while, as wrapped lines. A later answer replaces the lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Back"),
     ]
 
     def __init__(self, title: str, asking: str) -> None:
-        """asking: what is said while there is no answer yet."""
+        """Create the screen. asking: the text while there is no answer yet."""
         super().__init__()
-        self._heading, self._asking = title, asking
+        self._heading = title
+        self._asking = asking
 
     def compose(self) -> ComposeResult:
-        """See textual.screen."""
+        """Create the widgets."""
         yield Static(self._heading, classes="title", markup=False)
-        yield RichLog(wrap=True, markup=False, min_width=1, max_lines=_LINES, auto_scroll=False)
+        yield RichLog(wrap=True, markup=False, min_width=1, max_lines=_MAX_LINES, auto_scroll=False)
         yield Footer()
 
     def on_mount(self) -> None:
-        """Ask."""
+        """Ask the first question, `answer`."""
         self.query_one(RichLog).focus()
         self.ask(self.answer)
 
     def answer(self) -> Iterable[str]:
-        """What is shown at first; called in a thread."""
+        """Return the first lines to show; runs on a worker thread. Subclasses define this."""
         raise NotImplementedError
 
     def ask(self, question: Callable[[], Iterable[str]]) -> None:
-        """Show what a question gives; it is asked in a thread."""
+        """Ask a question on a worker thread, and show the lines that it returns."""
         self._show([self._asking])
         self._load(question)
 
@@ -127,7 +144,7 @@ class AnswerScreen(Screen[None]):
 
 
 class Question(ModalScreen[bool]):
-    """Yes or no; everything but `y` is no."""
+    """A yes-or-no question. The result is True for `y`, and False for every other way to leave."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),
@@ -139,7 +156,7 @@ class Question(ModalScreen[bool]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """See textual.screen."""
+        """Create the widgets."""
         with Vertical(id="question"):
             yield Static(self._text, markup=False)
         yield Footer()

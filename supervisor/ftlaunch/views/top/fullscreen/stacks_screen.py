@@ -1,4 +1,7 @@
-"""A rank's stacks in `ftctl top`: its answer, or what /proc shows, or after a question what a signal brings."""
+"""The screen of a rank's stacks in `ftctl top`.
+
+The screen shows the rank's answer, or what /proc shows, or, after the user agreed, what the rank wrote on a signal.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _OFFER = (
 
 
 class StacksScreen(AnswerScreen):
-    """Of one rank."""
+    """The stacks of one rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "again", "Again"),
@@ -26,10 +29,10 @@ class StacksScreen(AnswerScreen):
     def __init__(self, stacks: RankStacks) -> None:
         super().__init__(f"stacks of rank {stacks.rank}", f"asking rank {stacks.rank} ...")
         self._stacks = stacks
-        self._answered = True  # by the worker server, so far
+        self._answered = True  # whether the worker server gave the last answer
 
     def answer(self) -> Iterable[str]:
-        """Its stacks; where it gives none what /proc shows, and what can be done."""
+        """Return the rank's stacks; without an answer what /proc shows, and what the user can do."""
         lines = self._tried(self._stacks.ask)
         self._answered = not isinstance(lines, str)
         if not isinstance(lines, str):
@@ -38,15 +41,15 @@ class StacksScreen(AnswerScreen):
         return [lines, *offer, "", *self._stacks.seen()]
 
     def action_again(self) -> None:
-        """Ask once more; a rank that gave no answer is interrupted, once somebody has said yes."""
+        """Ask once more; a rank that gave no answer is interrupted after the user agreed."""
         if self._answered or not self._stacks.interruptible:
             self.ask(self.answer)
             return
-        said = (
+        question = (
             f"Interrupt rank {self._stacks.rank}? A signal interrupts its main thread, in a system call, too; Python"
             " goes on as if nothing had been. y: interrupt it; n: leave it alone"
         )
-        self.app.push_screen(Question(said), self._on_answer)
+        self.app.push_screen(Question(question), self._on_answer)
 
     def _on_answer(self, yes: bool | None) -> None:
         if yes:
@@ -58,7 +61,7 @@ class StacksScreen(AnswerScreen):
 
     @staticmethod
     def _tried(question: Callable[[], list[str]]) -> list[str] | str:
-        """The answer, or the sentence why there is none."""
+        """Return the answer, or a sentence why there is none."""
         try:
             return question()
         except NoStacks as refusal:
