@@ -1,22 +1,28 @@
-"""Every metric that there is: name, kind, what it says, labels. The page of the guide is made from this table. Pure."""
+"""The table of all metrics: name, kind, meaning, labels. The guide's page of metrics is generated from it. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-GAUGE, COUNTER, HISTOGRAM, INFO = "gauge", "counter", "histogram", "info"
+GAUGE = "gauge"
+COUNTER = "counter"
+HISTOGRAM = "histogram"
+INFO = "info"
 
 
 class MetricRow(NamedTuple):
-    """One metric. Beside its labels each has `job_id`."""
+    """One metric. Every metric has the label `job_id` besides its own labels."""
 
     name: str
-    """as a query says it"""
+    """name in queries"""
     kind: str
+    """`GAUGE`, `COUNTER`, `HISTOGRAM` or `INFO`"""
     says: str
+    """help text of the metric"""
     labels: tuple[str, ...] = ()
+    """names of the metric's own labels"""
     values: str = ""
-    """which values the labels have"""
+    """possible values of the labels, for the guide"""
 
 
 _KINDS = (

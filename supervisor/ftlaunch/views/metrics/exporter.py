@@ -1,13 +1,13 @@
-"""The exporter: a process that reads a job's figures once a second and hands them to Prometheus.
+"""The exporter: a child process of the supervisor that reads a job's figures once a second and serves Prometheus.
 
-Runs as `python -m ftlaunch.views.metrics.exporter` with a socket as its stdin. The first message says what is asked:
+The supervisor runs `python -m ftlaunch.views.metrics.exporter` with a socket as stdin. The first message is the order:
 
     {"run_dir", "port", "bind", "textfile", "ranks", "linger", "kinds": classes of the job's own fault rules,
      "env": variables of the ranks by which their GPUs are known}
 
-What the supervisor is to tell comes back: {"url"} once the port answers, {"trouble": sentence} where something cannot
-be done, or can be done again. At the end of its stdin the exporter reads the journal once more: of a job that has ended
-it shows the end for `linger` seconds, so that the next scrape sees it. Of a killed supervisor it shows nothing.
+The exporter answers with messages for the journal: {"url"} once the port answers, {"trouble": sentence} if something
+cannot be done, or can be done again. At the end of stdin the exporter reads the journal once more. The end of a job is
+shown for `linger` seconds, so that the next scrape sees the end. After the death of a supervisor nothing is shown.
 """
 
 from __future__ import annotations
@@ -33,47 +33,53 @@ from ftlaunch.views.metrics.reading import Sources
 from ftlaunch.views.metrics.registry import ReadingCollector
 from ftlaunch.views.metrics.server import MetricsServer, WrittenPages
 
-_EVERY = 1.0  # seconds between two readings
-_SHARE = 0.01  # of a core, what reading may take: of many ranks it is done less often then
-_SELDOM = 15.0  # seconds between two readings at most, and between two writings of the textfile
-_TRIES = 5  # to listen, before it is told that the port is taken: an earlier exporter of the job may just be leaving
-_SWITCH = 0.0005  # seconds after which a scrape need not wait for a reading
+_INTERVAL = 1.0  # seconds between two readings
+_CORE_SHARE = 0.01  # share of a core that readings may take; with many ranks they become rarer
+_MAX_INTERVAL = 15.0  # most seconds between two readings, and seconds between two writings of the textfile
+_LISTEN_TRIES = 5  # before the port is reported as taken: an earlier exporter of the job may just be leaving
+_SWITCH_SECONDS = 0.0005  # after this time a scrape may interrupt a reading
 
 
 class Exporter:
-    """Of one job."""
+    """The exporter of one job. The main thread reads; the server's threads send pages that are ready."""
 
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
-        """link: to the supervisor."""
-        self._link, self._asked = link, asked
+        """Prepare the first reading.
+
+        Args:
+            link: socket to the supervisor.
+            asked: the order.
+        """
+        self._link = link
+        self._asked = asked
         names = gather_names({**os.environ, **asked["env"]})
         self._sources = Sources(Path(asked["run_dir"]), sorted(kinds(rule_parser.builtin(), asked["kinds"])), names)
         self._supervisor = psutil.Process(os.getppid())
         self._me = psutil.Process()
         self._cost = 0.0  # processor seconds of the newest reading
-        self._collector: Collector = CollectorRegistry()  # nothing, until the first reading
+        self._collector: Collector = CollectorRegistry()  # empty until the first reading
         self._pages = WrittenPages()
         self._server: MetricsServer | None = None
-        self._refused = 0  # times in a row that the port could not be had
+        self._refused = 0  # failed tries to listen
         self._next_file = 0.0
         self._file_error = ""
 
     def run(self) -> None:
-        """Serve until the supervisor hangs up, and then for as long as the end is to be seen."""
+        """Serve until the supervisor closes the socket, then show the end of an ended job for `linger` seconds."""
         while True:
             self._refresh()
             self._listen()
-            if is_readable(self._link, self._patience()):
+            if is_readable(self._link, self._interval()):
                 break
         self._refresh(last=True)
         leave_at = time.monotonic() + (self._asked["linger"] if self._server is not None else 0.0)
         while self._sources.tally.state and (left := leave_at - time.monotonic()) > 0:
-            time.sleep(min(left, _EVERY))
-            self._refresh()  # another run of the job may have begun: that one has an exporter of its own
+            time.sleep(min(left, _INTERVAL))
+            self._refresh()  # another run of the job may have begun, which has an exporter of its own
         self._sources.close()
 
-    def _patience(self) -> float:
-        return min(max(_EVERY, self._cost / _SHARE), _SELDOM)
+    def _interval(self) -> float:
+        return min(max(_INTERVAL, self._cost / _CORE_SHARE), _MAX_INTERVAL)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -104,14 +110,16 @@ class Exporter:
     # --- the port ---------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        port, bind = self._asked["port"], self._asked["bind"]
+        """Try to listen, if a port is ordered and not open yet."""
+        port = self._asked["port"]
+        bind = self._asked["bind"]
         if port is None or self._server is not None:
             return
         try:
             self._server = MetricsServer(bind, port, self._pages)
         except OSError as error:
             self._refused += 1
-            if self._refused == _TRIES:
+            if self._refused == _LISTEN_TRIES:
                 why = f"cannot serve metrics at {bind}:{port}: {(error.strerror or str(error)).lower()}"
                 self._tell(trouble=f"{why}; the job goes on, and this is tried again every second")
             return
@@ -120,10 +128,12 @@ class Exporter:
     # --- the textfile -----------------------------------------------------------------------------------------
 
     def _write_file(self, last: bool) -> None:
-        folder, start = self._asked["textfile"], self._sources.tally.start
+        """Write the textfile, if one is ordered and due."""
+        folder = self._asked["textfile"]
+        start = self._sources.tally.start
         if folder is None or start is None or (time.monotonic() < self._next_file and not last):
             return
-        self._next_file = time.monotonic() + _SELDOM
+        self._next_file = time.monotonic() + _MAX_INTERVAL
         path = Path(folder, f"ftlaunch_{start['job_id']}.prom")
         error = ""
         try:
@@ -131,18 +141,18 @@ class Exporter:
         except OSError as failed:
             error = (failed.strerror or str(failed)).lower()
         if error != self._file_error:
-            again = f"; the job goes on, and this is tried again every {_SELDOM:.0f} s"
+            again = f"; the job goes on, and this is tried again every {_MAX_INTERVAL:.0f} s"
             self._tell(trouble=f"cannot write {path}: {error}{again}" if error else f"metrics are in {path} again")
         self._file_error = error
 
     def _tell(self, **message: str) -> None:
-        with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+        with contextlib.suppress(OSError):  # the supervisor is gone
             self._link.send(json.dumps(message).encode())
 
 
 def main() -> None:
-    """Be the exporter of the job that the first message names."""
-    sys.setswitchinterval(_SWITCH)
+    """Run the exporter of the job that the first message names."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     link = socket.socket(fileno=os.dup(0))
     if message := link.recv(1 << 16):
         Exporter(link, json.loads(message)).run()

@@ -1,4 +1,4 @@
-"""Reads a journal that is being written: every whole line once, and lines that make no sense never."""
+"""Reads a journal while it is written. Each complete line is read once; unusable lines are counted and skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 1 << 20
 
 
 class JournalTail:
-    """Of one run dir."""
+    """The tail of one run dir's journal."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -25,11 +25,15 @@ class JournalTail:
 
     @property
     def skipped(self) -> int:
-        """Lines that were passed over: torn by a crash, too long, no event, or with a value of an unknown type."""
+        """Number of skipped lines: torn by a crash, too long, no event, or with a value of an unexpected type."""
         return self._nonsense + self._splitter.too_long
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The events since the last call. Raises OSError; what was read until then is not lost."""
+        """Yield the events since the last call.
+
+        Raises:
+            OSError: the journal cannot be read. Events that were yielded before stay valid.
+        """
         if self._file is None:
             self._file = open_journal(self._run_dir)
         while block := self._file.read(_BLOCK):
@@ -47,7 +51,7 @@ class JournalTail:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None where the line is none that can be calculated with."""
+    """Parse the event of a line; None if the line is unusable."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""Whether the values of a line of the journal have the types that its readers calculate with. Pure.
+"""Checks that the values of a journal's line have the types that readers calculate with. Pure.
 
-A journal may hold lines of another version, or of somebody else. A line that fails here is passed over as a whole.
+A journal may hold lines of another version, or lines that somebody else wrote. Readers skip a line that fails here.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_MOST = 1e18  # of any number: more is nonsense, and may be more than a float holds
+_MAX_NUMBER = 1e18  # a greater number is nonsense, and may not fit into a float
 _STAMP = ("mono", "attempt")
-# By event: what is a number wherever the line has it.
+# By event: fields that must be numbers if they exist.
 _NUMBERS: Mapping[str, tuple[str, ...]] = {
     "job_started": ("ranks", "max_restarts", "max_hang_restarts"),
     "resumed": ("step",),
@@ -23,7 +23,7 @@ _NUMBERS: Mapping[str, tuple[str, ...]] = {
     "stop_announced": ("front",),
     "checkpoint_committed": ("step", "bytes"),
 }
-# The same, or null.
+# By event: fields that must be numbers or null if they exist.
 _NUMBERS_OR_NULL: Mapping[str, tuple[str, ...]] = {
     "job_started": ("jobset_restart",),
     "attempt_started": ("seconds",),
@@ -36,7 +36,7 @@ _NUMBERS_OR_NULL: Mapping[str, tuple[str, ...]] = {
 
 
 def sound(line: Mapping[str, Any]) -> bool:
-    """Whether readers can calculate with the line; fields that it lacks do no harm."""
+    """Return whether readers can calculate with the line; missing fields do no harm."""
     event = line.get("event")
     if not isinstance(event, str):
         return False
@@ -44,16 +44,16 @@ def sound(line: Mapping[str, Any]) -> bool:
     return (
         all(_is_number(line[name]) for name in numbers if name in line)
         and all(_is_number(line[name]) for name in _NUMBERS_OR_NULL.get(event, ()) if line.get(name) is not None)
-        and _is_killing(line.get("killed_at"))
+        and _is_killed_at(line.get("killed_at"))
     )
 
 
-def _is_killing(said: Any) -> bool:
-    """Of `killed_at`, of a run that takes up the job of one that was killed."""
+def _is_killed_at(said: Any) -> bool:
+    """Return whether `killed_at`, which a run that follows a killed one writes, has the right form."""
     return said is None or (
         isinstance(said, Mapping) and all(_is_number(said[name]) for name in ("step", "ago") if name in said)
     )
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST <= value <= _MOST
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MAX_NUMBER <= value <= _MAX_NUMBER

@@ -1,6 +1,7 @@
-"""What is known of a job at a moment, gathered from its journal, its ranks' pages and its supervisor.
+"""Gathers all that is known about a job at one moment, from its journal, its ranks' pages and its supervisor.
 
-The supervisor is asked for a few words, once a refresh; the journal and the pages are read without it.
+Each reading asks the supervisor for its short status, and reads journal and pages without the supervisor. The exporter
+and the reporter call `Sources.read` on their main threads.
 """
 
 from __future__ import annotations
@@ -24,123 +25,146 @@ from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.pages.words import ENDLESS
 from ftlaunch_contract.protocol import Phase
 
-_PATIENCE = 1.0  # seconds that the supervisor may take to answer
+_ANSWER_SECONDS = 1.0  # longest wait for the supervisor's answer
 SILENT = "silent"
 PHASES = (*(phase.name.lower() for phase in Phase), SILENT)
 
 
 class RankReading(NamedTuple):
-    """What a rank's page says."""
+    """The content of a rank's page."""
 
     rank: int
     step: int
     step_seconds: float
     beat: float
-    """monotonic"""
+    """monotonic seconds of the last beat"""
     phase: Phase
     seen: int
-    """optimizer steps seen, in a script without attach()"""
+    """number of optimizer steps seen in a script without attach()"""
     resumed: int
-    """the step that it has resumed at"""
+    """the step at which the rank has resumed"""
     total: int = 0
-    """steps that its loop is to make; 0: it has not said"""
+    """number of steps that the rank's loop will make; 0 if unknown"""
     loss: float = nan
-    """as the script has told it last"""
+    """the loss that the script reported last"""
 
 
 @dataclass(frozen=True)
 class JobReading:
-    """One reading."""
+    """All that is known about a job at one moment."""
 
     tally: Tally
     now: float
-    """of the epoch"""
+    """time of the reading, in seconds since the epoch"""
     mono: float
+    """time of the reading, in monotonic seconds"""
     goodput: Goodput
     status: Mapping[str, Any] | None
-    """the supervisor's answer; None: it has not answered"""
+    """the supervisor's answer; None if there was none"""
     nodes: Sequence[Mapping[str, Any]] | None
-    """None: the job has one node"""
+    """the nodes of a job of several nodes; None for a job of one node"""
     ranks: Sequence[RankReading]
-    """those that report in the newest attempt"""
+    """the ranks that report in the newest attempt"""
     devices: DeviceNames
-    """of this node, which has all ranks where `nodes` is None"""
+    """devices of this node, which has all ranks if `nodes` is None"""
     progressed: float | None
-    """monotonic: when all ranks had completed a new step, in this attempt or an earlier one of this run of the
-    supervisor; None: there was none yet"""
+    """monotonic seconds at which all ranks had completed the newest step of this run of the supervisor, in any attempt;
+    None if there was no new step yet"""
 
     @property
     def completed(self) -> int:
-        """The newest step that all ranks have completed; -1: not known."""
+        """The newest step that all ranks have completed; -1 if unknown."""
         return min((rank.step for rank in self.ranks), default=-1) if not self.phases[SILENT] else -1
 
     @property
     def total_steps(self) -> int | None:
-        """The steps that the job is to make; None where it does not say, or does not know."""
+        """The number of steps that the job will make; None if unknown or endless."""
         total = min((rank.total for rank in self.ranks), default=0)
         return total if 0 < total < ENDLESS else None
 
     @property
     def asked(self) -> int:
-        """Ranks that the job is to have at most."""
+        """The greatest number of ranks of the job."""
         return 0 if self.tally.start is None else int(self.tally.start.get("ranks", 0))
 
     @property
     def phases(self) -> Mapping[str, int]:
-        """How many ranks say that they do what."""
+        """Number of ranks by phase; ranks that report none are `silent`."""
         found = Counter(rank.phase.name.lower() for rank in self.ranks)
         return {**dict.fromkeys(PHASES, 0), **found, SILENT: max(self._had - len(self.ranks), 0)}
 
     @property
     def _had(self) -> int:
-        """Ranks of the attempt: of a job of MIN:MAX nodes there may be fewer than were asked for."""
+        """The number of ranks of the attempt, which may be fewer than `asked` in a job of MIN:MAX nodes."""
         if self.status is None or self.nodes is None:
             return self.asked
         return min(self.asked, sum(len(node["ranks"]) for node in self.nodes))
 
     @property
     def step_seconds(self) -> tuple[float, float, float] | None:
-        """The shortest, the median and the longest of the ranks' newest steps; None before there are any."""
+        """Seconds of the shortest, the median and the longest of the ranks' newest steps; None before the first."""
         times = sorted(rank.step_seconds for rank in self.ranks if rank.step_seconds > 0)
         return (times[0], median(times), times[-1]) if times else None
 
     @property
     def oldest_beat(self) -> float | None:
-        """Seconds since the last beat of the rank that is silent longest; None where no rank is to beat."""
+        """Seconds since the last beat of the rank that is silent longest; None if no rank has to beat."""
         beats = [rank.beat for rank in self.ranks if rank.phase is not Phase.TEARDOWN]
         return max(self.mono - min(beats), 0.0) if beats else None
 
 
 class Sources:
-    """Where readings are gathered, of one run dir."""
+    """The sources of readings of one run dir."""
 
     def __init__(self, run_dir: Path, kinds: Sequence[str], devices: DeviceNames) -> None:
-        """kinds: that incidents may have. devices: of this node."""
+        """Open nothing yet.
+
+        Args:
+            run_dir: the run dir.
+            kinds: kinds that incidents may have.
+            devices: devices of this node.
+        """
         self._devices = devices
         self.tally = Tally(kinds)
         self._tail = JournalTail(run_dir)
-        self._start: Mapping[str, Any] | None = None  # the run whose pages are mapped
+        self._start: Mapping[str, Any] | None = None  # `job_started` of the run whose pages are mapped
         self._pages: Sequence[Page] = ()
-        self._mark = (-1, -1, -1)  # attempt, the ranks' newest common step, and what was seen of their optimizers
-        self._run: Mapping[str, Any] | None = None  # that the newest progress is of
+        self._mark = (-1, -1, -1)  # attempt, newest step of all ranks, least number of optimizer steps seen
+        self._run: Mapping[str, Any] | None = None  # `job_started` of the run in which `_progressed` was seen
         self._progressed: float | None = None
 
     @property
     def skipped(self) -> int:
-        """Lines of the journal that were passed over."""
+        """Number of skipped lines of the journal."""
         return self._tail.skipped
 
     def read(self) -> JobReading:
-        """Read everything anew. Raises OSError where the journal cannot be read."""
+        """Make a reading.
+
+        Raises:
+            OSError: the journal cannot be read.
+        """
         for line in self._tail.lines():
             self.tally.hear(line)
-        tally, over = self.tally, bool(self.tally.state)
+        tally = self.tally
+        over = bool(tally.state)
         status = None if over else self._ask({"do": "status", "ranks": False})
         nodes = self._ask({"do": "nodes"}) if status is not None and "head" in status else None
         ranks = [] if over else self._read_pages()
-        now, mono = time.time(), time.monotonic()
+        now = time.time()
+        mono = time.monotonic()
         listed = None if nodes is None else nodes.get("nodes")
-        reading = JobReading(tally, now, mono, tally.goodput(now, mono), status, listed, ranks, self._devices, None)
+        reading = JobReading(
+            tally=tally,
+            now=now,
+            mono=mono,
+            goodput=tally.goodput(now, mono),
+            status=status,
+            nodes=listed,
+            ranks=ranks,
+            devices=self._devices,
+            progressed=None,
+        )
         return reading if over else self._with_progress(reading)
 
     def close(self) -> None:
@@ -151,31 +175,33 @@ class Sources:
         self._pages = ()
 
     def _with_progress(self, reading: JobReading) -> JobReading:
-        """Note when the newest step was made; what an attempt resumes at is none."""
-        reached, resumed = reading.completed, max((rank.resumed for rank in reading.ranks), default=-1)
+        """Record when the newest step was made. The step at which an attempt resumes is no new step."""
+        reached = reading.completed
+        resumed = max((rank.resumed for rank in reading.ranks), default=-1)
         seen = min((rank.seen for rank in reading.ranks), default=0)
         mark = (reading.tally.attempt, reached, seen)
         if reading.tally.start is not self._run:
-            self._run, self._progressed = reading.tally.start, None
+            self._run = reading.tally.start
+            self._progressed = None
         if mark != self._mark and (reached > resumed if reached >= 0 else seen > 0):
             self._progressed = max(rank.beat for rank in reading.ranks)
         self._mark = mark
         return JobReading(**{**vars(reading), "progressed": self._newest_progress(reading)})
 
     def _newest_progress(self, reading: JobReading) -> float | None:
-        """What was seen; before that, in an exporter that has taken the place of another, what the journal tells."""
-        told = reading.tally.progressed_at
-        if self._progressed is not None or not told:
+        """Return when this process saw the newest step; before it saw one, when the journal says."""
+        journal_time = reading.tally.progressed_at
+        if self._progressed is not None or not journal_time:
             return self._progressed
-        return reading.mono - max(reading.now - told, 0.0)
+        return reading.mono - max(reading.now - journal_time, 0.0)
 
     def _ask(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         if self.tally.start is None:
             return None
         try:
-            answer = ask(Path(str(self.tally.start.get("memory_dir"))) / SOCKET, question, _PATIENCE)
+            answer = ask(Path(str(self.tally.start.get("memory_dir"))) / SOCKET, question, _ANSWER_SECONDS)
         except (OSError, ValueError):
-            return None  # it is gone, or too busy to answer
+            return None  # the supervisor is gone, or too busy to answer
         return answer if answer.get("ok") else None
 
     def _read_pages(self) -> list[RankReading]:
@@ -185,10 +211,11 @@ class Sources:
         return [_read_page(rank, page) for rank, page in enumerate(self._pages) if page.attempt == attempt]
 
     def _map_pages(self) -> None:
-        """Map the pages of the run that has begun; those that are not there yet are looked for at the next reading."""
+        """Map the pages of the run that has begun. If pages do not exist yet, the next reading tries again."""
         for page in self._pages:
             page.close()
-        self._pages, start = (), self.tally.start
+        self._pages = ()
+        start = self.tally.start
         assert start is not None
         with contextlib.suppress(OSError, ValueError):
             self._pages = open_pages(Path(str(start.get("memory_dir"))), int(start.get("ranks", 0)))
@@ -196,8 +223,14 @@ class Sources:
 
 
 def _read_page(rank: int, page: Page) -> RankReading:
-    beat, resumed = page.beat_ns / 1e9, page.resumed[1]
     return RankReading(
-        rank=rank, step=page.step, step_seconds=page.step_seconds, beat=beat, phase=page.phase, seen=page.seen_steps,
-        resumed=resumed, total=page.total_steps, loss=page.loss,
-    )  # fmt: skip
+        rank=rank,
+        step=page.step,
+        step_seconds=page.step_seconds,
+        beat=page.beat_ns / 1e9,
+        phase=page.phase,
+        seen=page.seen_steps,
+        resumed=page.resumed[1],
+        total=page.total_steps,
+        loss=page.loss,
+    )

@@ -1,4 +1,4 @@
-"""From reading to metrics, for prometheus_client. Nothing here reads or serves anything."""
+"""Turns a reading into the metrics of prometheus_client. Nothing here reads or serves anything."""
 
 from __future__ import annotations
 
@@ -23,23 +23,32 @@ from ftlaunch.views.metrics.tally import FAULTS, RESULTS, WHYS, Distribution
 
 _ROWS = {row.name: row for row in ROWS}
 Values = Mapping[tuple[str, ...], float]
-"""By the values of the labels besides `job_id`."""
+"""Values of a metric, by the values of its labels besides `job_id`."""
 
 
 class ReadingCollector(Collector):
-    """Gives the metrics of one reading to whatever writes them."""
+    """The metrics of one reading, as the writers of prometheus_client want them."""
 
     def __init__(self, reading: JobReading, own: Mapping[str, float], *, by_rank: bool) -> None:
-        """own: metrics of the supervisor's and the exporter's processes, by name. by_rank: also those of each rank."""
+        """Make the metrics.
+
+        Args:
+            reading: the reading.
+            own: metrics of the supervisor's and the exporter's processes, by name.
+            by_rank: whether to add the metrics of each rank.
+        """
         self._families = list(families(reading, own, by_rank=by_rank))
 
     def collect(self) -> Iterable[Metric]:
-        """All families."""
+        """Return all metrics."""
         return self._families
 
 
 def families(reading: JobReading, own: Mapping[str, float], *, by_rank: bool) -> Iterator[Metric]:
-    """The metrics of a job; none before its journal says that it was started."""
+    """Yield the metrics of a job; none before the journal says that the job was started.
+
+    The arguments are those of `ReadingCollector`.
+    """
     start = reading.tally.start
     if start is None:
         return
@@ -59,7 +68,7 @@ def families(reading: JobReading, own: Mapping[str, float], *, by_rank: bool) ->
 
 
 def _label(value: object) -> str:
-    """As text that UTF-8 can say: JSON has half characters, too."""
+    """Return a label's text without lone surrogates, which JSON can hold and UTF-8 cannot."""
     return str(value).encode(errors="replace").decode()
 
 
@@ -67,10 +76,10 @@ def _family(job_id: str, name: str, values: Values) -> Metric:
     row = _ROWS[name]
     labels = ("job_id", *row.labels)
     if row.kind == INFO:
-        told = InfoMetricFamily(name.removesuffix("_info"), row.says, labels=("job_id",))
+        info = InfoMetricFamily(name.removesuffix("_info"), row.says, labels=("job_id",))
         for given in values:
-            told.add_metric([job_id], dict(zip(row.labels, given, strict=True)))
-        return told
+            info.add_metric([job_id], dict(zip(row.labels, given, strict=True)))
+        return info
     assert row.kind != HISTOGRAM, name
     made: Any = CounterMetricFamily if row.kind == COUNTER else GaugeMetricFamily
     family: Any = made(name.removesuffix("_total") if row.kind == COUNTER else name, row.says, labels=labels)
@@ -81,7 +90,8 @@ def _family(job_id: str, name: str, values: Values) -> Metric:
 
 
 def _of_job(reading: JobReading) -> dict[str, Values]:
-    tally, status = reading.tally, reading.status
+    tally = reading.tally
+    status = reading.status
     state = tally.state or (str(status["state"]) if status else "")
     found: dict[str, Values] = {
         "ftlaunch_supervisor_answers": {(): float(status is not None)},
@@ -92,7 +102,9 @@ def _of_job(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_restarts_left": {(after,): left for after, left in tally.left.items()},
     }
     if state:
-        found["ftlaunch_job_state"] = {(one.value.replace(" ", "_"),): float(one.value == state) for one in JobState}
+        found["ftlaunch_job_state"] = {
+            (known.value.replace(" ", "_"),): float(known.value == state) for known in JobState
+        }
     if tally.state:
         found["ftlaunch_job_ended_timestamp_seconds"] = {(): tally.ended_at}
     if tally.start is not None:
@@ -159,7 +171,8 @@ def _of_ranks(reading: JobReading) -> dict[str, Values]:
 
 
 def _by_rank(reading: JobReading) -> dict[str, Values]:
-    ranks, slow = reading.ranks, reading.tally.slow
+    ranks = reading.ranks
+    slow = reading.tally.slow
     return {
         "ftlaunch_rank_step": {(str(rank.rank),): rank.step for rank in ranks},
         "ftlaunch_rank_step_duration_seconds": {(str(rank.rank),): rank.step_seconds for rank in ranks},
@@ -170,14 +183,14 @@ def _by_rank(reading: JobReading) -> dict[str, Values]:
 
 
 def _places(reading: JobReading) -> Iterator[tuple[str, ...]]:
-    """The labels of `ftlaunch_rank_info`, of the ranks that are placed."""
+    """Yield the labels of `ftlaunch_rank_info` for each rank on a node."""
     nodes = [(reading.devices, range(reading.asked))]
     if reading.nodes is not None:
         nodes = [(read_names(node.get("devices")), node["ranks"]) for node in reading.nodes]
     for names, ranks in nodes:
-        told = tuple(map(_label, (names.host, names.node, names.pod, names.namespace)))
+        node_labels = tuple(map(_label, (names.host, names.node, names.pod, names.namespace)))
         for local_rank, rank in enumerate(ranks):
-            yield (str(rank), *told, _label(names.gpu(local_rank)))
+            yield (str(rank), *node_labels, _label(names.gpu(local_rank)))
 
 
 def _distributions(reading: JobReading) -> dict[str, Distribution]:

@@ -1,4 +1,7 @@
-"""The port at which metrics are to be had: pages that are written beforehand, so that a scrape only sends bytes."""
+"""The HTTP port of the metrics. Pages are written before a scrape asks, so that a scrape only sends bytes.
+
+One thread accepts connections, and each scrape has a thread of its own; the exporter's main thread renews the pages.
+"""
 
 from __future__ import annotations
 
@@ -17,60 +20,70 @@ from prometheus_client.exposition import gzip_accepted
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
-_MOST = 16  # scrapes at once: beyond that the oldest is hung up on for a new one
-_SLOW = 10.0  # seconds that a client may take for its request, and for taking the page
+_MAX_SCRAPES = 16  # at a time; one more ends the oldest
+_CLIENT_SECONDS = 10.0  # longest time of a client for its request, and for taking the page
 _PATH = "/metrics"
 _Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class Form(NamedTuple):
-    """How a page is written."""
+    """The format of a page."""
 
     openmetrics: bool
-    """else Prometheus' text format"""
+    """whether the page is OpenMetrics text; otherwise Prometheus' text format"""
     gzipped: bool
 
     @property
     def content_type(self) -> str:
-        """For the answer's head."""
+        """Content type of the answer."""
         return openmetrics.CONTENT_TYPE_LATEST if self.openmetrics else CONTENT_TYPE_PLAIN_0_0_4
 
     def write(self, collector: Collector) -> bytes:
-        """The page."""
+        """Return the page of a collector's metrics in this format."""
         text = (openmetrics.generate_latest if self.openmetrics else generate_latest)(collector)
         return gzip.compress(text, 1) if self.gzipped else text
 
 
 USUAL = Form(openmetrics=True, gzipped=True)
-"""what Prometheus asks for"""
-_LATELY = 600.0  # seconds after which nobody is expected to ask for a form again
+"""the format that Prometheus asks for"""
+_FORM_LIFETIME = 600.0  # seconds for which a format is written beforehand after somebody asked for it
 
 
 class WrittenPages:
-    """The newest reading in the usual form, and in every other that somebody has asked for lately."""
+    """Pages of the newest reading: in the usual format, and in each format that somebody asked for recently.
+
+    All methods are thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._collector: Collector = CollectorRegistry()
         self._written: dict[Form, bytes] = {}
-        self._asked: dict[Form, float] = {}  # monotonic: when somebody has asked for a form last
+        self._asked: dict[Form, float] = {}  # monotonic time of the last scrape by format
         self.scrapes = 0
 
     def renew(self, collector: Collector, now: float) -> None:
-        """Write the pages of a new reading. now: monotonic."""
+        """Write the pages of a new reading. now: monotonic seconds."""
         with self._lock:
-            self._asked = {form: at for form, at in self._asked.items() if now - at < _LATELY}
+            self._asked = {form: at for form, at in self._asked.items() if now - at < _FORM_LIFETIME}
             forms = {USUAL, *self._asked}
         written = {form: form.write(collector) for form in forms}
         with self._lock:
-            self._collector, self._written = collector, written
+            self._collector = collector
+            self._written = written
 
     def get(self, form: Form, now: float) -> bytes:
-        """The page in a form; where nobody has asked for that form lately it is written now, and nobody else waits."""
+        """Return the page in a format. A format that nobody asked for recently is written now, without the lock.
+
+        Args:
+            form: the format.
+            now: monotonic seconds.
+        """
         with self._lock:
             self.scrapes += 1
             self._asked[form] = now
-            collector, page = self._collector, self._written.get(form)
+            collector = self._collector
+            page = self._written.get(form)
         if page is None:
             page = form.write(collector)
             with self._lock:
@@ -80,9 +93,9 @@ class WrittenPages:
 
 
 class _OpenScrapes:
-    """The connections that are being served, the oldest first, each with the time at which it came (monotonic).
+    """The connections that are being served, the oldest first, each with its monotonic time of arrival.
 
-    A limit for each read alone would let a client stay for ever that sends a byte now and then.
+    A timeout for each read alone would let a client stay for ever by sending a byte now and then.
     """
 
     def __init__(self) -> None:
@@ -90,9 +103,9 @@ class _OpenScrapes:
         self._came: dict[socket.socket, float] = {}
 
     def add(self, connection: socket.socket, now: float) -> None:
-        """Note a connection; where there are too many, end the oldest."""
+        """Add a connection. If there are too many, end the oldest."""
         with self._lock:
-            if len(self._came) >= _MOST:
+            if len(self._came) >= _MAX_SCRAPES:
                 self._end(next(iter(self._came)))
             self._came[connection] = now
 
@@ -102,27 +115,36 @@ class _OpenScrapes:
             self._came.pop(connection, None)
 
     def end_those_before(self, moment: float) -> None:
-        """End the connections that came before a moment."""
+        """End the connections that arrived before a moment."""
         with self._lock:
-            for connection in [one for one, came in self._came.items() if came < moment]:
+            for connection in [connection for connection, came in self._came.items() if came < moment]:
                 self._end(connection)
 
     def _end(self, connection: socket.socket) -> None:
-        """Have the thread that serves a connection see its end; closing the descriptor is left to that thread."""
+        """Shut a connection down, so that the thread that serves the connection sees the end and closes it."""
         del self._came[connection]
         with contextlib.suppress(OSError):  # the client has gone
             connection.shutdown(socket.SHUT_RDWR)
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Serves `pages` in threads of its own."""
+    """The server of the pages, in threads of its own."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 64
 
     def __init__(self, address: str, port: int, pages: WrittenPages) -> None:
-        """Listen. Raises OSError."""
+        """Listen, and start to serve.
+
+        Args:
+            address: IP address to listen on.
+            port: port to listen on; 0 for a free port.
+            pages: the pages.
+
+        Raises:
+            OSError: the port cannot be opened.
+        """
         self.pages = pages
         self._scrapes = _OpenScrapes()
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -132,7 +154,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         threading.Thread(target=self.serve_forever, name="ftlaunch-metrics", daemon=True).start()
 
     def process_request(self, request: _Request, client_address: object) -> None:
-        """Serve a connection in a thread; clients that are slow make room for it."""
+        """Serve a connection in a thread; the oldest connection is ended if there are too many."""
         assert isinstance(request, socket.socket)
         self._scrapes.add(request, time.monotonic())
         try:
@@ -141,22 +163,22 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: _Request) -> None:
-        """Hang up, at the end of a scrape."""
+        """Close a connection at the end of a scrape."""
         assert isinstance(request, socket.socket)
         self._scrapes.remove(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Hang up on clients that have taken too long; called about twice a second."""
-        self._scrapes.end_those_before(time.monotonic() - _SLOW)
+        """End connections of clients that take too long; the server calls this about twice a second."""
+        self._scrapes.end_those_before(time.monotonic() - _CLIENT_SECONDS)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone, or was too slow: nobody need be told."""
+        """Ignore the error of a client that has gone, or was too slow."""
 
 
 class _Scrape(BaseHTTPRequestHandler):
     server: MetricsServer
-    timeout = _SLOW
+    timeout = _CLIENT_SECONDS
 
     def do_GET(self) -> None:
         self._answer(body=True)
@@ -184,4 +206,4 @@ class _Scrape(BaseHTTPRequestHandler):
         return "ftlaunch"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are not news."""
+        """Log nothing for a scrape."""

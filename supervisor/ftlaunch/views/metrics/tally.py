@@ -1,7 +1,7 @@
-"""What a journal adds up to: counters, sums and the newest facts, over all runs in a run dir. Pure.
+"""Adds up a journal: counters, sums and the newest facts, over all runs in a run dir. Pure.
 
-The journal outlives the exporter, the supervisor and the machine of the head, so what is counted here goes on where it
-was whoever of them dies.
+The journal outlives the exporter, the supervisor and the machine of the head, so the counters continue after the death
+of any of these.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ RESTART_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 SAVE_BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 OTHER = "other"
 WHYS = ("interval", "stop", "incident", "request", "end", OTHER)
-"""why a checkpoint was committed"""
+"""reasons for which checkpoints are committed"""
 FAULTS = ("nan", "spike", "divergence", OTHER)
 """kinds of faults in numbers"""
 RESULTS = ("same", "rounded", "different", "unverified")
-"""what the steps made again have shown of a resume"""
+"""what repeated steps have shown about a resume"""
 _ENDS = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 Line = Mapping[str, Any]
 
 
 class Distribution:
-    """A histogram: how many values were at most each bound, and their sum."""
+    """A histogram: the number of values up to each bound, and the sum of all values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -38,14 +38,15 @@ class Distribution:
         self.sum = 0.0
 
     def add(self, value: float | None) -> None:
-        """Count a value; None is none."""
+        """Count a value; None is not counted."""
         if value is not None:
             self._counts[bisect_left(self._bounds, value)] += 1
             self.sum += value
 
     def buckets(self) -> list[tuple[str, int]]:
-        """The upper bound of each bucket, and how many values were not above it."""
-        total, found = 0, []
+        """Return the upper bound of each bucket as text, and the number of values up to that bound."""
+        total = 0
+        found = []
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             total += count
             found.append(("+Inf" if bound == float("inf") else str(bound), total))
@@ -53,44 +54,46 @@ class Distribution:
 
 
 class Tally:
-    """Of one journal, line by line."""
+    """The sums of one journal, built line by line."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        """kinds: that incidents may have; what else the journal names is `other`."""
+        """Begin before the first line. kinds: kinds that incidents may have; all others count as `other`."""
         self.kinds = (*kinds, OTHER)
         self.start: Line | None = None  # the newest `job_started`
         self.started_at = self.ended_at = self.committed_at = 0.0
         self.progressed_at = 0.0
-        """when this run of the supervisor, or the head that it has replaced, is known to have made a new step"""
-        self._progressed_before = 0.0  # the same of the run before
+        """time of the newest step of this run of the supervisor or of the head that it replaced, in seconds since the
+        epoch; 0 if unknown"""
+        self._progressed_before = 0.0  # `progressed_at` of the run before
         self.attempt = 0
-        self.state = ""  # of a job that has ended
+        self.state = ""  # final state of a job that has ended; else empty
         self.runs = self.attempts = self.steps_lost = self.hangs_suspected = self.failed_calls = 0
-        self._failed_by_purpose: dict[str, int] = {}  # of this run of the supervisor
+        self._failed_by_purpose: dict[str, int] = {}  # failed calls of this run of the supervisor, by purpose
         self.incidents: Counter[str] = Counter()
         self.restarts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.proofs: Counter[str] = Counter()
         self.notices: Counter[str] = Counter()
         self.left: dict[str, int] = {}
-        self.to_resumed, self.to_first_step = Distribution(RESTART_BOUNDS), Distribution(RESTART_BOUNDS)
+        self.to_resumed = Distribution(RESTART_BOUNDS)
+        self.to_first_step = Distribution(RESTART_BOUNDS)
         self.slow: set[int] = set()
         self.commits: Counter[str] = Counter()
         self.save_seconds = Distribution(SAVE_BOUNDS)
         self.saved_bytes = self.save_failures = self.rejected = self.saver_deaths = 0
         self.committed = -1
         self.saver_up = self.storage_answers = True
-        self._told: list[Line] = []  # what a story's times are told from
-        self._line: list[Moment] | None = None  # the same on one time line
+        self._story_lines: list[Line] = []  # the lines that goodput is computed from
+        self._line: list[Moment] | None = None  # cache: moments of these lines
 
     @property
     def jobset_restart(self) -> int | None:
-        """How often JobSet has started the job again; None where JobSet has not started it."""
-        told = None if self.start is None else self.start.get("jobset_restart")
-        return None if told is None else int(told)
+        """How often JobSet has restarted the job; None if JobSet did not start the job."""
+        restarts = None if self.start is None else self.start.get("jobset_restart")
+        return None if restarts is None else int(restarts)
 
     def hear(self, line: Line) -> None:
-        """Take a line of the journal; one that is no event of ours is passed over."""
+        """Process the next line of the journal; a line that is no event is skipped."""
         name = line.get("event")
         if not isinstance(name, str) or not isinstance(line.get("t"), str):
             return
@@ -101,36 +104,41 @@ class Tally:
             handler(self, line)
 
     def _keep(self, name: str, line: Line) -> None:
-        """Keep what the story needs: of many milestones in a row the last, of ranks' ends those of this attempt."""
-        told, self._line = self._told, None
+        """Keep a line that goodput needs.
+
+        To bound memory, only the last of consecutive `progress` lines stays, and only this attempt's `rank_exited`.
+        """
+        self._line = None
         if name == "attempt_started":
-            self._told = told = [old for old in told if old["event"] != "rank_exited"]
-        if name == "progress" and told and told[-1]["event"] == "progress":
-            told.pop()
-        told.append(line)
+            self._story_lines = [old for old in self._story_lines if old["event"] != "rank_exited"]
+        if name == "progress" and self._story_lines and self._story_lines[-1]["event"] == "progress":
+            self._story_lines.pop()
+        self._story_lines.append(line)
 
     def seconds(self, now: float) -> Mapping[str, float]:
-        """Return the wall time by what it went into, in seconds, until now (of the epoch) or the job's end."""
+        """Return the seconds of wall time by class, until `now` (seconds since the epoch) or the job's end."""
         return self.goodput(now).seconds
 
     def goodput(self, now: float, mono: float | None = None) -> Goodput:
-        """Return what the wall time went into, until now or the job's end.
+        """Return what the wall time was spent on, until now or the job's end.
 
         Args:
-            now: seconds of the epoch. It counts only where `mono` does not.
-            mono: the monotonic clock of the machine whose supervisor writes the journal, where it is known: with it, a
-                wall clock that is set forward or back while the job runs changes nothing.
+            now: seconds since the epoch; used only if `mono` cannot be used.
+            mono: monotonic seconds of the machine whose supervisor writes the journal, or None. With `mono` the result
+                does not depend on a wall clock that is set while the job runs.
         """
         if self._line is None:
-            self._line = moments(self._told)
+            self._line = moments(self._story_lines)
         if not self._line:
             return Goodput(dict.fromkeys(CLASSES, 0.0), {})
         newest = self._line[-1]
         since_newest = now - newest.wall if mono is None else mono - float(newest.fields["mono"])
-        if mono is not None and since_newest < 0:  # the machine was started again since
+        if mono is not None and since_newest < 0:  # the machine was rebooted since
             since_newest = now - newest.wall
-        until = [] if self.state else [Moment(newest.wall + max(since_newest, 0.0), "now", self.attempt, {})]
-        return goodput_of([*self._line, *until])
+        if self.state:
+            return goodput_of(self._line)
+        until = Moment(newest.wall + max(since_newest, 0.0), "now", attempt=self.attempt, fields={})
+        return goodput_of([*self._line, until])
 
     def _count(self, where: Counter[str], kind: object) -> None:
         where[str(kind) if kind in self.kinds else OTHER] += 1
@@ -138,11 +146,13 @@ class Tally:
     # --- what lines say ---------------------------------------------------------------------------------------
 
     def _on_job_started(self, line: Line) -> None:
-        self.start, self.state = line, ""
+        self.start = line
+        self.state = ""
         self._failed_by_purpose = {}
         self.runs += 1
         self.started_at = _wall(line)
-        self._progressed_before, self.progressed_at = self.progressed_at, 0.0
+        self._progressed_before = self.progressed_at
+        self.progressed_at = 0.0
         self.left = {"failure": _whole(line, "max_restarts"), "hang": _whole(line, "max_hang_restarts")}
         self.saver_up = self.storage_answers = True
         self.slow = set()
@@ -154,7 +164,7 @@ class Tally:
 
     def _on_adopted(self, line: Line) -> None:
         self.attempt = _whole(line, "attempt")
-        self.progressed_at = max(self.progressed_at, self._progressed_before)  # the ranks have run on
+        self.progressed_at = max(self.progressed_at, self._progressed_before)  # the ranks went on running
 
     def _on_progress(self, line: Line) -> None:
         self.progressed_at = max(self.progressed_at, _wall(line))
@@ -186,8 +196,9 @@ class Tally:
         self.hangs_suspected += 1
 
     def _on_call_failed(self, line: Line) -> None:
-        """Add what is new: a line says how often calls for a purpose have failed in this run; not each one is told."""
-        purpose, count = str(line.get("what")), _whole(line, "count", 1)
+        """Add the increase since the last line of this purpose. A line has the count of the run; counts may skip."""
+        purpose = str(line.get("what"))
+        count = _whole(line, "count", 1)
         self.failed_calls += max(count - self._failed_by_purpose.get(purpose, 0), 0)
         self._failed_by_purpose[purpose] = count
 
@@ -206,7 +217,8 @@ class Tally:
         self.commits[why if why in WHYS else OTHER] += 1
         self.saved_bytes += _whole(line, "bytes")
         self.save_seconds.add(line.get("seconds"))
-        self.committed, self.committed_at = _whole(line, "step", -1), _wall(line)
+        self.committed = _whole(line, "step", -1)
+        self.committed_at = _wall(line)
 
     def _on_save_failed(self, line: Line) -> None:
         self.save_failures += 1
@@ -216,7 +228,7 @@ class Tally:
 
     def _on_saver_died(self, line: Line) -> None:
         self.saver_deaths += 1
-        self.saver_up = True  # it is told once another one was started
+        self.saver_up = True  # the event is written once another saver was started
 
     def _on_saver_missing(self, line: Line) -> None:
         self.saver_up = False
@@ -231,7 +243,8 @@ class Tally:
         self.notices["delivered" if line["event"] == "notified" else "failed"] += 1
 
     def _on_end(self, line: Line) -> None:
-        self.state, self.ended_at = _ENDS[line["event"]], _wall(line)
+        self.state = _ENDS[line["event"]]
+        self.ended_at = _wall(line)
 
     _hears: Mapping[str, Callable[[Tally, Line], None]] = {
         "job_started": _on_job_started,
@@ -270,6 +283,6 @@ def _whole(line: Line, name: str, otherwise: int = 0) -> int:
 
 
 def _wall(line: Line) -> float:
-    """Seconds of the epoch; 0 where the line does not say."""
+    """Return the time of a line in seconds since the epoch; 0 if the line has none."""
     found = moments([line])
     return found[0].wall if found else 0.0

@@ -1,9 +1,10 @@
-"""The reporter: a process that tells Kubeflow's Trainer how far a job is, which stands then in the TrainJob's status.
+"""The reporter: a child process of the supervisor that reports a job's progress to Kubeflow's Trainer.
 
-Runs as `python -m ftlaunch.views.metrics.trainjob_reporter` with a socket as its stdin. The first message: {"run_dir",
-"url", "ca_cert", "token"}: the last two are files, and the token is read anew each time, as Kubernetes replaces it.
-What the supervisor is to tell comes back as {"trouble": sentence}, with "useless" where another reporter could do no
-better. At the end of its stdin the reporter tells the end of the job, and ends.
+Trainer shows the progress in the status of the TrainJob. The supervisor runs
+`python -m ftlaunch.views.metrics.trainjob_reporter` with a socket as stdin. The first message is the order, {"run_dir",
+"url", "ca_cert", "token"}. The last two name files; the token is read for each request, because Kubernetes replaces the
+file. The reporter answers with {"trouble": sentence} for the journal, with "useless" if another reporter would have the
+same trouble. At the end of stdin the reporter reports the end of the job, and ends.
 """
 
 from __future__ import annotations
@@ -28,37 +29,43 @@ from ftlaunch.views.metrics.reading import Sources
 from ftlaunch.views.metrics.trainjob_status import request_of, status_of
 from ftlaunch_contract.files.regular_file import read_regular
 
-_EVERY = 10.0  # seconds between two looks; Trainer asks for 5 at the least
-_FIRST = 1.0  # seconds until the first look
-_UNCHANGED = 60.0  # seconds after which what has not changed is told again
-_ANSWER = 5.0  # seconds that an answer may take
-_LAST_TRIES, _LAST_PAUSE = 3, 0.5
-"""how often the end is told until it is taken, and the seconds between these tries"""
-_NOWHERE = DeviceNames("", "", "", "", ())
+_INTERVAL = 10.0  # seconds between two reports; Trainer asks for at least 5
+_FIRST_DELAY = 1.0  # seconds before the first report
+_REPEAT_SECONDS = 60.0  # after this time an unchanged status is reported again
+_ANSWER_SECONDS = 5.0  # longest wait for an answer
+_LAST_TRIES = 3  # tries to report the end
+_LAST_PAUSE = 0.5  # seconds between these tries
+_NO_DEVICES = DeviceNames("", "", "", "", ())
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token is for one server: a redirect is an answer like any other that is not 200."""
+    """Follows no redirect, because the token is for one server only; a redirect is then an error like any other."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class TrainjobReporter:
-    """Of one job."""
+    """The reporter of one job; runs on the main thread of its process."""
 
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
-        """link: to the supervisor."""
-        self._link, self._asked = link, asked
-        self._sources = Sources(Path(asked["run_dir"]), (), _NOWHERE)
-        self._told: dict[str, Any] = {}
-        self._told_at = -_UNCHANGED
+        """Prepare the first report.
+
+        Args:
+            link: socket to the supervisor.
+            asked: the order.
+        """
+        self._link = link
+        self._asked = asked
+        self._sources = Sources(Path(asked["run_dir"]), (), _NO_DEVICES)
+        self._reported: dict[str, Any] = {}
+        self._reported_at = -_REPEAT_SECONDS
         self._has_tried = False
         self._trouble = ""
 
     def run(self) -> None:
-        """Report until the supervisor hangs up, and then the end."""
-        while not is_readable(self._link, _EVERY if self._has_tried else _FIRST):
+        """Report until the supervisor closes the socket, then report the end."""
+        while not is_readable(self._link, _INTERVAL if self._has_tried else _FIRST_DELAY):
             self._report()
         for number in range(_LAST_TRIES):
             if self._report():
@@ -68,27 +75,28 @@ class TrainjobReporter:
         self._sources.close()
 
     def _report(self) -> bool:
-        """Tell what has changed; return whether nothing is left to tell."""
+        """Report what has changed. Return whether nothing is left to report."""
         try:
-            status = status_of(self._sources.read(), self._told)
+            status = status_of(self._sources.read(), self._reported)
         except OSError:  # the journal may be on storage that comes back
             return False
         now = time.monotonic()
-        if not status or (status == self._told and now < self._told_at + _UNCHANGED):
+        if not status or (status == self._reported and now < self._reported_at + _REPEAT_SECONDS):
             return True
         self._has_tried = True
         why = self._post(request_of(status, time.time()))
         if why != self._trouble:
-            again = f"; the job goes on, and this is tried again every {_EVERY:.0f} s"
+            again = f"; the job goes on, and this is tried again every {_INTERVAL:.0f} s"
             self._tell(f"cannot tell Kubeflow's Trainer of the progress: {why}{again}" if why
                        else "Kubeflow's Trainer takes the progress again")  # fmt: skip
         self._trouble = why
         if not why:
-            self._told, self._told_at = status, now
+            self._reported = status
+            self._reported_at = now
         return not why
 
     def _post(self, body: dict[str, Any]) -> str:
-        """Send a request. Returns why it was not taken; empty: it was."""
+        """Send a request. Return why Trainer did not accept the request; empty if it did."""
         asked = self._asked
         try:
             token = read_regular(Path(asked["token"])).decode("ascii").strip()
@@ -106,7 +114,7 @@ class TrainjobReporter:
         request = urllib.request.Request(asked["url"], json.dumps(body).encode(), headers)  # noqa: S310 - https, see main
         opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=tls))
         try:
-            with opener.open(request, timeout=_ANSWER):
+            with opener.open(request, timeout=_ANSWER_SECONDS):
                 return ""
         except urllib.error.HTTPError as error:
             error.close()
@@ -128,12 +136,12 @@ def _reason(error: Exception) -> str:
 
 
 def _send(link: socket.socket, message: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+    with contextlib.suppress(OSError):  # the supervisor is gone
         link.send(json.dumps(message).encode())
 
 
 def main() -> None:
-    """Be the reporter of the job that the first message names."""
+    """Run the reporter of the job that the first message names."""
     link = socket.socket(fileno=os.dup(0))
     message = link.recv(1 << 16)
     if not message:

@@ -1,1 +1,1 @@
-"""The page of a job, report.html: bounded data from a run dir, and a file that shows them. Nothing here asks a job."""
+"""Makes the page of a job, `report.html`, from a run dir, in bounded memory. Nothing here asks a job."""

@@ -1,4 +1,4 @@
-"""`python -m ftlaunch.views.report_page RUN_DIR [FILE]`: writes a run dir's page, to FILE or to report.html in it."""
+"""`python -m ftlaunch.views.report_page RUN_DIR [FILE]`: write the page of a run dir; default `RUN_DIR/report.html`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ftlaunch.views.report_page.writing import NAME, write_page
 
 
 def main(argv: list[str]) -> int:
-    """Write the page; what cannot be done is one sentence on stderr, and exit code 1."""
+    """Write the page and return the exit code; an error is one sentence on stderr and exit code 1."""
     run_dir = Path(argv[0])
     path = Path(argv[1]) if len(argv) > 1 else run_dir / NAME
     try:

@@ -1,4 +1,7 @@
-"""What a page shows of a run dir: JSON-ready and bounded, whatever the length of the journal."""
+"""Makes the data of a page from a run dir: ready for JSON, and bounded however long the journal is.
+
+`writing` uses `page_data` for a page that is written once; the dashboard uses `data_of` for a page that is updated.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +24,40 @@ from ftlaunch.views.report_page.run_files import RunFiles
 from ftlaunch.views.report_page.words import SafeText
 
 MOST_BYTES = 4_500_000
-"""of the data, as they stand in the page"""
+"""most bytes of the data as embedded in the page"""
 
 
 class NoEvents(Exception):
-    """The journal has no whole event; the message says where."""
+    """The journal has no whole event; the message names the run dir."""
 
 
 def page_data(run_dir: Path) -> dict[str, Any]:
-    """What the page shows of a run dir. The journal is read as a stream. Raises OSError and NoEvents."""
+    """Make the data of a run dir's page; the journal is read as a stream.
+
+    Raises:
+        OSError: the journal cannot be read.
+        NoEvents: the journal has no whole event.
+    """
     return data_of(run_dir, walked(partial(stream_events, run_dir)), RunFiles(run_dir))
 
 
 def data_of(run_dir: Path, walk: Walk, files: RunFiles) -> dict[str, Any]:
-    """What the page shows of a walk that is closed. Times are seconds after `begin`, which is seconds of the epoch.
+    """Make the data of a page from a closed walk.
 
-    files: of the run dir; logs and autopsies are read of them. Raises NoEvents.
+    Times in the data are seconds after `begin`; `begin` itself is in seconds since the epoch.
+
+    Args:
+        run_dir: the run dir.
+        walk: the closed walk; incidents are folded in the walk if the data are too large.
+        files: reads logs and autopsies of the run dir.
+
+    Raises:
+        NoEvents: the journal has no whole event.
     """
     if not walk.moments:
         raise NoEvents(f"the journal in {run_dir} has no whole event")
     words = SafeText([str(word) for word in _list(walk.start.get("command"))])
-    gathered = _Gathered(run_dir, walk, words, files)
+    gathered = _Gathered(run_dir, walk=walk, words=words, files=files)
     data = gathered.data()
     while len(encoded(data)) > MOST_BYTES and walk.incidents.fold_one(walk.story.step_seconds or 0.0):
         for _ in range(len(data["incidents"]) // 4):
@@ -51,7 +67,7 @@ def data_of(run_dir: Path, walk: Walk, files: RunFiles) -> dict[str, Any]:
 
 
 def encoded(data: Mapping[str, Any]) -> bytes:
-    """The data as they stand in the page: no character in them can end the element that holds them."""
+    """Encode the data for embedding in HTML, so that no text can end the element that holds the data."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign, code in (
         ("<", "\\u003c"),
@@ -65,17 +81,22 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 
 
 class _Gathered:
-    """What a walk has found, in the words of the page."""
+    """Turns the findings of a walk into the data of the page."""
 
     def __init__(self, run_dir: Path, walk: Walk, words: SafeText, files: RunFiles) -> None:
-        self._run_dir, self._walk, self._words = run_dir, walk, words
+        self._run_dir = run_dir
+        self._walk = walk
+        self._words = words
         self._zero = walk.story.begin
-        self._told: dict[int, dict[str, Any]] = {}  # incidents by their numbers
-        self._files, self._log_dir = files, _log_dir(run_dir, walk.start)
+        self._incidents: dict[int, dict[str, Any]] = {}  # cache by number
+        self._files = files
+        self._log_dir = _log_dir(run_dir, walk.start)
 
     def data(self) -> dict[str, Any]:
-        """All of it."""
-        walk, story, zero = self._walk, self._walk.story, self._zero
+        """Return all data of the page."""
+        walk = self._walk
+        story = walk.story
+        zero = self._zero
         assert walk.columns is not None
         return {
             "version": 1,
@@ -101,13 +122,15 @@ class _Gathered:
         }
 
     def _share(self, name: str) -> float:
-        """Of the wall time, as `ftctl report` takes it: not rounded, so that one thing has one figure."""
+        """Return a class's share of the wall time, not rounded, so that `ftctl report` shows the same figure."""
         story = self._walk.story
         total = story.end - story.begin
         return story.seconds[name] / total if total > 0 else 0.0
 
     def _job(self) -> dict[str, Any]:
-        walk, story, words = self._walk, self._walk.story, self._words
+        walk = self._walk
+        story = walk.story
+        words = self._words
         start = walk.start
         over = "the journal ends here: the job is running, or its supervisor was killed"
         return {
@@ -132,11 +155,11 @@ class _Gathered:
         }
 
     def _nodes(self) -> dict[str, Any]:
-        told = self._walk.nodes.told(self._zero)
-        return told | {"rows": [row | {"host": self._words.line(row["host"], 100)} for row in told["rows"]]}
+        nodes = self._walk.nodes.told(self._zero)
+        return nodes | {"rows": [row | {"host": self._words.line(row["host"], 100)} for row in nodes["rows"]]}
 
     def _history(self) -> list[list[Any]]:
-        """When and what, of the first entries and of the newest."""
+        """Return time, attempt and sentence of the first and the newest entries."""
         entries = [*self._walk.first_entries, *self._walk.newest_entries]
         return [[round(e.at - self._zero, 3), e.attempt, self._words.line(_sentence(e), 600)] for e in entries]
 
@@ -145,13 +168,15 @@ class _Gathered:
         return walk.entries - len(walk.first_entries) - len(walk.newest_entries)
 
     def _incident_once(self, kept: KeptIncident) -> dict[str, Any]:
-        """Files are read once, however often the data are made."""
-        if kept.number not in self._told:
-            self._told[kept.number] = self._incident(kept)
-        return self._told[kept.number]
+        """Return an incident from the cache, so that its files are read once however often the data are made."""
+        if kept.number not in self._incidents:
+            self._incidents[kept.number] = self._incident(kept)
+        return self._incidents[kept.number]
 
     def _incident(self, kept: KeptIncident) -> dict[str, Any]:
-        walk, words, incident = self._walk, self._words, kept.incident
+        walk = self._walk
+        words = self._words
+        incident = kept.incident
         more = {name: value for name, value in kept.more.items() if isinstance(value, (int, float))}
         newest_run = walk.begun_in.get(incident.attempt, kept.run)
         stale = newest_run != kept.run or (incident.attempt, incident.rank) in walk.renewed
@@ -178,12 +203,14 @@ class _Gathered:
             "phases": _phases(kept),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),
             "log": evidence.log_excerpt(self._files, self._log_dir, incident, words, stale=stale),
-            "autopsy": evidence.autopsy(self._files, self._run_dir, incident, kept.more.get("cause"), words),
+            "autopsy": evidence.autopsy(
+                self._files, self._run_dir, incident=incident, cause=kept.more.get("cause"), words=words
+            ),
         }
 
 
 def _log_dir(run_dir: Path, start: Mapping[str, Any]) -> Path:
-    """Where the logs are: as the journal says, or in the run dir, which may have been moved."""
+    """Return the directory of the logs: as the journal says, or in the run dir, which may have been moved."""
     if not start.get("log_dir"):
         return run_dir / "logs"
     said, then = (os.path.normpath(str(start.get(name) or ".")) for name in ("log_dir", "run_dir"))
@@ -204,9 +231,9 @@ def _sentence(entry: HistoryEntry) -> str:
 
 
 def _phases(kept: KeptIncident) -> list[tuple[str, float]]:
-    """The phases of a restart and their seconds; they begin with the last completed step."""
-    told = [(phase.name, round(phase.end - phase.begin, 3)) for phase in kept.phases]
-    return [("detecting", round(kept.incident.seen_after or 0.0, 3)), *told[1:]] if told else []
+    """Return the names and seconds of a restart's phases; the first begins with the last completed step."""
+    phases = [(phase.name, round(phase.end - phase.begin, 3)) for phase in kept.phases]
+    return [("detecting", round(kept.incident.seen_after or 0.0, 3)), *phases[1:]] if phases else []
 
 
 def _rounded(value: float | None) -> float | None:

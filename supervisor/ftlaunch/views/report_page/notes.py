@@ -1,4 +1,4 @@
-"""What a page lacks, in sentences: nothing is left out without a word. Pure."""
+"""Says in sentences what a page leaves out, merges or only counts. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHY_LEFT_OUT = {
 
 
 def notes(walk: Walk) -> list[str]:
-    """What is left out, merged or only counted."""
+    """Return a sentence for each thing that the page of a walk leaves out, merges or only counts."""
     return [*_of_the_journal(walk), *_of_incidents(walk), *_of_drawings(walk)]
 
 

@@ -1,4 +1,4 @@
-"""The page as one HTML document: the template with its styles, its scripts and its data inlined. Nothing is fetched."""
+"""Renders the page as one HTML document with styles, scripts and data inlined, which fetches nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ _STATIC = files("ftlaunch.views.report_page") / "static"
 
 
 def render(data: Mapping[str, Any], *, live: bool = False) -> str:
-    """The document. live: it also loads `live.js` from where it was loaded itself, which may ask there for news.
+    """Render the document.
 
-    The policy of its content allows the scripts and styles that stand in it, by their hashes, and nothing else.
+    The content security policy allows only the inlined scripts and styles, by their hashes.
+
+    Args:
+        data: the data of the page.
+        live: whether the document loads `live.js` from its own server, which may then ask the server for news.
     """
     style = _text("page.css")
     script = "\n".join(['"use strict";', "(() => {", *map(_text, _SCRIPTS), "})();"])
@@ -37,7 +41,7 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
     }
     document = _text("page.html")
     before, *rest = document.split("{{")
-    for piece in rest:  # no text that was put in is looked at again
+    for piece in rest:  # inserted text is never searched for placeholders
         name, _, after = piece.partition("}}")
         before += parts[name] + after
     return before

@@ -1,4 +1,4 @@
-"""Files of a run dir that nobody vouches for: opened so that they lead nowhere else and keep nobody waiting."""
+"""Opens untrusted files of a run dir, so that no link leads elsewhere, and no pipe or device blocks the reader."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def open_journal(run_dir: Path) -> BinaryIO:
-    """The journal, where it is a file and no link. Raises OSError."""
+    """Open the journal. Raises OSError, also if the journal is a link or no regular file."""
     return _opened(EVENTS, os.fspath(run_dir), ())
 
 
 class RunFiles:
-    """The other files of a run dir: those that lie in it, without links, and belong to whom its journal belongs.
+    """Opens files of a run dir that are no links, and that belong to the owner of the journal.
 
-    Whoever can write into a run dir could otherwise have the files of its reader shown.
+    Otherwise anybody who can write into a run dir could make the page show files of the reader.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -33,14 +33,17 @@ class RunFiles:
         self._made: dict[tuple[Path, Hashable], tuple[tuple[int, ...], Any]] = {}
 
     def open(self, path: Path) -> BinaryIO:
-        """Open a file below the run dir; of another place, which the journal names, one that lies in `attempt_N/`.
+        """Open a file below the run dir, or a log in an `attempt_N/` elsewhere, which the journal names.
 
-        Raises OSError, also for a file that is not to be shown.
+        Raises:
+            OSError: the file cannot be opened, or must not be shown.
         """
         if path.is_relative_to(self._run_dir):
-            base, inner = self._run_dir, path.relative_to(self._run_dir).parts
+            base = self._run_dir
+            inner = path.relative_to(self._run_dir).parts
         else:
-            base, inner = path.parents[1], path.parts[-2:]
+            base = path.parents[1]
+            inner = path.parts[-2:]
         if ".." in inner:
             raise PermissionError(errno.EPERM, "It may lie outside", str(path))
         with open_journal(self._run_dir) as journal:
@@ -54,9 +57,17 @@ class RunFiles:
     def made_of(
         self, path: Path, make: Callable[[str], Made], most: int, *, end: bool = False, also: Hashable = ()
     ) -> Made:
-        """What `make` makes of the text that `text` would give, made again only when the file has changed.
+        """Return `make` of a file's text. The result is cached until the file changes.
 
-        also: what else it is made of. Raises OSError.
+        Args:
+            path: the file.
+            make: turns the text into the result.
+            most: most bytes to read.
+            end: read the end of the file instead of the beginning.
+            also: what else the result depends on; part of the key of the cache.
+
+        Raises:
+            OSError: the file cannot be opened, or must not be shown.
         """
         with self.open(path) as file:
             found = os.fstat(file.fileno())
@@ -70,20 +81,20 @@ class RunFiles:
         return cast("Made", made)
 
     def text(self, path: Path, most: int) -> str:
-        """At most so many bytes of a file from its beginning, as text. Raises OSError."""
+        """Return the first `most` bytes of a file as text. Raises OSError."""
         with self.open(path) as file:
             return _text(file, most)
 
 
 def _text(file: BinaryIO, most: int, *, end: bool = False) -> str:
-    """At most so many bytes from the file's beginning, or from its end. Raises OSError."""
+    """Read at most `most` bytes from the file's beginning or end. Raises OSError."""
     if end:
         file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
     return file.read(most).decode(errors="replace")
 
 
 def _opened(name: str, base: str, folders: tuple[str, ...]) -> BinaryIO:
-    """A regular file in folders of `base`, none of which is a link. Raises OSError."""
+    """Open a regular file below `base`, where neither the file nor a folder is a link. Raises OSError."""
     try:
         at = os.open(base, _FOLDER)
         try:
@@ -94,7 +105,7 @@ def _opened(name: str, base: str, folders: tuple[str, ...]) -> BinaryIO:
             fd = os.open(name, _FILE, dir_fd=at)
         finally:
             os.close(at)
-    except ValueError as error:  # a NUL or half a character: no name of a file
+    except ValueError as error:  # a NUL or a lone surrogate in the name
         raise OSError(errno.EINVAL, "No file can have this name") from error
     except OSError as error:
         if error.errno == errno.ELOOP:

@@ -1,6 +1,6 @@
-"""Who waits for whom in a hang, as a graph: groups of ranks that do the same, and arrows between them. Pure.
+"""Draws who waits for whom in a hang, as groups of ranks that do the same and edges between the groups. Pure.
 
-It follows `autopsy/verdict.py`, which says the same in a sentence.
+The graph must agree with the sentence that `autopsy/verdict.py` writes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,19 @@ _MOST_GROUPS = 12
 
 
 def wait_graph(culprit: int, dumps: Mapping[int, RankDump], words: SafeText) -> dict[str, Any]:
-    """Groups (ranks, what they do, whether it is the culprit), edges (from, to, in what), and how many ranks lack.
+    """Build the graph.
 
-    The culprit is the first group; where its dump is missing nobody is drawn as waiting for it. A rank with which the
-    culprit disagrees is always drawn.
+    The culprit is the first group. A rank that disagrees with the culprit about a collective is always drawn.
+
+    Args:
+        culprit: the rank of the incident.
+        dumps: the dumps of the ranks.
+        words: makes texts fit for the page.
+
+    Returns:
+        `groups` (ranks, what they do, whether the group is the culprit), `edges` (from, to, operation), `network`
+        (whether the network is at fault), and `undrawn` (number of ranks without a group). Without a dump of the
+        culprit there are no groups.
     """
     if culprit not in dumps:
         return {"groups": [], "edges": [], "undrawn": 0}
@@ -33,7 +42,9 @@ def wait_graph(culprit: int, dumps: Mapping[int, RankDump], words: SafeText) -> 
         found = flight_recorder.mismatched(culprit, flights) or flight_recorder.crossed(culprit, flights)
     groups = _alike(others, dumps)
     if found is not None:
-        groups.sort(key=lambda group: found[0] not in group.ranks)  # the partner's first: it is not cut off
+        groups.sort(
+            key=lambda group: found[0] not in group.ranks
+        )  # the partner's group first, so that it is not cut off
     rows = [{"ranks": [culprit], "doing": _doing(dumps[culprit], words), "culprit": True}]
     edges: list[tuple[int, int, str]] = []
     for group in groups[:_MOST_GROUPS]:
@@ -47,7 +58,7 @@ def wait_graph(culprit: int, dumps: Mapping[int, RankDump], words: SafeText) -> 
 
 
 class _Group(NamedTuple):
-    """Ranks that do the same."""
+    """A group of ranks that do the same."""
 
     waits: bool
     doing: str
@@ -60,7 +71,7 @@ def _alike(ranks: list[int], dumps: Mapping[int, RankDump]) -> list[_Group]:
         waits = bool(dumps[rank].waiting)
         doing = verdict.in_collective(dumps[rank]) if waits else verdict.doing(dumps[rank])
         groups.setdefault((waits, doing), []).append(rank)
-    return [_Group(*key, ranks) for key, ranks in groups.items()]
+    return [_Group(waits=waits, doing=doing, ranks=alike) for (waits, doing), alike in groups.items()]
 
 
 def _doing(dump: RankDump, words: SafeText) -> str:

@@ -1,4 +1,4 @@
-"""Texts that come from a job, made fit for the page: no secrets, no control characters, no more than a bound."""
+"""Makes texts of a job fit for the page: without secrets and control characters, and of bounded length."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ _HALF_A_LINE = re.compile(r"\A[^\r\n]*(\r\n?|\n|\Z)")
 
 
 class SafeText:
-    """Masks what the environment holds of secrets, too."""
+    """Makes texts of one job fit for the page. Secrets of this process's environment are masked as well."""
 
     def __init__(self, args: Sequence[str]) -> None:
-        """args: of the job's command."""
+        """Find the secrets to mask. args: words of the job's command, which may hold secrets."""
         self._secrets = secret_values(os.environ, args)
 
     def line(self, text: object, most: int = 2000) -> str:
-        """One line."""
+        """Return a text as one line of at most `most` characters."""
         return self._fit(" ".join(str(text).split()), most)
 
     def lines(self, text: str, most_lines: int, most: int = 4000) -> list[str]:
-        """The last lines of a text.
+        """Return the last lines of a text.
 
-        A text that is cut begins at a whole line: what stood before half a line is not known, `token=` for one.
+        A cut text begins with a whole line, because the masking needs what comes before a secret, such as `token=`.
+
+        Args:
+            text: the text.
+            most_lines: most lines to return.
+            most: most characters to return.
         """
         if len(text) > 4 * most:
             text = _HALF_A_LINE.sub("", text[-4 * most :], count=1)

@@ -1,4 +1,4 @@
-"""Writes report.html: a reader sees the old page or the new one, whole."""
+"""Writes report.html atomically: a reader sees either the old page or the new page, whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ NAME = "report.html"
 
 
 def write_page(run_dir: Path, path: Path) -> int:
-    """Write the page of a run dir to `path`, for its owner alone; returns its bytes. Raises OSError or NoEvents."""
+    """Write the page of a run dir to `path`, readable only by its owner, and return its size in bytes.
+
+    Raises:
+        OSError: the journal cannot be read, or the page cannot be written.
+        NoEvents: the journal has no whole event.
+    """
     document = render(page_data(run_dir)).encode()
     fd, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

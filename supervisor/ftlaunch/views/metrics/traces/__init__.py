@@ -1,1 +1,1 @@
-"""Restarts as traces for OpenTelemetry, sent by a process of their own. Nothing here asks the supervisor."""
+"""Sends restarts as traces to OpenTelemetry, from a child process. Nothing here asks the supervisor."""

@@ -1,8 +1,8 @@
-"""From a journal to the phases of each restart: what a trace shows. Pure.
+"""Finds the phases of each restart in a journal, for traces and the report page. Pure.
 
-detecting: from the last completed step until the incident; killing: until the last rank is gone; planning: until ranks
-are started, the wait before a restart included; spawning: until all of them run; loading: until all have their state;
-first step: until a new step is made.
+The phases follow each other without gaps: detecting, from the last completed step to the incident; killing, until the
+last rank is gone; planning, until ranks are started, the backoff included; spawning, until all ranks run; loading,
+until all ranks have restored their state; first step, until a new step is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENDS = ("job_finished", "job_stopped", "job_failed")
 
 
 class RestartPhase(NamedTuple):
-    """A part of a restart; times are seconds of the epoch."""
+    """A phase of a restart; times are seconds since the epoch."""
 
     name: str
     begin: float
@@ -28,27 +28,27 @@ class RestartPhase(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartTrace:
-    """One incident and what followed."""
+    """An incident and the restart that followed."""
 
     job_id: str
     host: str
     phases: Sequence[RestartPhase]
     notes: Mapping[str, Any]
-    """kind, rank, verdict, ...: nothing that the job has written"""
+    """attributes such as kind, rank and verdict; never text that the job has written"""
     error: str
-    """why there was no new step; empty: there was one"""
+    """why there was no new step; empty if there was one"""
 
 
 class RestartPhases:
-    """Walks along a journal, line by line."""
+    """Finds restarts in the lines of one journal, in their order."""
 
     def __init__(self) -> None:
         self._job_id = self._host = ""
-        self._ahead = 0.0  # of the clock of the epoch before the monotonic one, of the machine that writes
+        self._ahead = 0.0  # seconds by which the writing machine's wall clock is ahead of its monotonic clock
         self._open: _Open | None = None
 
     def hear(self, line: Line) -> list[RestartTrace]:
-        """Take a line; returns the restart that it completes, if it does."""
+        """Process the next line. Return the restart that the line completes, in a list of at most one."""
         handler = self._hears.get(str(line.get("event")))
         if handler is None or not is_number(line.get("mono")):
             return []
@@ -59,16 +59,22 @@ class RestartPhases:
         return handler(self, line, self._ahead + float(line["mono"]))
 
     def _close(self, error: str) -> list[RestartTrace]:
-        opened, self._open = self._open, None
+        """Finish the restart under way, if there is one."""
+        opened = self._open
+        self._open = None
         if opened is None:
             return []
-        return [RestartTrace(self._job_id, self._host, opened.phases, opened.notes, error)]
+        trace = RestartTrace(
+            job_id=self._job_id, host=self._host, phases=opened.phases, notes=opened.notes, error=error
+        )
+        return [trace]
 
     # --- what lines say ---------------------------------------------------------------------------------------
 
     def _on_job_started(self, line: Line, at: float) -> list[RestartTrace]:
-        self._job_id, self._host = str(line.get("job_id")), str(line.get("host"))
-        self._open = None  # the supervisor before was killed: it is not known what became of that restart
+        self._job_id = str(line.get("job_id"))
+        self._host = str(line.get("host"))
+        self._open = None  # the supervisor before was killed, so the end of that restart is unknown
         return []
 
     def _on_incident(self, line: Line, at: float) -> list[RestartTrace]:
@@ -111,7 +117,7 @@ class RestartPhases:
 
     @classmethod
     def hears(cls, event: str) -> bool:
-        """Whether a line of that event says something of phases."""
+        """Return whether lines of an event matter here."""
         return event in cls._hears
 
     _hears: Mapping[str, Callable[[RestartPhases, Line, float], list[RestartTrace]]] = {
@@ -135,7 +141,7 @@ class _Open:
         self.spawned = False
 
     def end(self, name: str, at: float) -> None:
-        """A phase ends, and the next one begins."""
+        """End the phase `name` at a time, and begin the next phase."""
         at = max(at, self._since)
         self.phases.append(RestartPhase(name, self._since, at))
         self._since = at

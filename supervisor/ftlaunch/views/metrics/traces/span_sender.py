@@ -1,7 +1,7 @@
-"""Makes spans of restarts and sends them, with OpenTelemetry's own SDK: the extra `otel`. Only the tracer imports this.
+"""Makes spans of restarts and sends them with OpenTelemetry's SDK (extra `otel`). Only `tracer` imports this module.
 
-Ids of traces and spans are made of what the journal says. A tracer that takes the place of a killed one sends the
-restarts of this run once more under the same ids, so none is missing and none counts twice where ids are compared.
+Ids of traces and spans are derived from the journal. A tracer that replaces a killed tracer sends the restarts of this
+run again under the same ids, so that none is missing, and none counts twice for a collector that compares ids.
 """
 
 from __future__ import annotations
@@ -28,81 +28,92 @@ from ftlaunch.system.descriptors import is_readable
 from ftlaunch.views.metrics.journal_tail import JournalTail
 from ftlaunch.views.metrics.traces.phases import RestartPhases, RestartTrace
 
-_EVERY = 1.0  # seconds between looks at the journal
-_MOST = 1000  # spans that wait for a collector which does not answer; the oldest are forgotten
+_INTERVAL = 1.0  # seconds between looks at the journal
+_MAX_WAITING = 1000  # spans that wait for a collector without an answer; the oldest are dropped
 
 
 class _Ids(IdGenerator):
-    """Ids that are the same whenever the same restart is told."""
+    """Generates ids that depend only on the restart."""
 
     def __init__(self) -> None:
         self.restart = ""
         self._number = 0
 
     def begin(self, restart: str) -> None:
-        """The next ids are those of a restart."""
-        self.restart, self._number = restart, 0
+        """Begin the ids of a restart. restart: text that identifies the restart."""
+        self.restart = restart
+        self._number = 0
 
     def _id(self, word: str, size: int) -> int:
         digest = hashlib.sha256(f"{word} {self.restart}".encode()).digest()
         return int.from_bytes(digest[:size], "big") or 1
 
     def generate_trace_id(self) -> int:
-        """16 bytes."""
+        """Return the trace id of the restart, a number of 16 bytes."""
         return self._id("trace", 16)
 
     def generate_span_id(self) -> int:
-        """8 bytes."""
+        """Return the id of the restart's next span, a number of 8 bytes."""
         self._number += 1
         return self._id(f"span {self._number}", 8)
 
 
-class _LastWords(logging.Handler):
-    """Keeps what the exporter has said last: why it could not send."""
+class _LastMessage(logging.Handler):
+    """Keeps the last message of OpenTelemetry's exporter, which says why the exporter could not send."""
 
-    said = ""
+    message = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said = record.getMessage()
+        self.message = record.getMessage()
 
 
 class Tracer:
-    """Of one job."""
+    """The tracer of one job; runs on the main thread of its process."""
 
     def __init__(self, link: socket.socket, run_dir: Path, endpoint: str) -> None:
-        """endpoint: empty where the variables of OpenTelemetry say it. Their OTEL_SERVICE_NAME holds, too."""
-        self._link, self._tail, self._phases = link, JournalTail(run_dir), RestartPhases()
+        """Prepare the exporter. OTEL_SERVICE_NAME and the other variables of OpenTelemetry are respected.
+
+        Args:
+            link: socket to the supervisor.
+            run_dir: the run dir.
+            endpoint: URL of the collector; empty to use OpenTelemetry's variables.
+        """
+        self._link = link
+        self._tail = JournalTail(run_dir)
+        self._phases = RestartPhases()
         self._exporter = OTLPSpanExporter(f"{endpoint}/v1/traces") if endpoint else OTLPSpanExporter()
         self._shown = endpoint_name(endpoint or _by_variables())
-        self._ids, self._made = _Ids(), InMemorySpanExporter()
+        self._ids = _Ids()
+        self._made = InMemorySpanExporter()
         self._provider: TracerProvider | None = None
         self._waiting: list[ReadableSpan] = []
         self._trouble = False
-        self._words = _LastWords()
-        logging.getLogger("opentelemetry").addHandler(self._words)
+        self._log = _LastMessage()
+        logging.getLogger("opentelemetry").addHandler(self._log)
 
     def run(self) -> None:
-        """Send what the journal tells, until the supervisor hangs up; then once more."""
+        """Send restarts until the supervisor closes the socket, then once more."""
         while True:
-            over = is_readable(self._link, _EVERY)
-            for restart in self._news():
+            over = is_readable(self._link, _INTERVAL)
+            for restart in self._completed_restarts():
                 self._make_spans(restart)
             self._send()
             if over:
                 return
 
-    def _news(self) -> list[RestartTrace]:
-        """The restarts that are complete by now, of this run of the supervisor."""
+    def _completed_restarts(self) -> list[RestartTrace]:
+        """Return the restarts of this run that were completed since the last call."""
         found: list[RestartTrace] = []
         with contextlib.suppress(OSError):  # the journal may be on storage that comes back
             for line in self._tail.lines():
                 if line.get("event") == "job_started":
-                    found = []  # those of earlier runs were sent by their tracers
+                    found = []  # the tracers of earlier runs sent those
                 found += self._phases.hear(line)
         return found
 
     def _make_spans(self, restart: RestartTrace) -> None:
-        begin, end = restart.phases[0].begin, restart.phases[-1].end
+        begin = restart.phases[0].begin
+        end = restart.phases[-1].end
         self._ids.begin(f"{restart.job_id} {begin:.3f} {restart.notes.get('attempt')}")
         tracer = self._tracer(restart)
         notes = {f"ftlaunch.{name}": value for name, value in restart.notes.items()}
@@ -114,7 +125,7 @@ class Tracer:
             span = tracer.start_span(phase.name, trace.set_span_in_context(root), start_time=_ns(phase.begin))
             span.end(_ns(phase.end))
         root.end(_ns(end))
-        self._waiting = [*self._waiting, *self._made.get_finished_spans()][-_MOST:]
+        self._waiting = [*self._waiting, *self._made.get_finished_spans()][-_MAX_WAITING:]
         self._made.clear()
 
     def _tracer(self, restart: RestartTrace) -> trace.Tracer:
@@ -135,17 +146,17 @@ class Tracer:
             self._waiting = []
         if sent == self._trouble:
             again = "; the job goes on, and this is tried again"
-            said = f"cannot send traces to {self._shown}: {self._words.said}{again}"
-            self._tell(f"traces go to {self._shown} again" if sent else said)
+            trouble = f"cannot send traces to {self._shown}: {self._log.message}{again}"
+            self._tell(f"traces go to {self._shown} again" if sent else trouble)
         self._trouble = not sent
 
     def _tell(self, sentence: str) -> None:
-        with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+        with contextlib.suppress(OSError):  # the supervisor is gone
             self._link.send(json.dumps({"trouble": sentence}).encode())
 
 
 def _by_variables() -> str:
-    """Where OpenTelemetry's own variables send traces."""
+    """Return the endpoint that OpenTelemetry's own variables name."""
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     return next((os.environ[name] for name in names if os.environ.get(name)), "http://localhost:4318")
 

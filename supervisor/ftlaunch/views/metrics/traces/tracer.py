@@ -1,8 +1,8 @@
-"""The tracer: a process that sends a trace of each restart to an OpenTelemetry collector, by OTLP over HTTP.
+"""The tracer: a child process of the supervisor that sends a trace of each restart to an OpenTelemetry collector.
 
-Runs as `python -m ftlaunch.views.metrics.traces.tracer` with a socket as its stdin. First message: {"run_dir",
-"endpoint"}. What the supervisor is to tell comes back as {"trouble": sentence}, with "useless" where another tracer
-could do no better.
+The supervisor runs `python -m ftlaunch.views.metrics.traces.tracer` with a socket as stdin. The first message is the
+order, {"run_dir", "endpoint"}. The tracer answers with {"trouble": sentence} for the journal, with "useless" if another
+tracer would have the same trouble. Traces go by OTLP over HTTP.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _MISSING = (
 
 
 def main() -> None:
-    """Be the tracer of the job that the first message names."""
+    """Run the tracer of the job that the first message names."""
     link = socket.socket(fileno=os.dup(0))
     message = link.recv(1 << 16)
     if not message:
         return
     try:
-        from ftlaunch.views.metrics.traces.span_sender import Tracer  # noqa: PLC0415 - it may lack what it imports
+        from ftlaunch.views.metrics.traces.span_sender import Tracer  # noqa: PLC0415 - OpenTelemetry may be missing
     except ImportError:
-        with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+        with contextlib.suppress(OSError):  # the supervisor is gone
             link.send(json.dumps({"trouble": _MISSING, "useless": True}).encode())
         return
     asked: dict[str, Any] = json.loads(message)

@@ -1,1 +1,1 @@
-"""What one walk along a journal gathers for the page, in bounded room. Nothing here reads logs or autopsies."""
+"""Gathers from a journal what the page shows, in bounded memory. Nothing here reads logs or autopsies."""

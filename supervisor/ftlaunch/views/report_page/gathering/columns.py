@@ -1,4 +1,4 @@
-"""Time in columns: however long a job is, its time is told in a bounded number of columns. Pure."""
+"""Divides a job's time into a bounded number of columns, however long the job runs. Pure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ _NUMBER = {name: number for number, name in enumerate(CLASSES)}
 
 
 class Columns:
-    """Seconds of each class, incidents and lost steps, in columns of equal width. Full columns are merged by two."""
+    """Seconds by class, incidents and lost steps in columns of equal width.
+
+    When all columns are in use, each two neighbours are merged.
+    """
 
     def __init__(self, begin: float) -> None:
-        """begin: seconds of the line of moments."""
-        self.begin, self.width = begin, 1.0
+        """Begin without columns. begin: time of the job's begin, in seconds since the epoch."""
+        self.begin = begin
+        self.width = 1.0  # seconds
         self.seconds: list[list[float]] = []
         self.incidents: list[int] = []
-        self._lost: list[int] = []  # steps that had to be made again, where the job resumed
+        self._lost: list[int] = []  # lost steps, in the column of the resume
 
     def copied(self) -> Columns:
-        """The same columns, which change no more when these do."""
+        """Return an independent copy."""
         other = Columns(self.begin)
-        other.width, other.seconds = self.width, [row.copy() for row in self.seconds]
-        other.incidents, other._lost = self.incidents.copy(), self._lost.copy()
+        other.width = self.width
+        other.seconds = [row.copy() for row in self.seconds]
+        other.incidents = self.incidents.copy()
+        other._lost = self._lost.copy()
         return other
 
     def spend(self, name: str, begin: float, end: float) -> None:
-        """A stretch of time was of a class."""
-        number, at = _NUMBER[name], begin
+        """Add the time from `begin` to `end` to the class `name`."""
+        number = _NUMBER[name]
+        at = begin
         last = self._column(end)
         for column in range(self._column(begin), last + 1):
             until = min(end, self.begin + (column + 1) * self.width) if column < last else end
@@ -38,17 +45,17 @@ class Columns:
             at = max(until, at)
 
     def incident(self, at: float) -> None:
-        """An incident happened."""
+        """Count an incident."""
         column = self._column(at)
         self.incidents[column] += 1
 
     def lose(self, at: float, steps: int) -> None:
-        """The job resumed at that time so many steps before the newest one it had made."""
+        """Count steps that were lost when the job resumed at a time."""
         column = self._column(at)
         self._lost[column] += steps
 
     def _column(self, at: float) -> int:
-        """The column of a moment; makes it where there is none yet."""
+        """Return the index of the column of a time, and make missing columns."""
         while at - self.begin >= MOST_COLUMNS * self.width:
             self._merge()
         column = max(int((at - self.begin) / self.width), 0)
@@ -67,12 +74,17 @@ class Columns:
         self._lost = [sum(self._lost[n : n + 2]) for n in pairs]
 
     def told(self, ledger: Mapping[str, float], step_seconds: float | None) -> dict[str, Any]:
-        """JSON-ready. ledger: the seconds of each class over the whole time: the columns add up to them.
+        """Return the columns, ready for JSON.
 
-        Lost steps were made before the job resumed: their time is taken from the useful time that ends there.
+        The time of lost steps is taken from the useful time before the resume.
+
+        Args:
+            ledger: seconds by class over the whole time, to which the columns add up.
+            step_seconds: mean length of a step; None if unknown.
         """
         rows = [list(row) for row in self.seconds]
-        useful, lost = _NUMBER[USEFUL], _NUMBER[LOST]
+        useful = _NUMBER[USEFUL]
+        lost = _NUMBER[LOST]
         for column, steps in enumerate(self._lost):
             left = steps * (step_seconds or 0.0)
             for row in reversed(rows[: column + 1]):
@@ -83,7 +95,7 @@ class Columns:
                 row[lost] += moved
                 left -= moved
         left = ledger[LOST] - sum(row[lost] for row in rows)
-        for row in rows:  # what the time before did not have
+        for row in rows:  # the rest, for which the useful time before the resumes did not suffice
             moved = min(row[useful], max(left, 0.0))
             row[useful] -= moved
             row[lost] += moved

@@ -1,4 +1,4 @@
-"""Which incidents a page opens in full: the newest and the most costly. The others are counted by their kind. Pure."""
+"""Keeps the incidents that a page shows in full, the newest and the costliest; counts the others by kind. Pure."""
 
 from __future__ import annotations
 
@@ -12,33 +12,38 @@ from ftlaunch.history.story import USEFUL, Incident, Story
 from ftlaunch.views.metrics.traces.phases import RestartPhase
 
 NEWEST = COSTLIEST = 60
-_OF_THE_JOURNAL = ("cause", "signature", "step", "delay", "action", "trace", "restarts_left", "hang_restarts_left")
-_MOST_KINDS, _LONGEST_KIND = 40, 200
+_JOURNAL_FIELDS = ("cause", "signature", "step", "delay", "action", "trace", "restarts_left", "hang_restarts_left")
+_MAX_KINDS = 40
+_MAX_KIND_LENGTH = 200  # characters
 
 
 @dataclass(order=True)
 class KeptIncident:
-    """An incident with what the journal says of it besides."""
+    """An incident with further fields of the journal; ordered by cost."""
 
     price: float
-    """seconds that it has cost, as far as that was known when it was no longer the newest"""
+    """cost in seconds, as known when a newer incident replaced this one among the newest"""
     number: int
-    """1 is the job's first"""
+    """number of the incident in the job, from 1"""
     incident: Incident = field(compare=False)
     more: Mapping[str, Any] = field(compare=False)
+    """further fields of the journal's event"""
     run: int = field(compare=False)
-    """in which run of the supervisor; 1 is the first"""
+    """number of the supervisor's run, from 1"""
     trained: float = field(compare=False)
-    """seconds of training before it: the steps that it lost cannot have taken more"""
+    """seconds of useful training before the incident, an upper bound for the time of the lost steps"""
     until: float | None = field(default=None, compare=False)
-    """when the next incident came, or the journal ended; None: not yet"""
+    """time of the next incident or of the journal's end; None before either"""
     phases: Sequence[RestartPhase] = field(default=(), compare=False)
-    """of the restart that followed; empty: it is not over, or its supervisor was killed"""
+    """phases of the restart that followed; empty if the restart is not over, or its supervisor was killed"""
 
     def cost(self, step_seconds: float) -> float:
-        """Seconds that did not train because of it: until the first new step, and the steps that were made again.
+        """Return the seconds without useful training that the incident caused.
 
-        Where there was no new step, until the next incident or the end.
+        The time goes until the first new step, or else until the next incident or the end, and includes lost steps.
+
+        Args:
+            step_seconds: length of a step.
         """
         incident = self.incident
         away = incident.recovered_after
@@ -49,7 +54,7 @@ class KeptIncident:
 
 @dataclass
 class FoldedKind:
-    """Incidents of one kind that are only counted."""
+    """Counts of incidents of one kind that are not shown in full."""
 
     count: int = 0
     seconds: float = 0.0
@@ -57,7 +62,7 @@ class FoldedKind:
 
 
 class KeptIncidents:
-    """Takes the incidents of a job in their order, and keeps some."""
+    """The incidents of a job, added in their order, of which some are kept in full."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -66,7 +71,7 @@ class KeptIncidents:
         self._folded: dict[str, FoldedKind] = {}
 
     def copied(self) -> KeptIncidents:
-        """The same, to be ended and folded while these go on."""
+        """Return an independent copy."""
         other = KeptIncidents()
         other.count = self.count
         other._newest = deque(replace(kept) for kept in self._newest)
@@ -75,11 +80,26 @@ class KeptIncidents:
         return other
 
     def add(self, incident: Incident, fields: Mapping[str, Any], story: Story, step_seconds: float) -> None:
-        """One more. story: as far as it is known by now. step_seconds: what a step takes, by what is known by now."""
+        """Add the next incident.
+
+        Args:
+            incident: the incident.
+            fields: the journal's event.
+            story: the story up to now.
+            step_seconds: length of a step, as known by now.
+        """
         self.count += 1
         self.end(incident.at)
-        more = {name: fields.get(name) for name in _OF_THE_JOURNAL}
-        self._newest.append(KeptIncident(0.0, self.count, incident, more, story.runs, story.seconds[USEFUL]))
+        more = {name: fields.get(name) for name in _JOURNAL_FIELDS}
+        kept = KeptIncident(
+            price=0.0,
+            number=self.count,
+            incident=incident,
+            more=more,
+            run=story.runs,
+            trained=story.seconds[USEFUL],
+        )
+        self._newest.append(kept)
         if len(self._newest) <= NEWEST:
             return
         old = self._newest.popleft()
@@ -89,22 +109,22 @@ class KeptIncidents:
             self._fold(heapq.heappop(self._costliest))
 
     def end(self, at: float) -> None:
-        """The next incident came, or the journal ended, at that time."""
+        """End the newest incident, because the next incident came or the journal ended."""
         if self._newest and self._newest[-1].until is None:
             self._newest[-1].until = at
 
     def restarted(self, phases: Sequence[RestartPhase]) -> None:
-        """What the restart after the newest incident consisted of."""
+        """Set the phases of the restart after the newest incident."""
         if self._newest:
             self._newest[-1].phases = phases
 
     def fold_one(self, step_seconds: float) -> bool:
-        """Keep one fewer: the one that has cost least; False where none is left."""
+        """Fold the cheapest kept incident into the counts. Return False if none is left."""
         rest = self.kept()
         if not rest:
             return False
-        for one in rest:
-            one.price = one.cost(step_seconds)
+        for kept in rest:
+            kept.price = kept.cost(step_seconds)
         least = min(rest)
         if least in self._costliest:
             self._costliest.remove(least)
@@ -114,8 +134,8 @@ class KeptIncidents:
         return True
 
     def _fold(self, kept: KeptIncident) -> None:
-        kind = kept.incident.kind[:_LONGEST_KIND]
-        if kind not in self._folded and len(self._folded) >= _MOST_KINDS:
+        kind = kept.incident.kind[:_MAX_KIND_LENGTH]
+        if kind not in self._folded and len(self._folded) >= _MAX_KINDS:
             kind = "others"
         folded = self._folded.setdefault(kind, FoldedKind())
         folded.count += 1
@@ -123,10 +143,10 @@ class KeptIncidents:
         folded.steps += kept.incident.steps_lost or 0
 
     def kept(self) -> list[KeptIncident]:
-        """Those that are shown in full, in the order in which they happened."""
+        """Return the incidents that are shown in full, in the order of their occurrence."""
         return sorted([*self._newest, *self._costliest], key=lambda kept: kept.number)
 
     def folded(self) -> list[dict[str, Any]]:
-        """The others, JSON-ready: a row for each kind, the most frequent first."""
+        """Return the counts of the other incidents, ready for JSON: a row for each kind, the most frequent first."""
         rows = [{"kind": kind, **asdict(folded)} for kind, folded in self._folded.items()]
         return sorted(rows, key=lambda row: -row["count"])

@@ -1,4 +1,4 @@
-"""Lists that stay short however much is put into them: neighbours are merged, and what is merged is counted. Pure."""
+"""Lists of bounded length: when a list is full, neighbours are merged, and the merged are counted. Pure."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from typing import Any, NamedTuple
 
 from ftlaunch.history.story import CLASSES
 
-MOST_SPANS, MOST_BARS, MOST_POINTS = 8000, 2000, 480
+MOST_SPANS = 8000
+MOST_BARS = 2000
+MOST_POINTS = 480
 
 
 class Spans:
-    """Which class of time followed which, exactly; beyond so many of them the columns of time must do."""
+    """The exact sequence of classes of time. Beyond `MOST_SPANS` spans there is none, and the page draws columns."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, float, float]] | None = []
 
     def copied(self) -> Spans:
-        """The same, which change no more when these do."""
+        """Return an independent copy."""
         other = Spans()
         other._rows = None if self._rows is None else self._rows.copy()
         return other
 
     def add(self, name: str, begin: float, end: float) -> None:
-        """Time of a class, after what was added before."""
+        """Add time of a class after all that was added before."""
         if self._rows is None:
             return
         number = CLASSES.index(name)
@@ -33,47 +35,50 @@ class Spans:
             self._rows = None
 
     def told(self, zero: float) -> list[list[float]] | None:
-        """Class, begin and end of each, seconds after `zero`; None: there were too many."""
+        """Return class, begin and end of each span, in seconds after `zero`; None if there were too many."""
         if self._rows is None:
             return None
         return [[number, round(begin - zero, 3), round(end - zero, 3)] for number, begin, end in self._rows]
 
 
 class Bar(NamedTuple):
-    """A stretch of time, or of several that were merged."""
+    """A stretch of time, or several merged stretches. Times are seconds since the epoch."""
 
     begin: float
     end: float
     merged: int
+    """number of merged stretches"""
     first: int
-    """a number of the first of them: of the attempt, of the step"""
+    """number, of an attempt or a step, of the first stretch"""
     last: int
+    """number of the last stretch"""
     rank: int
-    """how much it is worth a look; of several the greatest counts"""
+    """importance; the greatest of the merged stretches"""
     text: str
-    """of the one that is worth most"""
+    """text of the most important stretch"""
 
 
 class Bars:
-    """Stretches of time that follow each other: attempts, checkpoints, notes."""
+    """Stretches of time in their order: attempts or checkpoints."""
 
     def __init__(self) -> None:
         self._bars: list[Bar] = []
 
     def copied(self) -> Bars:
-        """The same, which change no more when these do."""
+        """Return an independent copy."""
         other = Bars()
         other._bars = self._bars.copy()
         return other
 
     def add(self, begin: float, end: float, number: int, rank: int = 0, text: str = "") -> None:
-        """One more, after what was added before."""
-        self._bars.append(Bar(begin, end, 1, number, number, rank, text))
+        """Add a stretch after all that were added before. rank: importance."""
+        bar = Bar(begin=begin, end=end, merged=1, first=number, last=number, rank=rank, text=text)
+        self._bars.append(bar)
         if len(self._bars) > MOST_BARS:
             self._bars = [_merged(self._bars[n : n + 2]) for n in range(0, len(self._bars), 2)]
 
     def told(self, zero: float) -> list[list[Any]]:
-        """Begin, end (seconds after `zero`), count, first, last, rank and text of each."""
+        """Return begin, end (seconds after `zero`), count, first, last, rank and text of each bar."""
         return [
             [round(bar.begin - zero, 3), round(bar.end - zero, 3), bar.merged, bar.first, bar.last, bar.rank, bar.text]
             for bar in self._bars
@@ -83,23 +88,35 @@ class Bars:
 def _merged(bars: list[Bar]) -> Bar:
     most = max(bars, key=lambda bar: bar.rank)
     return Bar(
-        bars[0].begin, bars[-1].end, sum(bar.merged for bar in bars), bars[0].first, bars[-1].last, most.rank, most.text
+        begin=bars[0].begin,
+        end=bars[-1].end,
+        merged=sum(bar.merged for bar in bars),
+        first=bars[0].first,
+        last=bars[-1].last,
+        rank=most.rank,
+        text=most.text,
     )
 
 
 class Line:
-    """Values over time: of points that are merged the lowest and the highest value stay, so that no spike is lost."""
+    """Values over time. Merged points keep their lowest and highest value, so that no spike is lost."""
 
     def __init__(self) -> None:
         self._points: list[tuple[float, int, float, float]] = []
-        self._each = 1  # values in one point
-        self._open = 0  # values in the point that is not full yet
-        self._at, self._step, self._low, self._high = 0.0, 0, 0.0, 0.0  # of that point
+        self._each = 1  # values of a full point
+        self._open = 0  # values of the newest point, which is not full yet
+        # Begin, last step, lowest and highest value of the newest point.
+        self._at = 0.0
+        self._step = 0
+        self._low = 0.0
+        self._high = 0.0
 
     def add(self, at: float, step: int, value: float) -> None:
-        """One more value."""
+        """Add a value after all that were added before. at: seconds since the epoch."""
         if not self._open:
-            self._at, self._low, self._high = at, value, value
+            self._at = at
+            self._low = value
+            self._high = value
         elif value < self._low:
             self._low = value
         elif value > self._high:
@@ -118,7 +135,7 @@ class Line:
         self._each *= 2
 
     def told(self, zero: float) -> list[list[float]]:
-        """Seconds after `zero`, step, lowest and highest value of each point."""
+        """Return seconds after `zero`, step, lowest and highest value of each point."""
         newest = [(self._at, self._step, self._low, self._high)] if self._open else []
         points = [*self._points, *newest]
         return [[round(at - zero, 1), step, _short(low), _short(high)] for at, step, low, high in points]

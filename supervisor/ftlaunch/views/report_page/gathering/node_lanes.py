@@ -1,4 +1,4 @@
-"""The nodes of a job over time: where each of them was, and how many had a place or stood by. Pure."""
+"""Gathers the stays of a job's nodes over time: which host had which place, or stood by. Pure."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from typing import Any
 
 from ftlaunch.history.timeline import Moment
 
-MOST_NODES, MOST_STAYS = 64, 1000
+MOST_NODES = 64
+MOST_STAYS = 1000
 STANDBY = -1
-"""in the place of a place: the node stands by"""
+"""stands for the place of a node that stands by"""
 
 
 class NodeLanes:
-    """Of the journal's `node_joined`, `node_placed` and `node_left`; a job of one node has none of them."""
+    """Lanes of hosts from the journal's `node_joined`, `node_placed` and `node_left`; empty for a job of one node."""
 
     def __init__(self) -> None:
-        self.arrivals_left_out = self.stays_left_out = 0
-        """how often a node came that has no lane; stays that the lanes lack"""
-        self._rows: dict[int, dict[str, Any]] = {}  # by the number that the head gives to a node
-        self._open: dict[int, tuple[float, int]] = {}  # since when a node is at its place
+        self.arrivals_left_out = 0
+        """number of arrivals of nodes without a lane"""
+        self.stays_left_out = 0
+        """number of stays that the lanes lack"""
+        self._rows: dict[int, dict[str, Any]] = {}  # by the number that the head gave to the node
+        self._open: dict[int, tuple[float, int]] = {}  # begin and place of a node's present stay
         self._stays = 0
         self._newest = 0.0
 
     def take(self, moment: Moment) -> None:
-        """An event of the journal."""
+        """Process the next event of the journal."""
         self._newest = moment.wall
         if moment.event in ("job_started", "head_replaced"):
             self._end_all(moment.wall)
@@ -48,8 +51,9 @@ class NodeLanes:
         self._open[node] = moment.wall, STANDBY
 
     def _move(self, node: int, at: float, place: int | None) -> None:
-        """A node has another place from now on; None: it is gone."""
-        before, row = self._open.pop(node, None), self._rows.get(node)
+        """End the present stay of a node, and begin a stay at `place`, unless `place` is None: the node is gone."""
+        before = self._open.pop(node, None)
+        row = self._rows.get(node)
         if row is None:
             return
         if before is not None and self._stays < MOST_STAYS:
@@ -65,10 +69,13 @@ class NodeLanes:
     def _end_all(self, at: float) -> None:
         for node in list(self._open):
             self._move(node, at, None)
-        self._rows = {id(row): row for row in self._rows.values()}  # the next head counts its nodes anew
+        self._rows = {id(row): row for row in self._rows.values()}  # the next head numbers its nodes from the beginning
 
     def told(self, zero: float) -> dict[str, Any]:
-        """JSON-ready: for each host its stays: begin and end (seconds after `zero`) and the place."""
+        """Return the lanes, ready for JSON: the stays of each host, with begin, end (seconds after `zero`) and place.
+
+        The call ends all stays.
+        """
         self._end_all(self._newest)
         rows = {id(row): row for row in self._rows.values()}.values()
         lanes = [

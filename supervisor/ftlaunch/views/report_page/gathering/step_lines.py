@@ -1,4 +1,4 @@
-"""Loss and step time over the job, as the journal's `progress` says them. Pure."""
+"""Gathers the lines of loss and step time over a job from the journal's `progress` events. Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ftlaunch.history.timeline import Moment
 from ftlaunch.views.report_page.gathering.lanes import Line
 
 MOST_RANKS = 8
-"""ranks that `progress` names one by one; of more it names the lowest, the median and the highest value"""
+"""most ranks that `progress` names one by one; with more ranks it has the lowest, the median and the highest value"""
 _ORDER = ("lowest", "median", "highest")
 MOST_LINES = MOST_RANKS + len(_ORDER)
 
 
 class StepLines:
-    """Lines of losses and of step times, by rank, or by order where there are many ranks."""
+    """Lines of losses and of step times, by rank, or for many ranks by order (lowest, median, highest)."""
 
     def __init__(self) -> None:
         self.newest: dict[str, list[tuple[int, float]]] = {"loss": [], "step_seconds": []}
-        """ranks and values of the newest step that said them"""
+        """pairs of rank and value of the newest event that has them"""
         self._lines: dict[str, dict[str | int, Line]] = {"loss": {}, "step_seconds": {}}
         self.cut = False
-        """the journal names more ranks than there are lines"""
+        """whether the journal names more ranks than there are lines"""
 
     def take(self, moment: Moment) -> None:
-        """A `progress` of the journal."""
+        """Process the next `progress` event."""
         step = int(moment.fields.get("step") or 0)
         for name, lines in self._lines.items():
             pairs = by_rank(moment.fields.get(name))[:MOST_RANKS]
@@ -42,7 +42,7 @@ class StepLines:
                 line.add(moment.wall, step, value)
 
     def told(self, zero: float) -> dict[str, Any]:
-        """JSON-ready: of loss and step time the lines by name, and the newest values by rank."""
+        """Return loss and step time, ready for JSON: the lines by name, and the newest values by rank."""
         return {
             name: {
                 "lines": {

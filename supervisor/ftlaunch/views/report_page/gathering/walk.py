@@ -1,4 +1,4 @@
-"""A walk along a journal, from its first line to its newest: what the page shows is gathered in bounded room."""
+"""Walks along a journal and gathers what the page shows, in bounded memory. Pure, but for `walked`, which reads."""
 
 from __future__ import annotations
 
@@ -19,70 +19,90 @@ from ftlaunch.views.report_page.gathering.lanes import Bars, Spans
 from ftlaunch.views.report_page.gathering.node_lanes import NodeLanes
 from ftlaunch.views.report_page.gathering.step_lines import StepLines
 
-FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
-_SPOKEN = ("rank_slow", "rank_slow_over", "unsound", "rolled_back", "memory_reduced")  # entries besides the teller's
+FIRST_ENTRIES = 20
+NEWEST_ENTRIES = 180
+_OWN_ENTRIES = (
+    "rank_slow",
+    "rank_slow_over",
+    "unsound",
+    "rolled_back",
+    "memory_reduced",
+)  # entries besides the teller's
 _GRADES = {"checkpoint_committed": 0, "abnormal": 1, "checkpoint_failed": 2, "checkpoint_rejected": 3}
-"""how much a checkpoint is worth a look"""
-_MOST_ATTEMPTS = 100_000  # that are remembered, and ranks of one that were started again
+"""importance of a checkpoint"""
+_MAX_ATTEMPTS = 100_000  # remembered attempts, and remembered restarted ranks of one attempt
 
 
 class Walk:
-    """What the events of a journal say, gathered as they come."""
+    """The findings of a page, gathered from the events of a journal in their order."""
 
     def __init__(self, *, hooked: bool) -> None:
-        """hooked: the ranks say their steps, see `resumed`."""
+        """Begin before the first event. hooked: whether the ranks report their steps, which `resumed` shows."""
         self.dropped: Counter[str] = Counter()
-        """lines that could not be understood, by the reason"""
+        """number of unusable lines and fields, by reason"""
         self.columns: Columns | None = None
-        self.spans, self.attempts, self.checkpoints = Spans(), Bars(), Bars()
-        self.incidents, self.lines, self.nodes = KeptIncidents(), StepLines(), NodeLanes()
+        self.spans = Spans()
+        self.attempts = Bars()
+        self.checkpoints = Bars()
+        self.incidents = KeptIncidents()
+        self.lines = StepLines()
+        self.nodes = NodeLanes()
         self.first_entries: list[HistoryEntry] = []
         self.newest_entries: deque[HistoryEntry] = deque(maxlen=NEWEST_ENTRIES)
         self.entries = 0
         self.newest_step = NewestStep()
         self.start: Mapping[str, Any] = {}
-        """the newest job_started"""
+        """the newest `job_started`"""
         self.end: Mapping[str, Any] | None = None
-        """how the newest run has ended"""
+        """the event that ended the newest run; None if the run has no end"""
         self.begun_in: dict[int, int] = {}
-        """attempt -> the newest run of the supervisor that had one of that number"""
+        """by number of an attempt: the newest run of the supervisor with such an attempt"""
         self.renewed: set[tuple[int, int]] = set()
-        """attempt and rank that were started again alone"""
-        self._open: tuple[float, int] | None = None  # begin and number of the attempt that runs
-        self._left: float | None = None  # when it was last seen to end
+        """attempt and rank of each rank that was restarted alone"""
+        self._open: tuple[float, int] | None = None  # begin and number of the present attempt
+        self._left: float | None = None  # time at which the present attempt seemed to end
         self._phases = RestartPhases()
-        self._line, self._teller = TimeLine(), Teller(hooked, self._spend)
+        self._line = TimeLine()
+        self._teller = Teller(hooked, self._spend)
         self.moments = 0
 
     @property
     def resumed(self) -> bool:
-        """Some event tells of a resume: what a walk took before it that is not `hooked` is to be taken anew."""
+        """Whether some event reports a resume; a walk that is not `hooked` must then begin again from the start."""
         return self._line.resumed
 
     @property
     def story(self) -> Story:
-        """As far as it is known."""
+        """The story up to now."""
         return self._teller.story
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Take one event of the journal."""
+        """Process the next event of the journal."""
         for moment in self._line.take(sound(event, self.dropped)):
             self._take(moment)
 
     def closed(self) -> Walk:
-        """What there was to gather if the journal ended here. This walk goes on, and the other one shares its rest."""
+        """Return a walk that is finished, as if the journal ended here. This walk can go on.
+
+        The finished walk shares what its finishing does not change.
+        """
         other = copy(self)
         other._teller = self._teller.copied(other._spend)
         other.columns = None if self.columns is None else self.columns.copied()
-        other.spans, other.attempts, other.checkpoints = (
-            self.spans.copied(), self.attempts.copied(), self.checkpoints.copied()
-        )  # fmt: skip
-        other.incidents, other.nodes = self.incidents.copied(), deepcopy(self.nodes)
+        other.spans = self.spans.copied()
+        other.attempts = self.attempts.copied()
+        other.checkpoints = self.checkpoints.copied()
+        other.incidents = self.incidents.copied()
+        other.nodes = deepcopy(self.nodes)
         if self._line.held:
-            other.lines, other.dropped = deepcopy(self.lines), self.dropped.copy()
-            other.first_entries, other.newest_entries = self.first_entries.copy(), self.newest_entries.copy()
-            other.begun_in, other.renewed = self.begun_in.copy(), self.renewed.copy()
-            other.newest_step, other._phases = copy(self.newest_step), deepcopy(self._phases)
+            other.lines = deepcopy(self.lines)
+            other.dropped = self.dropped.copy()
+            other.first_entries = self.first_entries.copy()
+            other.newest_entries = self.newest_entries.copy()
+            other.begun_in = self.begun_in.copy()
+            other.renewed = self.renewed.copy()
+            other.newest_step = copy(self.newest_step)
+            other._phases = deepcopy(self._phases)
         for moment in self._line.held:
             other._take(moment)
         end = other._teller.close().end
@@ -109,12 +129,12 @@ class Walk:
             else:
                 self._enter(entry)
         story.entries.clear()
-        if moment.event in _SPOKEN:
+        if moment.event in _OWN_ENTRIES:
             self._enter(HistoryEntry(moment.wall, moment.event, moment.attempt, dict(moment.fields)))
         if moment.event in NewestStep.EVENTS:
             self.newest_step.hear(moment.event, moment.fields)
-        if (take := _TAKES.get(moment.event)) is not None:
-            take(self, moment)
+        if (handle := _HANDLERS.get(moment.event)) is not None:
+            handle(self, moment)
         self.nodes.take(moment)
 
     def _spend(self, name: str, begin: float, end: float) -> None:
@@ -133,7 +153,8 @@ class Walk:
 
     def _on_started(self, moment: Moment) -> None:
         self._end_attempt(moment.wall if self._left is None else self._left)
-        self.start, self.end = moment.fields, None
+        self.start = moment.fields
+        self.end = None
         self.incidents.end(moment.wall)
 
     def _on_attempt(self, moment: Moment) -> None:
@@ -141,7 +162,7 @@ class Walk:
         self._open = moment.wall, moment.attempt
         self.begun_in.pop(moment.attempt, None)
         self.begun_in[moment.attempt] = self._teller.story.runs
-        if len(self.begun_in) > _MOST_ATTEMPTS:
+        if len(self.begun_in) > _MAX_ATTEMPTS:
             del self.begun_in[next(iter(self.begun_in))]
         self.renewed.clear()
 
@@ -159,7 +180,7 @@ class Walk:
         self._end_attempt(moment.wall if self._left is None else self._left)
 
     def _on_renewed(self, moment: Moment) -> None:
-        if len(self.renewed) < _MOST_ATTEMPTS:
+        if len(self.renewed) < _MAX_ATTEMPTS:
             self.renewed.add((moment.attempt, int(moment.fields.get("rank", -1))))
         self._left = None
 
@@ -173,10 +194,11 @@ class Walk:
         seconds = float(fields.get("seconds") or 0.0)
         begin = max(moment.wall - seconds, self._teller.story.begin)
         text = f"{fields.get('why') or ''}"
-        self.checkpoints.add(begin, moment.wall, int(fields.get("step") or 0), _GRADES[grade], text[:300])
+        step = int(fields.get("step") or 0)
+        self.checkpoints.add(begin, moment.wall, number=step, rank=_GRADES[grade], text=text[:300])
 
 
-_TAKES: Mapping[str, Callable[[Walk, Moment], None]] = {
+_HANDLERS: Mapping[str, Callable[[Walk, Moment], None]] = {
     "job_started": Walk._on_started,
     "attempt_started": Walk._on_attempt,
     "attempt_adopted": Walk._on_attempt,
@@ -194,9 +216,10 @@ _TAKES: Mapping[str, Callable[[Walk, Moment], None]] = {
 
 
 def walked(events: Callable[[Counter[str]], Iterator[dict[str, Any]]]) -> Walk:
-    """A walk along a journal that does not grow, closed.
+    """Walk along a whole journal, and return the finished walk. Raises what `events` raises.
 
-    events: gives all of them from the first; counts the lines that it leaves out. Raises what `events` raises.
+    Args:
+        events: yields all events from the first, and counts unusable lines in its argument; may be called twice.
     """
     walk = Walk(hooked=False)
     for event in events(walk.dropped):
