@@ -1,4 +1,1 @@
-"""The commands `ftlaunch` and `ftctl`: they read options, print text and return exit codes.
-
-Policy for a running job lives elsewhere; a command only starts a job, or asks its supervisor.
-"""
+"""The commands `ftlaunch` and `ftctl`: options in, text and exit codes out. Nothing here decides about a job."""

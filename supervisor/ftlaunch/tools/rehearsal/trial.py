@@ -111,7 +111,7 @@ class Trial:
     def _end(self) -> None:
         if self._process is None:
             return
-        for _ in range(2):  # the second SIGINT ends the job without saving
+        for _ in range(2):  # a second SIGINT ends the job at once
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -111,7 +111,7 @@ def test_what_the_script_does_wrong_is_no_failure_of_a_node() -> None:
 
 
 def test_the_same_again_before_any_step_counts_once_for_the_node() -> None:
-    """Taken out by hand: without `_same` in hosts.py a crash loop of one fault names its node."""
+    """Taken out by hand: without `_last_failure` in hosts.py a crash loop of one fault names its node."""
     loop = [failure(50 + n / 10) for n in range(5)]
     events = [*life()[:3], *loop, failure(51, signature="b"), *life()[4:]]
     hosts = digest(events).hosts
