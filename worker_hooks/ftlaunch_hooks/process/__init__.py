@@ -1,1 +1,1 @@
-"""What a rank's process does when the hooks are imported, and its signals. No training state."""
+"""Prepares a rank's process at the import of the hooks, and handles its signals and its end. No training state."""

@@ -1,9 +1,10 @@
-"""Leaves the exception that ends a rank in torchelastic's error file, also in scripts without `@record`.
+"""Writes the exception that ends a rank to torchelastic's error file, also in scripts without `@record`.
 
 A rank's log may hold other tracebacks, or be too long to search; the error file holds this one traceback, whole.
 
-An error that the hooks raise because of how the script uses them (`count_as_final`) would come again in every attempt.
-The rank says so in its page, and shows the script's frames only.
+An error that the hooks raise because of the script's use of the hooks (`count_as_final`) would occur again in every
+attempt. The rank says so in its page, and the traceback shows only the script's frames. The hooks that this module
+installs (sys.excepthook, threading.excepthook) run in the thread that fails.
 """
 
 from __future__ import annotations
@@ -24,51 +25,53 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Flag
 
 _ENV_FILE = "TORCHELASTIC_ERROR_FILE"
-_OURS = f"{Path(__file__).parents[2]}/ftlaunch_"  # where the packages of the hooks lie
+_HOOKS_PATH_PREFIX = f"{Path(__file__).parents[2]}/ftlaunch_"  # the paths of all packages of the hooks begin so
 
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], None]
 
 
 @dataclass
 class _Kept:
-    """What `keep` has installed."""
+    """The exception hook that `keep` has installed."""
 
     page: Page
     owner: int
+    """pid of the rank"""
     hook: _Hook
 
 
 _kept: _Kept | None = None
-_noted: BaseException | None = None
-_final: list[type[BaseException]] = []
-_told: list[Callable[[], None]] = []
+_handled_error: BaseException | None = None
+_final_types: list[type[BaseException]] = []
+_calls_before_showing: list[Callable[[], None]] = []
 
 
 def count_as_final(*types: type[BaseException]) -> None:
-    """From now on an uncaught error of these types is final, unless an OSError has caused it: that may pass."""
-    _final.extend(types)
+    """Treat uncaught errors of these types as final from now on, except those that an OSError caused: it may pass."""
+    _final_types.extend(types)
 
 
 def before_it_is_shown(call: Callable[[], None]) -> None:
-    """From now on have `call` called when an exception is about to end this rank, while all objects are there."""
-    _told.append(call)
+    """Register `call`, to be called when an exception is about to end this rank, while all objects still exist."""
+    _calls_before_showing.append(call)
 
 
 def keep(page: Page) -> None:
-    """From now on write an uncaught exception to the error file, then call the hook that was there before.
+    """Write an uncaught exception to the error file from now on, then call the hook that was installed before.
 
-    page: this rank's.
+    Args:
+        page: this rank's page.
     """
     global _kept  # noqa: PLW0603 - one process is one rank
     owner = os.getpid()
-    _kept = _Kept(page, owner, _install_hook(page, owner))
+    _kept = _Kept(page, owner, hook=_install_hook(page, owner))
     _end_with_threads(page, owner)
 
 
 def come_first() -> None:
-    """Have our hook called before one that the script has put in its place meanwhile: one that prints JSON, for one.
+    """Put our hook before a hook that the script has installed meanwhile, for example one that prints JSON.
 
-    To be called as the script attaches.
+    The job calls this function as the script attaches.
     """
     if _kept is not None and os.getpid() == _kept.owner and sys.excepthook is not _kept.hook:
         _kept.hook = _install_hook(_kept.page, _kept.owner)
@@ -78,17 +81,17 @@ def _install_hook(page: Page, owner: int) -> _Hook:
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        global _noted  # noqa: PLW0603 - one process is one rank
+        global _handled_error  # noqa: PLW0603 - one process is one rank
         try:
-            # Forked children inherit the hook, and their exceptions do not end the rank. A script's hook may call one
-            # of ours that was there before it.
-            if os.getpid() == owner and error is not _noted:
-                _noted = error
+            # Forked children inherit the hook, and their exceptions do not end the rank. A script's hook may call the
+            # hook of ours that it replaced, so that one error comes here twice.
+            if os.getpid() == owner and error is not _handled_error:
+                _handled_error = error
                 if _is_final(error):
                     page.raise_flag(Flag.FINAL)
                     _show_the_script_only(error, trace)
                 _write(kind, error, trace)
-                for call in _told:
+                for call in _calls_before_showing:
                     call()
         finally:
             previous(kind, error, trace)
@@ -98,9 +101,9 @@ def _install_hook(page: Page, owner: int) -> _Hook:
 
 
 def _end_with_threads(page: Page, owner: int) -> None:
-    """From now on end this process where an error that is final ends a thread.
+    """End this process from now on if a final error ends one of its threads.
 
-    The thread was to train. The main thread may end well without it, and the job would count as done.
+    The thread was training. The main thread may end well without it, and the job would count as done.
     """
     previous = threading.excepthook
 
@@ -121,14 +124,15 @@ def _end_with_threads(page: Page, owner: int) -> None:
 
 
 def _is_final(error: BaseException) -> bool:
-    return isinstance(error, tuple(_final)) and not isinstance(error.__cause__, OSError)
+    return isinstance(error, tuple(_final_types)) and not isinstance(error.__cause__, OSError)
 
 
 def _show_the_script_only(error: BaseException, trace: TracebackType | None) -> None:
-    """Take the hooks' own frames out of a traceback: the message says what they have found."""
-    error.__cause__, error.__suppress_context__ = None, True
+    """Cut the hooks' own frames off a traceback: the error's message says what the hooks have found."""
+    error.__cause__ = None
+    error.__suppress_context__ = True
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code.co_filename.startswith(_OURS):
+        if trace.tb_next.tb_frame.f_code.co_filename.startswith(_HOOKS_PATH_PREFIX):
             trace.tb_next = None
         trace = trace.tb_next
 
@@ -137,7 +141,7 @@ def _write(kind: type[BaseException], error: BaseException, trace: TracebackType
     path = os.environ.get(_ENV_FILE)
     if not path:
         return
-    # RecursionError, MemoryError: what ends the rank may strike here again; the traceback is printed in any case
+    # RecursionError, MemoryError: what ends the rank may occur here, too. The traceback is printed in any case.
     with contextlib.suppress(OSError, ValueError, RecursionError, MemoryError):
         stack = "".join(traceback.format_exception(kind, error, trace))
         last = traceback.format_exception_only(kind, error)[-1].strip()

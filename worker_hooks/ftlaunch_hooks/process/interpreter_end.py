@@ -1,8 +1,8 @@
-"""The end of a rank's interpreter: process groups that were left are ended, and a good end is told.
+"""Ends the process groups that a script has left at the end of the interpreter, and records a good end in the page.
 
-A gloo thread that wants the interpreter's lock while Python takes itself apart ends the process by SIGABRT. The end of
-the process group ends its threads. What still crashes then, gloo or another library, is no failure of the script's: the
-page says before that moment that the script is over.
+A gloo thread that wants the interpreter's lock while Python is finalizing ends the process by SIGABRT. Destroying the
+process group ends its threads. A crash after that moment, in gloo or in another library, is no failure of the script:
+the page says before that the script has ended well.
 """
 
 from __future__ import annotations
@@ -28,46 +28,52 @@ _watched: InterpreterEnd | None = None
 
 
 def watch(page: Page) -> None:
-    """From now on see to the end of this process. page: this rank's."""
+    """Watch the end of this process from now on, and record a good end in `page`, this rank's page."""
     global _watched  # noqa: PLW0603 - one process is one rank
     _watched = InterpreterEnd(page)
 
 
 def exits_with(code: object) -> None:
-    """Told by forked_rank.py, which sees the SystemExit that ends the script: Python has no other place for it."""
+    """Record the exit code of the SystemExit that ends the script.
+
+    programs/forked_rank.py calls this function, because only the code that runs the script sees that exception.
+    """
     if _watched is not None:
         _watched.well = code is None or (isinstance(code, int) and code == 0)
 
 
 def is_asked_to_end_well() -> bool:
-    """Whether the script has asked for exit code 0 by sys.exit(), as far as that is known."""
+    """Return whether the script has asked for exit code 0 by sys.exit(), as far as that is known."""
     return _watched is not None and _watched.well
 
 
 class InterpreterEnd:
-    """What is done when the script, its threads and its atexit functions are over."""
+    """Acts when the script, its threads and its atexit functions are over."""
 
     def __init__(self, page: Page) -> None:
-        self._page, self._owner = page, os.getpid()
+        """Register for the interpreter's end. page: this rank's page."""
+        self._page = page
+        self._owner = os.getpid()
         self._main: FrameType | None = outermost_module()
         self._over = threading.Event()
         self._helper: threading.Thread | None = None
         self.well = False
-        """the script has asked for exit code 0"""
-        # From Python 3.12 on atexit functions can start no thread: the thread is started just before them.
+        """whether the script has asked for exit code 0"""
+        # From Python 3.12 on atexit functions cannot start threads, so the thread is started just before them.
         threading._register_atexit(self._prepare)  # type: ignore[attr-defined] # what concurrent.futures uses
-        atexit.register(self._end)  # functions that are registered later are called earlier
+        atexit.register(self._end)  # the script's functions are registered later, and therefore called earlier
 
     def _prepare(self) -> None:
         """Start the thread that ends the process groups; it waits for the script's atexit functions."""
         if os.getpid() == self._owner and not _has_failed() and _has_groups():
             helper = threading.Thread(target=self._end_groups, name="ftlaunch-end", daemon=True)
-            with suppress(RuntimeError):  # Python 3.12.0 to 3.12.2 start none even here: the groups are left
+            with suppress(RuntimeError):  # Python 3.12.0 to 3.12.2 refuse even here, and the groups are left
                 helper.start()
                 self._helper = helper
 
     def _end(self) -> None:
-        main, self._main = self._main, None  # it holds what the script has made, which Python is about to take apart
+        main = self._main
+        self._main = None  # the frame holds the script's objects, which Python is about to delete
         if os.getpid() != self._owner:
             return  # a forked child
         if self._helper is not None:
@@ -77,7 +83,7 @@ class InterpreterEnd:
                 say(f"the process groups that the script has left do not end within {_PATIENCE:.0f} s: they are left")
         if self.well or has_returned(main):
             if not gc.isenabled():
-                gc.freeze()  # the script wants no collections: the last one finds nothing
+                gc.freeze()  # the script wants no collections, so the last collection has no objects to visit
                 gc.enable()
             gc.callbacks.append(self._note)
 
@@ -91,27 +97,29 @@ class InterpreterEnd:
             say(f"cannot end the process groups that the script has left: {error}")
 
     def _note(self, phase: str, info: Mapping[str, int]) -> None:
-        """Python collects garbage once more when all atexit functions are over, before it takes itself apart."""
+        """Record the good end at the garbage collection that Python makes after all atexit functions."""
         if phase == "start" and sys.is_finalizing() and os.getpid() == self._owner:
             self._page.raise_flag(Flag.ENDED_WELL)
 
 
 def outermost_module() -> FrameType | None:
-    """Return the frame of the main module, which is on the main thread's stack now."""
-    frame, found = sys._current_frames().get(threading.main_thread().ident or 0), None
+    """Return the outermost module's frame on the main thread's stack (the main module's), or None."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    outermost = None
     while frame is not None:
-        found = frame if frame.f_code.co_name == "<module>" else found
+        if frame.f_code.co_name == "<module>":
+            outermost = frame
         frame = frame.f_back
-    return found
+    return outermost
 
 
 def has_returned(frame: FrameType | None) -> bool:
-    """Whether a frame that is over has come to its end, and was not left by an exception."""
+    """Return whether a finished frame has returned, and was not left by an exception."""
     return frame is not None and frame.f_code.co_code[frame.f_lasti] in _RETURN
 
 
 def _has_failed() -> bool:
-    """Whether an uncaught exception ends the interpreter; the other ranks must not be kept waiting for its end."""
+    """Return whether an uncaught exception ends the interpreter. The other ranks must not wait for such an end."""
     return getattr(sys, "last_value", None) is not None
 
 

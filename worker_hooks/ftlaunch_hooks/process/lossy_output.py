@@ -1,6 +1,7 @@
-"""Printing never ends a rank: where the disk of its log is full, what it prints is lost, and the log says how much.
+"""Keeps a rank alive that prints while the disk of its log is full: the output is lost, and the log says how much.
 
-A rank's standard streams are files. On a full disk a write to them raises ENOSPC, wherever the script prints.
+A rank's standard streams are files. On a full disk a write to them raises ENOSPC, wherever the script prints. The
+bootstrap installs these streams when the hooks are imported.
 """
 
 from __future__ import annotations
@@ -16,15 +17,23 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LossyFile(io.FileIO):
-    """A descriptor opened for writing; what there is no room for is dropped, and noted as soon as there is room."""
+    """A descriptor for writing that drops output for which there is no room, and notes the loss once there is room."""
 
     def __init__(self, fd: int) -> None:
+        """Write to `fd`, which stays open when this object is closed."""
         super().__init__(fd, "w", closefd=False)
         self._lost = 0
         self._why = ""
 
     def write(self, data: object) -> int:
-        """Write, or drop. Raises OSError for any other reason."""
+        """Write the bytes, or drop them if there is no room.
+
+        Returns:
+            The number of bytes written; that of all bytes, if they were dropped.
+
+        Raises:
+            OSError: the write failed for another reason than a lack of room.
+        """
         view = memoryview(data).cast("B")  # type: ignore[arg-type]
         try:
             if self._lost:
@@ -41,7 +50,7 @@ class LossyFile(io.FileIO):
 
 
 def install() -> None:
-    """Replace the standard streams that are files; those that the script has replaced stay."""
+    """Replace those standard streams that are files and that the script has not replaced."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper) and _is_log(stream.fileno()):

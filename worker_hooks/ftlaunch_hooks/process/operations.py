@@ -1,7 +1,7 @@
-"""What a process without a supervisor does to checkpoints: a line in the rank's log, and in a file of the script's.
+"""Logs operations on checkpoints in a rank without a supervisor: in the rank's log, and in a file of the script's.
 
-A supervisor has its journal for that, and writes the file itself (operation_log.py). One process is one rank, so what
-is kept here is the process's.
+A supervisor has its journal for that, and writes the file itself (operation_log.py). One process is one rank, so the
+file and the waiting lines are module variables.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from ftlaunch_contract.checkpoint import operation_log
 from ftlaunch_hooks.process.say import say
 
-_waiting = deque[str](maxlen=1000)  # lines from before the script has named a file, and most scripts name none
+_waiting = deque[str](maxlen=1000)  # lines from before the script names a file; bounded, as most scripts name none
 _path: Path | None = None
 
 
 def tell_operation(sentence: str) -> None:
-    """Say what was done to a checkpoint, and append it to the script's file where it has named one."""
+    """Log what was done to a checkpoint, and append the sentence to the file that the script has named, if any."""
     say(sentence)
     _waiting.append(operation_log.stamped(sentence))
     _write()
 
 
 def name_file(path: Path | None) -> None:
-    """Have the operations of this process appended to a file, those so far included; None: to none."""
+    """Append the operations of this process to `path` from now on, those so far included; None: to no file."""
     global _path  # noqa: PLW0603 - see above
     _path = path
     _write()

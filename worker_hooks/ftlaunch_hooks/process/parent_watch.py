@@ -1,4 +1,4 @@
-"""A rank ends when its supervisor ends.
+"""Lets a rank watch for the end of its supervisor, with which the rank ends.
 
 The kernel sends SIGKILL to a rank whose supervisor dies (PR_SET_PDEATHSIG). Ranks that are not the supervisor's direct
 children get no such signal, so every rank watches the supervisor, too.
@@ -13,9 +13,13 @@ from ftlaunch_contract.protocol import ENV_SUPERVISOR, process_start_time
 
 
 def supervisor_pidfd() -> int | None:
-    """A descriptor that becomes readable when the supervisor ends; None where there is no supervisor.
+    """Open a descriptor that becomes readable when the supervisor ends.
 
-    Raises ProcessLookupError when there was one and it is gone already.
+    Returns:
+        The descriptor, which the caller closes; None if this process has no supervisor.
+
+    Raises:
+        ProcessLookupError: the supervisor has ended already.
     """
     identity = os.environ.get(ENV_SUPERVISOR)
     if identity is None:

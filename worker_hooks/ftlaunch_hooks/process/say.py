@@ -1,4 +1,4 @@
-"""A line in the rank's log."""
+"""Writes lines to the rank's log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import sys
 
 
 def say(text: str) -> None:
-    """A line in the rank's log."""
+    """Write `text` as a line to the rank's log (standard error)."""
     sys.stderr.write(f"ftlaunch: {text}\n")
     sys.stderr.flush()

@@ -1,7 +1,7 @@
 """Waits for SIGTERM and for the end of the supervisor in a thread; no work is done in a signal handler.
 
-A Python handler does not run while the main thread is inside a collective. So the C-level handler writes the
-signal's number to a wake-up descriptor, and a thread that waits on it acts within milliseconds.
+A Python handler does not run while the main thread is inside a collective. Therefore the C-level handler writes the
+signal's number to a wake-up descriptor, and a thread that waits for this descriptor acts within milliseconds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,24 @@ _PATIENCE = 10.0  # seconds
 
 
 def _ignore(signum: int, frame: object) -> None:
-    """The Python-level handler has nothing to do: the wake-up descriptor tells the watcher."""
+    """Do nothing, as the Python-level handler: the wake-up descriptor tells the watcher."""
 
 
 class Watcher:
     """Waits for SIGTERM and for the supervisor's end, in a thread of its own."""
 
     def __init__(self, on_term: Callable[[int], None], on_orphaned: Callable[[], None]) -> None:
-        """Install. Must be called in the main thread; both callbacks run in the watcher's thread."""
-        self._on_term, self._on_orphaned = on_term, on_orphaned
+        """Install the handler and start the thread. Must be called in the main thread.
+
+        Args:
+            on_term: called in the watcher's thread with the signal's number, at each SIGTERM.
+            on_orphaned: called in the watcher's thread when the supervisor has ended.
+
+        Raises:
+            ProcessLookupError: the supervisor has ended already.
+        """
+        self._on_term = on_term
+        self._on_orphaned = on_orphaned
         self._read, write = socket.socketpair()
         self._write = write
         write.setblocking(False)
@@ -36,7 +45,7 @@ class Watcher:
         self._previous = signal.getsignal(signal.SIGTERM)
         self._chained = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _ignore)
-        self._forking = threading.local()  # its `mask`: the signals that the forking thread blocked before
+        self._forking = threading.local()  # `mask`: the signals that the forking thread blocked before the fork
         os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._forget)
         self._supervisor = supervisor_pidfd()
         self._closing = False
@@ -45,14 +54,14 @@ class Watcher:
         self._thread.start()
 
     def _block(self) -> None:
-        """Before a fork: a SIGTERM sent to the child at once waits until the child has another handler."""
+        """Block SIGTERM before a fork, so that a SIGTERM to the child waits until the child has another handler."""
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def _unblock(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _forget(self) -> None:
-        """In a forked child: a signal sent to the child must not reach the rank's watcher."""
+        """Detach a forked child: a signal to the child must not reach the rank's watcher."""
         signal.set_wakeup_fd(-1)
         if signal.getsignal(signal.SIGTERM) is _ignore:
             signal.signal(signal.SIGTERM, self._previous)
@@ -68,16 +77,16 @@ class Watcher:
                     if key.fd == self._supervisor:
                         selector.unregister(self._supervisor)
                         self._on_orphaned()
-                    elif self._heard():
+                    elif self._read_signals():
                         return
 
-    def _heard(self) -> bool:
-        """Read signal numbers; True when closing."""
+    def _read_signals(self) -> bool:
+        """Read signal numbers and act on them. Return True if the watcher is closing."""
         numbers = self._read.recv(64)
         if self._closing or not numbers:
             return True
         if self._chained != -1 and (signals := numbers.replace(_MARK, b"")):
-            os.write(self._chained, signals)  # another library has set a wake-up descriptor before
+            os.write(self._chained, signals)  # another library had set a wake-up descriptor before
         if signal.SIGTERM in numbers:
             self._on_term(signal.SIGTERM)
         if _MARK in numbers:
@@ -85,12 +94,15 @@ class Watcher:
         return False
 
     def catch_up(self) -> None:
-        """Wait until every signal that has come before is dealt with, 10 seconds at most. Once, from another thread."""
+        """Wait until the watcher has dealt with every earlier signal, 10 seconds at most.
+
+        To be called once, from another thread than the watcher's.
+        """
         self._write.send(_MARK)
         self._caught_up.wait(_PATIENCE)
 
     def close(self) -> None:
-        """Put back the handlers that were there before. Main thread only."""
+        """Restore the previous handler and wake-up descriptor, and end the thread. Main thread only."""
         signal.set_wakeup_fd(self._chained, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._previous)
         self._closing = True
