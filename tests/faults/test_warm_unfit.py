@@ -48,7 +48,7 @@ SPOILING = {
 @by_default
 @pytest.mark.parametrize("kind", ["threads", pytest.param("files", marks=pytest.mark.slow)])
 def test_a_module_that_is_in_the_way_is_left_out_alone(job: FtJob, kind: str) -> None:
-    """What is preloaded beside it stays warm. Taken out: without `_begin_anew` in main() all ranks are plain."""
+    """What is preloaded beside it stays warm. Taken out: without `_restart` in main() all ranks are plain."""
     code, words = SPOILING[kind]
     (job.home / "spoils.py").write_text(code)
     (job.home / "fine.py").write_text("import os\nPARENT = os.getpid()\n")
@@ -117,7 +117,7 @@ def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> 
 @by_default
 @pytest.mark.long
 def test_auto_preloads_what_the_script_imports_and_leaves_out_what_is_in_the_way(job: FtJob) -> None:
-    """Taken out: without `_begin_anew` in _import_later() the ranks after the first attempt are plain."""
+    """Taken out: without `_restart` in _import_late_modules() the ranks after the first attempt are plain."""
     installed = job.home / "installed"
     installed.mkdir()
     (installed / "spoils.py").write_text(SPOILING["threads"][0])

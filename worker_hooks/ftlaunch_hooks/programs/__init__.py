@@ -1,1 +1,4 @@
-"""Run as files, in a Python that may lack the hooks: they import the standard library and torch, nothing of ours."""
+"""Holds programs that run as files, in a Python that may lack the hooks.
+
+They import the standard library and torch only, and load each other by path.
+"""

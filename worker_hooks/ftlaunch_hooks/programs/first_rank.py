@@ -1,7 +1,8 @@
-"""Lets rank 0 come first where it is on another node: its store should listen before others connect to it.
+"""Delays ranks until rank 0's store on another node listens.
 
-A client of torch's TCPStore that comes too early tries again after a random time, 0.1 to 0.8 s with torch 2.13. On one
-node rank 0 is forked first; on another node its port tells how far it is.
+A client of torch's TCPStore that connects too early tries again after a random time, 0.1 to 0.8 s with torch 2.13. On
+one node rank 0 is forked first; on other nodes its port shows whether its store is up. Loaded as a file by
+fork_server.py in each forked rank. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 _PATIENCE = 0.25  # seconds: a script may do other things before it makes its process group
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.032  # seconds between two tries, doubled each time
+_FIRST_PAUSE = 0.002  # seconds between two tries, doubled each time up to the longest pause
+_LONGEST_PAUSE = 0.032  # seconds
 
 
 def await_first_rank(env: Mapping[str, str]) -> None:
-    """Wait until something listens where rank 0 will have its store; not where that is on this node, and not for long.
+    """Wait until something listens on rank 0's port, at most a quarter of a second.
 
-    env: of the rank.
+    Return at once if rank 0 is on this node, or if its address is a name, because a name may take seconds to resolve.
+
+    Args:
+        env: the rank's environment.
     """
-    first = env.get("FTLAUNCH_NODE_RANKS", "0:").partition(":")[0]
-    if first.strip("0") == "" or not _numeric(env.get("MASTER_ADDR", "")):  # a name may take seconds to be resolved
+    first_rank_here = env.get("FTLAUNCH_NODE_RANKS", "0:").partition(":")[0]
+    if first_rank_here.strip("0") == "" or not _is_numeric(env.get("MASTER_ADDR", "")):
         return
-    deadline, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+    deadline = time.monotonic() + _PATIENCE
+    pause = _FIRST_PAUSE
     while (left := deadline - time.monotonic()) > 0:
         with suppress(OSError), socket.create_connection((env["MASTER_ADDR"], int(env["MASTER_PORT"])), timeout=left):
             return
@@ -32,7 +38,7 @@ def await_first_rank(env: Mapping[str, str]) -> None:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _numeric(address: str) -> bool:
+def _is_numeric(address: str) -> bool:
     with suppress(ValueError):
         return bool(ipaddress.ip_address(address))
     return False

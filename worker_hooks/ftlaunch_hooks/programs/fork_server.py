@@ -2,21 +2,24 @@
 
     fork_server.py FD KIND TARGET PRELOAD WHEN LATER [ROOM]
 
-FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
-pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: modules to import once the
-first attempt has begun (WHEN is `begun`: one has), as far as they are installed; `module:name` is a name that is
-imported from one. They are modules that training scripts import without naming them (torch's optimizers import
-torch._dynamo, which takes as long as torch itself), and those that this script imports at its top. ROOM: spaces, which
-make this command line as long as that of a rank, which is shown in its place (shown_command.py).
+FD: a SOCK_SEQPACKET socket to the supervisor.
+KIND, TARGET: the program of the ranks (`script train.py`, `module pkg.train`).
+PRELOAD: modules to import besides torch, separated by commas.
+WHEN: `begun` if an attempt has begun already.
+LATER: modules to import once the first attempt has begun, as far as they are installed; `module:name` imports a name
+    from a module. They are modules that training scripts import without naming them (torch's optimizers import
+    torch._dynamo, which takes as long as torch itself), and modules that the job's script imports at its top.
+ROOM: spaces. They make this command line as long as a rank's, which is shown in its place (shown_command.py).
 
-The fork server says {"ready": true} or {"cannot": reason} and then, with LATER, {"complete": true}. A module of PRELOAD
-that cannot be imported ends it, with a traceback on stderr. A module that is in the way of forking is said ({"without":
-module, "why": reason}), as is one of LATER that cannot be imported, and the process begins anew without that module.
-Each message from the supervisor brings two descriptors: an order (a file of JSON) and a gate. Each rank says `RANK PID`
-at the gate and waits for SIGCONT. Ranks are the supervisor's own children, so that it reads their exit statuses: a
-helper forks them and ends, and the supervisor, which is a child subreaper, inherits them.
+The fork server sends {"ready": true} or {"cannot": reason} and then, with LATER, {"complete": true}. If a module of
+PRELOAD cannot be imported, the process ends with a traceback on stderr. If a module prevents forking, or a module of
+LATER cannot be imported, the process sends {"without": module, "why": reason} and restarts without this module.
 
-Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
+Each message from the supervisor brings two descriptors: an order (a file of JSON) and a gate (a socket). Each rank
+sends `RANK PID` to the gate and waits for SIGCONT. The supervisor reads the ranks' exit statuses, so they have to be
+its own children: a helper forks them and ends, and the supervisor, a child subreaper, inherits them.
+
+Run as a file: where the job has a Python of its own, these hooks need not be installed in that Python.
 """
 
 from __future__ import annotations
@@ -44,17 +47,18 @@ _QUIET = 0.3  # seconds without an order, after which an attempt has begun
 
 
 def main() -> None:
-    """Import torch, say so, and fork; returns only in a rank, when its script is to be run."""
+    """Import torch, report that to the supervisor, and fork ranks. In a rank, run its script."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     kind, target, preload, when, later = sys.argv[2:7]
-    rank, first_rank = _sibling("forked_rank"), _sibling("first_rank")
+    rank = _sibling("forked_rank")
+    first_rank = _sibling("first_rank")
     pidfd_open = _pidfd_open(link)
     before = dict(os.environ)
     rank.see_modules(kind, target)
     if importlib.util.find_spec("torch") is None:
         _decline(link, "torch is not installed", quiet=True)
-    gc.disable()  # the collector would take a seventh of the import's time and find next to nothing
+    gc.disable()  # the collector would take a seventh of the import's time and find almost nothing
     imported_modules = _sibling("imported_modules").ImportedModules({link.fileno()})
     asked = list(filter(None, preload.split(",")))
     for name in ("torch", *asked):
@@ -62,7 +66,7 @@ def main() -> None:
     reason, culprit = imported_modules.obstacle()
     if culprit in asked:
         link.send(json.dumps({"without": culprit, "why": reason}).encode())
-        _begin_anew(link, [name for name in asked if name != culprit], when, later)
+        _restart(link, preload=[name for name in asked if name != culprit], when=when, later=later)
     if reason:
         _decline(link, reason)
     rank.hide_torch()
@@ -70,13 +74,23 @@ def main() -> None:
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    order = _fork(link, asked, list(filter(None, later.split(","))), rank, pidfd_open, begun=when == "begun")
+    order = _serve(
+        link,
+        preloaded=asked,
+        later=list(filter(None, later.split(","))),
+        rank=rank,
+        pidfd_open=pidfd_open,
+        begun=when == "begun",
+    )
     first_rank.await_first_rank(order["env"])
-    rank.become(kind, target, order["args"], {**order["env"], **imported})
+    rank.become(kind, target, args=order["args"], env={**order["env"], **imported})
 
 
 def _pidfd_open(link: socket.socket) -> Callable[[int], int]:
-    """What opens pidfds. Without them the end of a helper cannot be waited for: a thread would not survive a fork."""
+    """Return the function that opens pidfds. Decline, which ends this process, if the system refuses pidfds.
+
+    The end of a helper can only be awaited by a pidfd, as a thread that waits would not survive a fork.
+    """
     pidfd_open: Callable[[int], int] = _sibling("../../ftlaunch_contract/files/kernel_files").pidfd_open
     try:
         os.close(pidfd_open(os.getpid()))
@@ -97,18 +111,20 @@ def _sibling(name: str) -> ModuleType:
 
 
 def _decline(link: socket.socket, reason: str, *, quiet: bool = False) -> None:
+    """Tell the supervisor why ranks cannot be forked, and end this process. quiet: the reason is not for the user."""
     link.send(json.dumps({"cannot": reason, "quiet": quiet}).encode())
     os._exit(0)
 
 
-def _begin_anew(link: socket.socket, preload: list[str], when: str, later: str) -> NoReturn:
-    """Run this program again in this process, which nothing survives but the link."""
+def _restart(link: socket.socket, preload: list[str], when: str, later: str) -> NoReturn:
+    """Run this program again in this process, with other arguments. Only the link survives."""
     link.set_inheritable(True)
-    given, room = sys.orig_argv[: -len(sys.argv[4:])], sys.argv[7:]
-    os.execv(sys.executable, [*given, ",".join(preload), when, later, *room])  # noqa: S606 - this program itself
+    unchanged = sys.orig_argv[: -len(sys.argv[4:])]
+    room = sys.argv[7:]
+    os.execv(sys.executable, [*unchanged, ",".join(preload), when, later, *room])  # noqa: S606 - this program itself
 
 
-def _fork(
+def _serve(
     link: socket.socket,
     preloaded: list[str],
     later: list[str],
@@ -117,9 +133,18 @@ def _fork(
     *,
     begun: bool,
 ) -> dict[str, Any]:
-    """Keep helpers ready; returns in a rank, with its order. rank: the module forked_rank.
+    """Keep helpers ready for orders. Return only in a rank.
 
-    begun: whether an attempt has begun. Late imports wait until then: ranks that begin need the processors.
+    Args:
+        link: the socket to the supervisor.
+        preloaded: the modules imported besides torch.
+        later: the modules to import once an attempt has begun; ranks that are starting need the processors.
+        rank: the module forked_rank.
+        pidfd_open: opens a pidfd of a process.
+        begun: whether an attempt has begun.
+
+    Returns:
+        The rank's order.
     """
     helpers = Helpers(link, pidfd_open, _sibling("fork_helper"))
     while True:
@@ -127,7 +152,7 @@ def _fork(
             return order
         if begun and later:
             rank.show_torch()
-            _import_later(link, preloaded, later, helpers.files())
+            _import_late_modules(link, preloaded=preloaded, modules=later, known=helpers.files())
             rank.hide_torch()
             _sibling("huge_pages").use_huge_pages()
             helpers.relieve()
@@ -145,13 +170,22 @@ class Helpers:
     """Child processes, each of which waits for one order."""
 
     def __init__(self, link: socket.socket, pidfd_open: Callable[[int], int], program: ModuleType) -> None:
-        """program: the module fork_helper, which they run."""
-        self._link, self._parent, self._open, self._program = link, os.getpid(), pidfd_open, program
+        """Hold no helpers yet.
+
+        Args:
+            link: the socket to the supervisor, from which helpers receive orders.
+            pidfd_open: opens a pidfd of a process.
+            program: the module fork_helper, which helpers run.
+        """
+        self._link = link
+        self._parent = os.getpid()
+        self._open = pidfd_open
+        self._program = program
         self._pidfds: dict[int, int] = {}  # by pid
-        self._relieved = os.pipe()  # helpers without an order leave when it is closed
+        self._relieved = os.pipe()  # helpers without an order end when this pipe is closed
 
     def fill(self) -> dict[str, Any] | None:
-        """Fork the helpers that are missing; returns an order only in a rank."""
+        """Fork the missing helpers. Return None in the fork server, and a rank's order in that rank."""
         while len(self._pidfds) < _HELPERS:
             helper = os.fork()
             if helper == 0:
@@ -164,18 +198,21 @@ class Helpers:
         return None
 
     def files(self) -> set[int]:
-        """The descriptors that this object holds."""
+        """Return the descriptors that this object holds."""
         return {*self._relieved, *self._pidfds.values()}
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for the end of a helper; returns whether one has ended within so many seconds. None: wait for ever."""
-        wait = select.poll()
+        """Wait up to `seconds` (None: without limit) for the end of a helper. Return whether a helper has ended."""
+        poll = select.poll()
         for pidfd in self._pidfds.values():
-            wait.register(pidfd, select.POLLIN)
-        return bool(wait.poll(None if seconds is None else 1000 * seconds))
+            poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else 1000 * seconds))
 
     def reap(self) -> bool:
-        """Forget the helpers that have ended; returns whether new ones are needed at once."""
+        """Forget the helpers that have ended. Return whether new helpers are needed at once.
+
+        If a helper has found the supervisor gone, this process ends.
+        """
         hurry = False
         for pid, pidfd in list(self._pidfds.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -189,19 +226,28 @@ class Helpers:
         return hurry
 
     def relieve(self) -> None:
-        """End idle helpers; their replacements inherit the late imports."""
+        """End the idle helpers, so that their replacements inherit the late imports."""
         for fd in self._relieved:
             os.close(fd)
         for pid, pidfd in self._pidfds.items():
             os.close(pidfd)
             os.waitpid(pid, 0)
-        self._relieved, self._pidfds = os.pipe(), {}
+        self._relieved = os.pipe()
+        self._pidfds = {}
 
 
-def _import_later(link: socket.socket, preloaded: list[str], modules: list[str], known: Collection[int]) -> None:
-    """Import the modules that are installed. One that is in the way of forking is left out, in a new beginning."""
+def _import_late_modules(link: socket.socket, preloaded: list[str], modules: list[str], known: Collection[int]) -> None:
+    """Import those `modules` that are installed. If a module prevents forking, restart this program without it.
+
+    Args:
+        link: the socket to the supervisor.
+        preloaded: the modules imported besides torch, for a restart.
+        modules: the modules to import.
+        known: descriptors that belong to no module.
+    """
     gc.disable()
-    imported_modules, left_out = _sibling("imported_modules").ImportedModules({link.fileno(), *known}), ""
+    imported_modules = _sibling("imported_modules").ImportedModules({link.fileno(), *known})
+    left_out = ""
     try:
         with warnings.catch_warnings():  # a module's warning filters must not reach scripts that do not import it
             for name in modules:
@@ -215,7 +261,8 @@ def _import_later(link: socket.socket, preloaded: list[str], modules: list[str],
         without = [left_out] if left_out in modules else modules
         for name in without:
             link.send(json.dumps({"without": name, "why": reason}).encode())
-        _begin_anew(link, preloaded, "begun", ",".join(name for name in modules if name not in without))
+        remaining = ",".join(name for name in modules if name not in without)
+        _restart(link, preload=preloaded, when="begun", later=remaining)
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,8 @@
-"""Makes a forked process what `python -u script.py` or `python -u -m module` would have made of it.
+"""Turns a forked process into the process that `python -u script.py` or `python -u -m module` would have started.
 
-Read https://docs.python.org/3/using/cmdline.html for what a script finds, and Python's sys.excepthook for how it ends.
+https://docs.python.org/3/using/cmdline.html says what a script finds at its start, and the documentation of
+sys.excepthook how a script ends. fork_server.py loads this module as a file: `see_modules`, `hide_torch` and
+`show_torch` run in the fork server, `become` runs in each forked rank.
 """
 
 from __future__ import annotations
@@ -22,16 +24,29 @@ from typing import Any
 
 
 def see_modules(kind: str, target: str) -> None:
-    """Put the rank's folder at the head of sys.path, as Python does."""
+    """Put the rank's folder at the head of sys.path, as Python does.
+
+    Args:
+        kind: `script` or `module`.
+        target: the script's path or the module's name.
+    """
     if not getattr(sys.flags, "safe_path", False):
         folder = os.path.dirname(os.path.realpath(target)) if kind == "script" else os.getcwd()  # noqa: PTH109, PTH120
         sys.path.insert(0, folder)
 
 
 def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run the rank in this process, to its end: returns, or raises SystemExit or KeyboardInterrupt, as Python goes on.
+    """Run the rank's script in this process to its end. The process then ends as Python does after this call.
 
-    kind, target: as in `script train.py` or `module pkg.train`. env: the whole environment.
+    Args:
+        kind: `script` or `module`.
+        target: the script's path or the module's name.
+        args: the script's arguments.
+        env: the rank's whole environment.
+
+    Raises:
+        SystemExit: the script has raised it, or another exception, which was shown.
+        KeyboardInterrupt: the script was interrupted, which was shown.
     """
     os.environ.clear()
     os.environ.update(env)
@@ -40,7 +55,7 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
     _sibling("shown_command").show_command(sys.orig_argv)
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
-    _draw_anew()
+    _reseed_generators()
     _hook_imports(env)
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
@@ -56,27 +71,33 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
             hooks.exits_with(exits.code)
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the script ends with
-        end = error.with_traceback(_of_the_script(error.__traceback__))
-    _show(end)
-    if isinstance(end, KeyboardInterrupt):
-        sys.excepthook = lambda *_: None  # it was shown above
+        uncaught = error.with_traceback(_without_own_frames(error.__traceback__))
+    _show(uncaught)
+    if isinstance(uncaught, KeyboardInterrupt):
+        sys.excepthook = lambda *_: None  # the interrupt was shown above
         raise KeyboardInterrupt  # Python ends such a process by SIGINT
     raise SystemExit(1)
 
 
 def _code(target: str, main: ModuleType) -> CodeType:
-    """The script's code, read now: it may have changed since the last attempt."""
+    """Compile the script, which is read now because it may have changed since the last attempt.
+
+    Also give `main` the attributes that Python gives a script's module. If the script cannot be compiled, run a plain
+    Python in this process, which reports what is wrong.
+    """
     path = target if os.path.isabs(target) else f"{os.getcwd()}/{target}"  # noqa: PTH109, PTH117 - as Python makes it
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     try:
         return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):  # Python itself reports what is wrong with the script
+    except (OSError, SyntaxError, ValueError):
         os.execvp(sys.orig_argv[0], sys.orig_argv)  # noqa: S606 - this process, with its own arguments
 
 
 def _show(error: BaseException) -> None:
     """Show an uncaught exception as Python does."""
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_type = type(error)
+    sys.last_value = error
+    sys.last_traceback = error.__traceback__
     if sys.version_info >= (3, 12):
         sys.last_exc = error
     try:
@@ -84,7 +105,7 @@ def _show(error: BaseException) -> None:
     except SystemExit:
         raise
     except BaseException as second:  # noqa: BLE001 - the hook may be the script's
-        failed = second.with_traceback(_of_the_script(second.__traceback__))
+        failed = second.with_traceback(_without_own_frames(second.__traceback__))
     else:
         return
     sys.stderr.write("Error in sys.excepthook:\n")
@@ -93,15 +114,18 @@ def _show(error: BaseException) -> None:
     sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this file."""
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without this file's frames at its head."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace
 
 
-def _draw_anew() -> None:
-    """Seed the generators anew: forked ranks must not draw the same numbers. Python seeds `random` after a fork."""
+def _reseed_generators() -> None:
+    """Seed NumPy's and torch's generators, because forked ranks must not draw the same numbers.
+
+    Python itself seeds `random` after a fork.
+    """
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed()
     _generator[0].seed()
@@ -109,29 +133,30 @@ def _draw_anew() -> None:
         processes.current_process().authkey = os.urandom(32)
 
 
-_generator: list[Any] = []  # torch's
+_generator: list[Any] = []  # torch's default generator
 _deferred: list[DeferredPackage] = []
-_given: dict[str, str] = {}  # the environment that the rank began with
+_given: dict[str, str] = {}  # the environment at the rank's start
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _READ_AT_IMPORT = re.compile(r"(?:OMP|MKL|KMP|GOMP|OPENBLAS|TORCH|PYTORCH)_")
 
 
 def hide_torch() -> None:
-    """Take torch and these hooks out of sys.modules: what they do at import must happen when the script imports them.
+    """Take torch and these hooks out of sys.modules, so that their effects at import happen at the script's import.
 
-    It touches every module, which takes milliseconds. So it is done before an order comes, and before the fork, where
-    it copies no memory. Whatever else the script imports is searched for anew. ftlaunch_contract stays where it is: its
-    import does nothing that a script could miss.
+    This call touches every module, which takes milliseconds. Therefore it runs before an order arrives, and before the
+    fork, where it copies no memory. The caches of the import system are emptied, so that the script finds new files.
+    ftlaunch_contract stays in sys.modules: its import has no effect that a script could miss.
     """
     importlib.invalidate_caches()
     _generator[:] = [sys.modules["torch"].default_generator]
-    hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe.optimizer_steps")
-    observing = observe.install if observe is not None else _nothing
+    hooks = sys.modules.get("ftlaunch_hooks")
+    observe = sys.modules.get("ftlaunch_hooks.observe.optimizer_steps")
+    observe_steps = observe.install if observe is not None else _do_nothing
 
     def imported() -> None:
-        _heed_environment(sys.modules["torch"])
+        _apply_environment(sys.modules["torch"])
         _seed_torch(_given)
-        observing()
+        observe_steps()
 
     _deferred.append(DeferredPackage("torch", imported))
     if hooks is not None:
@@ -144,8 +169,8 @@ def show_torch() -> None:
         _deferred.pop().open()
 
 
-def _heed_environment(torch: ModuleType) -> None:
-    """Heed what the script has set in the environment for torch's import: set the threads, warn of the rest."""
+def _apply_environment(torch: ModuleType) -> None:
+    """Apply the variables that the script has set for torch's import: set the number of threads, warn of the others."""
     late = {name: value for name, value in os.environ.items() if _given.get(name) != value}
     if (threads := late.get(_THREADS[0], late.get(_THREADS[1], ""))).isdecimal() and int(threads):
         torch.set_num_threads(int(threads))
@@ -158,11 +183,11 @@ def _heed_environment(torch: ModuleType) -> None:
 
 
 def _hook_imports(env: Mapping[str, str]) -> None:
-    """What early/sitecustomize.py does in a rank that is not forked."""
+    """Install the import hook, as early/sitecustomize.py does in a rank that is not forked."""
     early = str(Path(__file__).parent / "early")
     folders = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", early)]
     os.environ.pop("PYTHONPATH", None)
-    if folders:  # what the script starts shall not run our sitecustomize.py
+    if folders:  # programs that the script starts must not run our sitecustomize.py
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     _sibling("import_hook").install(env, forked=True)
 
@@ -184,16 +209,22 @@ def _sibling(name: str) -> ModuleType:
     return module
 
 
-def _nothing() -> None:
-    """There are no hooks in this Python."""
+def _do_nothing() -> None:
+    """Observe no steps: this Python has no hooks."""
 
 
 class DeferredPackage(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A package that is imported already, and appears in sys.modules when the script imports it."""
+    """A package that is imported already, but appears in sys.modules only when the script imports it."""
 
     def __init__(self, package: str, imported: Callable[[], object]) -> None:
-        """imported: what the package does when it is imported."""
-        self._package, self._imported = package, imported
+        """Take the package out of sys.modules.
+
+        Args:
+            package: the top-level package's name.
+            imported: called when the script imports the package; repeats the package's effects at import.
+        """
+        self._package = package
+        self._imported = imported
         names = [name for name in sys.modules if name.partition(".")[0] == package]
         self._modules = {name: sys.modules.pop(name) for name in names}
         self._spec = self._modules[package].__spec__
@@ -201,16 +232,16 @@ class DeferredPackage(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         atexit.register(self.open)  # at exit Python cleans up only what is in sys.modules
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """A spec for the package; Python asks for the package before any of its modules."""
+        """Return a spec for the package itself only: Python asks for a package before any of its modules."""
         return ModuleSpec(name, self) if name == self._package else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that is imported already."""
+        """Put the package back, and return its module, which is imported already."""
         self.open()
         return self._modules[self._package]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to execute: only what the package does at its import is done."""
+        """Repeat the package's effects at import. The module's code is not executed again."""
         module.__spec__ = self._spec
         self._imported()
 

@@ -1,7 +1,8 @@
-"""Calls something once a module has been imported by a script that knows nothing of these hooks.
+"""Calls a function once a script, which need not know these hooks, has imported a certain module.
 
-Only the standard library is used here: it runs before the script does, in a Python that may lack these hooks. A
-framework's adapter is a row of TABLE. What draws random numbers is seeded from the job's seed (unseeded_draws.py).
+Two things use this: adapters of frameworks (the rows of TABLE) and the seeding of random number generators from the
+job's seed (unseeded_draws.py). Standard library only, because this module runs before the script, in a Python that may
+lack the hooks. early/sitecustomize.py and forked_rank.py load it as a file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 ASKED = "FTLAUNCH_AUTO_ATTACH"
 TABLE = {
-    # what a script imports: the module whose function `imported` is then called with it
+    # module that a script imports: adapter whose function `imported` is then called with that module
     "transformers.trainer": "ftlaunch_hooks.adapters.auto_transformers",
 }
 
@@ -27,21 +28,24 @@ Imported = Callable[[ModuleType], None]
 
 
 def install(environ: Mapping[str, str], table: Mapping[str, str] = TABLE, *, forked: bool = False) -> None:
-    """Call the adapters from now on, and seed what draws, where the environment of this rank asks for it.
+    """Call adapters and seed generators from now on, as far as this rank's environment asks for that.
 
-    forked: the rank is forked, where torch is imported already: forked_rank.py seeds torch.
+    Args:
+        environ: the rank's environment.
+        table: adapters' names by the modules that they wait for.
+        forked: whether this rank is forked. torch is imported already then, and forked_rank.py seeds it.
     """
     calls: dict[str, Imported] = dict(_unseeded_draws().calls(environ, with_torch=not forked))
     if environ.get(ASKED) == "1":
         calls |= {name: functools.partial(_attach, adapter) for name, adapter in table.items()}
-    for name in [name for name in calls if name in sys.modules]:  # a warm process has imported it, or Python's start
+    for name in [name for name in calls if name in sys.modules]:  # the fork server or Python's start has imported it
         calls.pop(name)(sys.modules[name])
     if calls:
         sys.meta_path.insert(0, ImportHook(calls))
 
 
 def _unseeded_draws() -> ModuleType:
-    """The file beside this one: a Python without these hooks cannot import it as part of a package."""
+    """Load a file from beside this one: a Python without these hooks cannot import it as part of a package."""
     path = Path(__file__).with_name("unseeded_draws.py")
     spec = importlib.util.spec_from_file_location("_ftlaunch_unseeded_draws", path)
     assert spec is not None
@@ -52,15 +56,19 @@ def _unseeded_draws() -> ModuleType:
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
-    """Finds what the other finders find, and has a call made behind its import."""
+    """Finds modules by means of the other finders, and makes a call after a module's import."""
 
     def __init__(self, calls: Mapping[str, Imported]) -> None:
+        """calls: functions to be called with a module, by the module's name."""
         self._calls = dict(calls)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None for every module but those that calls wait for. Finding a module does not import it yet."""
+        """Return a spec for a module that a call waits for, and None for any other module.
+
+        The call is made when the module is executed, as a module that is found need not be imported.
+        """
         if name not in self._calls:
             return None
         for finder in sys.meta_path:
@@ -78,16 +86,17 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """A module's own loader, and the call behind it."""
+    """Wraps a module's own loader, and makes a call after the module is executed."""
 
     def __init__(self, loader: Any, imported: Imported) -> None:
-        self._loader, self._imported = loader, imported
+        self._loader = loader
+        self._imported = imported
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        """As the module's own loader does."""
+        """Create the module by its own loader."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -100,6 +109,7 @@ class _Loader(importlib.abc.Loader):
 
 
 def _attach(adapter: str, module: ModuleType) -> None:
+    """Pass the module to the adapter; without the hooks say that the module runs without snapshots."""
     try:
         imported = importlib.import_module(adapter).imported
     except ImportError as error:

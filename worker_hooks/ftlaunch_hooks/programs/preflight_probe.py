@@ -1,9 +1,9 @@
-"""What `ftctl check` asks of the interpreter that the ranks will run in; one JSON object into the file named.
+"""Answers questions of `ftctl check` about the interpreter that the ranks will run in, as one JSON object in OUT.
 
     preflight_probe.py facts OUT     Python, torch and its devices
-    preflight_probe.py rank OUT      as one rank of a group: how long a matrix product and an all_reduce take
+    preflight_probe.py rank OUT      as one rank of a group: the times of a matrix product and of an all_reduce
 
-Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
+Run as a file: where the job has a Python of its own, these hooks need not be installed in that Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: torch must not find its modules under their short names
+    sys.path.pop(0)  # torch must not find the modules of this folder under their short names
 
 import json
 import os
@@ -23,13 +23,20 @@ from pathlib import Path
 from typing import Any
 
 _ROUNDS = 10
-_SIDE_CPU, _SIDE_GPU = 1024, 4096  # of the matrices
-_REDUCED = 1 << 20  # float32 values: 4 MiB
+_SIDE_CPU = 1024  # rows and columns of the matrices on a CPU
+_SIDE_GPU = 4096  # rows and columns of the matrices on a GPU
+_REDUCED = 1 << 20  # float32 values in an all_reduce: 4 MiB
 _SMI = "name,driver_version,memory.total,memory.free"
 
 
 def facts() -> dict[str, Any]:
-    """Python, torch, devices."""
+    """Return facts about Python, torch and devices.
+
+    Returns:
+        `python` (version), `executable`, `driver` (lines of nvidia-smi, or None), `torch` (version, or None), `why`
+        (reason for missing facts, or ""), and with torch `cuda` (version, or None) and `devices` (for each its `name`,
+        `free` and `total` bytes).
+    """
     found: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable, "driver": _driver()}
     try:
         import torch  # noqa: PLC0415 - the check asks whether it is missing or broken
@@ -46,7 +53,7 @@ def facts() -> dict[str, Any]:
 
 
 def _driver() -> list[str] | None:
-    """What nvidia-smi says, a line for each GPU; None where there is no such program."""
+    """Return nvidia-smi's output, a line for each GPU; None if there is no such program."""
     command = ["nvidia-smi", f"--query-gpu={_SMI}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
@@ -58,7 +65,12 @@ def _driver() -> list[str] | None:
 
 
 def rank() -> dict[str, Any]:
-    """Seconds of a matrix product and of an all_reduce, the best of some rounds each, and whether it added up."""
+    """Time a matrix product and an all_reduce as one rank of a group.
+
+    Returns:
+        `rank`, `device`, `product` and `all_reduce` (seconds, the best of some rounds each), and `right` (whether every
+        sum was right).
+    """
     _say("imports torch")
     import torch  # noqa: PLC0415 - as above
     from torch import distributed  # noqa: PLC0415
@@ -70,10 +82,11 @@ def rank() -> dict[str, Any]:
     matrix = torch.ones(side, side, device=device)
 
     def multiply() -> None:
-        # To read one value waits for the device.
+        # Reading a value waits for the device.
         assert torch.mm(matrix, matrix)[0, 0].item() == side, "a matrix product is wrong"
 
-    me, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    own_rank = int(os.environ["RANK"])
+    world = int(os.environ["WORLD_SIZE"])
     _say("waits for the other ranks")
     distributed.init_process_group("gloo")
     distributed.barrier()
@@ -81,7 +94,7 @@ def rank() -> dict[str, Any]:
     right = []
 
     def reduce() -> None:
-        values.fill_(me + 1)
+        values.fill_(own_rank + 1)
         distributed.all_reduce(values)
         right.append(bool((values == world * (world + 1) // 2).all()))
 
@@ -92,17 +105,17 @@ def rank() -> dict[str, Any]:
     reduced = _best(reduce)
     distributed.barrier()
     distributed.destroy_process_group()
-    return {"rank": me, "device": device, "product": product, "all_reduce": reduced, "right": all(right)}
+    return {"rank": own_rank, "device": device, "product": product, "all_reduce": reduced, "right": all(right)}
 
 
 def _say(doing: str) -> None:
-    """Say what this rank does; the log is read when the rank does not answer."""
+    """Log what this rank does, for a reader who finds that the rank does not answer."""
     sys.stderr.write(f"{doing}\n")
     sys.stderr.flush()
 
 
 def _best(work: Callable[[], None]) -> float:
-    """Seconds of the fastest of some rounds, without the first one: the fastest suffers least from other programs."""
+    """Return the seconds of the fastest round, which other programs slow down least. The first round is left out."""
     work()
     seconds = []
     for _ in range(_ROUNDS):
@@ -113,9 +126,10 @@ def _best(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    """Do what the command line says; the answer appears whole or not at all."""
-    what, out = sys.argv[1], Path(sys.argv[2])
-    answer = facts() if what == "facts" else rank()
+    """Run the mode that the command line names, and write its answer, which appears whole or not at all."""
+    mode = sys.argv[1]
+    out = Path(sys.argv[2])
+    answer = facts() if mode == "facts" else rank()
     new = out.with_suffix(".new")
     new.write_text(json.dumps(answer))
     new.rename(out)

@@ -1,1 +1,1 @@
-"""Put on PYTHONPATH of ranks that attach by themselves: Python runs sitecustomize.py before their script."""
+"""The folder on the PYTHONPATH of ranks that attach by themselves: Python runs sitecustomize.py before their script."""

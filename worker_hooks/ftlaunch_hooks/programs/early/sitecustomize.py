@@ -1,4 +1,8 @@
-"""Installs the import hook in a rank before its script runs, and leaves no trace: another sitecustomize runs, too."""
+"""Installs the import hook in a rank before its script runs.
+
+Python imports this module at its start. The module leaves no trace: a sitecustomize of the site's runs, too, and
+programs that the script starts do not find this folder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def _run(spec: ModuleSpec) -> object:
 
 
 def _forget_this_folder() -> None:
-    """What the script starts shall not come here."""
+    """Remove this folder from sys.path and PYTHONPATH, so that programs that the script starts do not find it."""
     sys.path[:] = [folder for folder in sys.path if folder != _HERE]
     others = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != _HERE]
     os.environ["PYTHONPATH"] = os.pathsep.join(others)
