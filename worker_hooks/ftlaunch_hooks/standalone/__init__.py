@@ -1,1 +1,1 @@
-"""The ranks of a node among themselves, where no supervisor watches. Nothing here runs under a supervisor."""
+"""Coordinates the ranks of a job that has no supervisor. Nothing here runs under a supervisor."""

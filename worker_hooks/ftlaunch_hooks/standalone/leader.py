@@ -1,6 +1,8 @@
-"""What rank 0 does for all ranks: it chooses where they resume, announces stops and saves, and commits.
+"""Leads the ranks of a job without a supervisor, in rank 0: chooses where they resume, announces stops, commits saves.
 
-Where there are other nodes, the first rank of each leads its node, by nodes/nodes_leader.py.
+`NodeLeader` serves jobs on one node. On several nodes the first rank of each node leads its node by the subclass in
+nodes/nodes_leader.py. The thread that trains calls `decide_resume` and `announce`; the saver thread (shard_saver.py)
+calls `grant`, `commit` and `give_up`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ftlaunch_hooks.standalone.settings import AloneError, Settings
 
 
 def failed(step: int) -> int:
-    """What a rank writes in the place of a step whose shard it could not write."""
+    """Return the number that a rank writes in place of `step` if it could not write its shard of that step."""
     return NONE - 1 - step
 
 
@@ -44,18 +46,27 @@ def _why_locked(error: Locked, directory: Path) -> str:
 
 
 class NodeLeader:
-    """Rank 0. Its orders to all ranks, itself included, stand in the second half of its page."""
+    """Rank 0's part. Its orders to all ranks, itself included, are in the second half of its page."""
 
     def __init__(self, peers: Peers, settings: Settings) -> None:
-        self._peers, self._settings, self._orders = peers, settings, peers.leader
+        """Lead `peers`, the ranks of this node, by the job's settings. Nothing is announced yet."""
+        self._peers = peers
+        self._settings = settings
+        self._orders = peers.leader
         self._custody: Custody | None = None
         self._next_time = time.monotonic() + (settings.every_seconds or 0.0)
 
     # --- where to resume --------------------------------------------------------------------------------------
 
     def decide_resume(self) -> None:
-        """Look at storage, and tell all ranks where they resume. Raises AloneError."""
-        self._orders.decide_resume(*self._choose())
+        """Take the checkpoint directory into custody, choose where to resume, and tell all ranks.
+
+        Raises:
+            AloneError: another job uses the directory, or the checkpoint that was asked for cannot be loaded.
+            OSError: storage cannot be read, or earlier checkpoints cannot be put aside.
+        """
+        kind, step = self._choose()
+        self._orders.decide_resume(kind, step)
 
     def _choose(self) -> tuple[Resume, int]:
         self._take_custody()
@@ -77,7 +88,11 @@ class NodeLeader:
         settings = self._settings
         try:
             return resume_choice.choose(
-                settings.checkpoint_dir, settings.load, settings.command, settings.fresh, tell_operation
+                settings.checkpoint_dir,
+                load=settings.load,
+                command=settings.command,
+                is_fresh_asked=settings.fresh,
+                say=tell_operation,
             )
         except CannotLoad as error:
             raise AloneError(str(error)) from None
@@ -87,13 +102,14 @@ class NodeLeader:
         say(f"waiting for the end of an earlier job (pid {holder}) that still saves to {directory}")
 
     def settle(self) -> None:
-        """The loop is over: nothing is waited for."""
+        """Do nothing at the end of the loop: on one node no exchange is under way."""
 
     def leave(self, *, is_finished: bool) -> None:
-        """Give the checkpoint directory back.
+        """Release the checkpoint directory.
 
         Args:
-            is_finished: the script has ended and its last step is saved: the same command may begin anew.
+            is_finished: whether the script has ended and its last step is saved, so that the same command may start a
+                new job.
         """
         if is_finished:
             self._note_end()
@@ -108,7 +124,10 @@ class NodeLeader:
             say(f"cannot note in {directory} that the job is over: {error.strerror}")
 
     def save_as(self, request: SavingRequest) -> None:
-        """Save as the script asks. An interval in steps the ranks hold by themselves: nothing is announced for it."""
+        """Use the interval and the number of kept checkpoints that the script asks for, as far as it names them.
+
+        An interval in steps needs no announcements, because each rank follows such an interval by itself.
+        """
         if request.steps is not None or request.seconds is not None:
             self._settings = replace(self._settings, every_steps=None, every_seconds=request.seconds)
             self._next_time = time.monotonic() + (request.seconds or 0.0)
@@ -118,48 +137,61 @@ class NodeLeader:
     # --- at step boundaries -----------------------------------------------------------------------------------
 
     def announce(self, step: int) -> None:
-        """`step` steps are completed: announce a stop that was asked for, or the next save when it is due."""
+        """Announce a stop that was asked for, or the next save if it is due. `step` steps are completed."""
         if self._orders.stop_at != NONE:
             return
-        ahead = step if self._peers.world_size == 1 else step + 2  # in lockstep no rank is further than one step
+        ahead = step if self._peers.world_size == 1 else step + 2  # in lockstep other ranks are one step ahead at most
         if any(page.stop_wanted for page in self._peers.pages):
             self._orders.stop_at = ahead
-        elif not self._saving() and self._due():
-            self._orders.persist_at = self._following(max(ahead, step + 1))
+        elif not self._is_saving() and self._is_save_due():
+            self._orders.persist_at = self._next_save_step(max(ahead, step + 1))
 
-    def _saving(self) -> bool:
+    def _is_saving(self) -> bool:
         return self._orders.persist_at > self._orders.saved
 
-    def _save_wanted(self) -> bool:
+    def _is_save_asked(self) -> bool:
         return any(page.want_save > self._orders.saved for page in self._peers.pages)
 
-    def _due(self) -> bool:
-        if self._save_wanted() or self._settings.every_steps is not None:
-            return True  # an interval in steps: the next save is announced as soon as the one before it is done
+    def _is_save_due(self) -> bool:
+        if self._is_save_asked() or self._settings.every_steps is not None:
+            return True  # with an interval in steps the next save is announced as soon as the previous save is over
         return self._settings.every_seconds is not None and time.monotonic() >= self._next_time
 
-    def _following(self, earliest: int) -> int:
+    def _next_save_step(self, earliest: int) -> int:
+        """Return `earliest`; with an interval in steps its next multiple, unless a rank has asked for a save."""
         every = self._settings.every_steps
-        if every is None or self._save_wanted():
+        if every is None or self._is_save_asked():
             return earliest
         return -(-earliest // every) * every
 
     # --- the checkpoint of all ranks' shards ------------------------------------------------------------------
 
     def grant(self, target: writer.SaveTarget) -> None:
-        """Make the directory for the shards of a step; the other ranks wait for it. Raises OSError."""
+        """Make the directory for the shards of a step, for which the other ranks wait.
+
+        Raises:
+            OSError: the directory cannot be made.
+            AloneError: with several nodes, another node is gone or could not make room.
+        """
         writer.prepare(target)
         self._orders.granted = target.step
 
     def commit(self, target: writer.SaveTarget) -> None:
-        """Commit the checkpoint once all ranks have written their shards. Raises AloneError and OSError."""
+        """Wait until all ranks have written their shards, commit the checkpoint, and release the snapshots.
+
+        Raises:
+            AloneError: a rank could not write its shard, or is gone.
+            OSError: the checkpoint cannot be committed.
+            Damaged: a shard is damaged.
+        """
         self._await_shards(target.step)
         self._commit(target)
         self._release(target.step)
 
     def _await_shards(self, step: int) -> None:
         """Wait until all ranks of the node have written their shards. Raises AloneError."""
-        peers, pages = self._peers, self._peers.pages
+        peers = self._peers
+        pages = peers.pages
         answers = (step, failed(step))
 
         def unanswered() -> list[int]:
@@ -171,7 +203,8 @@ class NodeLeader:
                 raise AloneError(f"rank {rank} could not write its shard")
 
     def _commit(self, target: writer.SaveTarget) -> None:
-        directory, keep = self._settings.checkpoint_dir, self._settings.keep
+        directory = self._settings.checkpoint_dir
+        keep = self._settings.keep
         final = layout.iteration_dir(directory, target.step)
 
         def tell_of_displaced(to: Path) -> None:
@@ -179,17 +212,18 @@ class NodeLeader:
 
         path, size = writer.commit(target, displaced=tell_of_displaced)
         tell_operation(f"saved step {target.step} ({target.why}, {size} bytes) to {path}")
-        for step, note in retention.retire(directory, keep, self._settings.keep_every, target.step):
+        retired = retention.retire(directory, keep, keep_every=self._settings.keep_every, spare=target.step)
+        for step, note in retired:
             tell_operation(note or f"deleted step {step}, {layout.iteration_dir(directory, step)} ({keep} are kept)")
 
     def give_up(self, target: writer.SaveTarget) -> None:
-        """This step is not saved. Training goes on, and the next save that is due is tried."""
-        with suppress(OSError):  # what is left is removed when the next save begins
+        """Discard a step that could not be saved. Training continues, and the next save that is due is tried."""
+        with suppress(OSError):  # the next save removes what is left
             writer.discard(target)
         self._release(target.step)
 
     def _release(self, step: int) -> None:
-        """Snapshots of steps up to `step` need not be held any longer."""
+        """Tell all ranks that they need not hold snapshots of steps up to `step` any longer."""
         self._next_time = time.monotonic() + (self._settings.every_seconds or 0.0)
         for page in self._peers.pages:
             page.saved = step

@@ -1,4 +1,4 @@
-"""The ranks of a node, as one of them sees them through their pages."""
+"""Gives a rank its view of the ranks of its node, through their pages. Used by jobs without a supervisor."""
 
 from __future__ import annotations
 
@@ -11,31 +11,47 @@ from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_hooks.standalone.settings import AloneError
 
-_ROUND = 5.0  # seconds: so often a wait looks whether the ranks that it waits for are alive
+_ROUND = 5.0  # seconds after which a wait checks again that the awaited ranks are alive
 
 
 class Peers:
-    """The pages of the node's ranks, and whether their processes live."""
+    """The pages of a node's ranks."""
 
     def __init__(self, rank: int, pages: Sequence[Page], node: NodeRanks) -> None:
-        """rank: its number in the job. pages: of the ranks of `node`."""
-        self.rank, self.world_size, self.node = rank, node.world_size, node
+        """Keep the pages.
+
+        Args:
+            rank: this rank's number in the job.
+            pages: the pages of the ranks of `node`, in the order of the ranks.
+            node: the ranks of this node.
+        """
+        self.rank = rank
+        self.world_size = node.world_size
+        self.node = node
         self.pages = list(pages)
         self.page = pages[node.place(rank)]
         self.leader = pages[0]
 
     def others(self) -> list[Page]:
-        """The pages of all ranks but this one."""
+        """Return the pages of all ranks of the node but this one."""
         return [page for page in self.pages if page is not self.page]
 
     def wait(self, done: Callable[[], bool], awaited: Callable[[], Iterable[int]]) -> None:
-        """Wait until `done()`. Raises AloneError once a rank whose place on the node `awaited()` names is gone."""
+        """Wait, without limit, until `done()` is true.
+
+        Args:
+            done: the condition, which other ranks make true by writing to their pages.
+            awaited: returns the places on the node of the ranks that are still awaited.
+
+        Raises:
+            AloneError: the process of an awaited rank is gone.
+        """
         while not wait_until(done, time.monotonic() + _ROUND):
             for place in awaited():
                 self._expect_alive(place)
 
     def wait_for_leader(self, done: Callable[[], bool]) -> None:
-        """Wait until `done()`. Raises AloneError once the node's first rank is gone."""
+        """Wait until `done()` is true. Raises AloneError if the process of the node's first rank is gone."""
         self.wait(done, lambda: (0,))
 
     def _expect_alive(self, place: int) -> None:
@@ -44,9 +60,9 @@ class Peers:
             raise AloneError(f"cannot go on: rank {self.node.ranks[place]} is gone")
 
     def common_steps(self) -> frozenset[int]:
-        """The steps whose snapshots all ranks of the node hold in memory."""
+        """Return the steps whose snapshots all ranks of the node hold in memory."""
         return frozenset.intersection(*(frozenset(page.slot_steps()) for page in self.pages)) - {NONE}
 
     def newest_common(self) -> int:
-        """The newest of them, or NONE."""
+        """Return the newest step whose snapshots all ranks of the node hold in memory, or NONE."""
         return max(self.common_steps(), default=NONE)

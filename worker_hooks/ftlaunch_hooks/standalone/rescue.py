@@ -1,7 +1,7 @@
-"""Told to stop, and no step boundary is reached in time: a thread saves the newest step that all ranks have in memory.
+"""Saves the newest step that all ranks have in memory if a job is told to stop and reaches no step boundary in time.
 
-One rank saves for all, from their snapshots: a peer may be stuck so that not even its threads run. The rank that
-saves is rank 0, or the next one should rank 0 be the one that is stuck.
+This happens in a thread of its own, for jobs without a supervisor. One rank saves for all from their snapshots, because
+a peer may be so stuck that not even its threads run. Rank 0 saves, or the next rank if rank 0 itself is stuck.
 """
 
 from __future__ import annotations
@@ -25,63 +25,76 @@ from ftlaunch_hooks.standalone.settings import Settings
 
 
 class RankMemory(Protocol):
-    """Where the snapshots of a node's ranks lie."""
+    """The memory directories with the snapshots of a node's ranks."""
 
-    directory: Path  # of this rank
+    directory: Path
+    """this rank's memory directory"""
 
     def of(self, peer: Page) -> Path:
-        """The directory of another rank of the node."""
+        """Return the directory of another rank of the node."""
 
     def job_over(self) -> None:
-        """Nobody will resume from what is in memory."""
+        """Note that nothing will resume from the snapshots in memory."""
 
     def leave_at_once(self) -> None:
-        """This rank ends without its atexit functions, and others of the node may be stuck."""
+        """Delete what this rank may delete: it ends without its atexit functions, and its peers may be stuck."""
 
 
 class Rescue:
-    """Ends this process, with what could be saved, unless a boundary is reached within half of the grace."""
+    """Ends this process after a last save, unless a boundary is reached within half of the grace period."""
 
     def __init__(self, peers: Peers, settings: Settings, memory: RankMemory, snapshot_lock: threading.Lock) -> None:
-        """memory: of this rank. snapshot_lock: is held while a snapshot is taken."""
-        self._peers, self._settings, self._memory, self._snapshot_lock = peers, settings, memory, snapshot_lock
+        """Prepare. The thread is started by `start`.
+
+        Args:
+            peers: the ranks of this node.
+            settings: the job's settings, with the grace period in seconds.
+            memory: this rank's memory.
+            snapshot_lock: the lock that the training thread holds while it takes a snapshot.
+        """
+        self._peers = peers
+        self._settings = settings
+        self._memory = memory
+        self._snapshot_lock = snapshot_lock
         self._boundary_reached = threading.Event()
 
     def start(self) -> None:
-        """Begin to wait for a boundary."""
+        """Start the thread that waits for a boundary."""
         threading.Thread(target=self._run, name="ftlaunch-rescue", daemon=True).start()
 
     def call_off(self) -> None:
-        """The boundary to stop at is reached."""
+        """Call the rescue off, because the boundary to stop at is reached."""
         self._boundary_reached.set()
 
     def _run(self) -> None:
-        """In the rescue thread."""
-        page, grace = self._peers.page, self._settings.grace
+        """Run in the rescue thread: wait for the boundary, then save or wait for the rank that saves, and exit."""
+        page = self._peers.page
+        grace = self._settings.grace
         if self._boundary_reached.wait(grace / 2):
             return
-        page.leave = True  # a main thread that waits for a peer's snapshot lets go of the lock
-        turn = self._peers.node.place(self._peers.rank) * grace / 8
+        page.leave = True  # a main thread that waits for a peer's snapshot releases the lock then
+        delay = self._peers.node.place(self._peers.rank) * grace / 8  # seconds; rank 0 saves at once
         with self._snapshot_lock:
-            before = page.granted if page.granted <= page.saved else NONE  # of a save that is over
-            if wait_until(lambda: page.granted != before, time.monotonic() + turn):
+            earlier_grant = page.granted if page.granted <= page.saved else NONE  # of a save that is over
+            if wait_until(lambda: page.granted != earlier_grant, time.monotonic() + delay):
                 wait_until(lambda: page.saved >= page.granted, time.monotonic() + grace)
-                code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
+                code = protocol.EXIT_SAVED if self._newest_stored() != NONE else protocol.EXIT_STOPPED
             elif self._peers.node.whole_job:
                 code = self._save_for_all()
-            else:  # what the other nodes hold cannot be asked while a rank is stuck
+            else:  # the other nodes cannot be asked for their steps while a rank is stuck
                 say("no step boundary was reached: this node leaves, and keeps what it has in memory for a restart")
-                code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
+                code = protocol.EXIT_SAVED if self._newest_stored() != NONE else protocol.EXIT_STOPPED
         self._memory.leave_at_once()
         os._exit(code)
 
-    def _stored(self) -> int:
-        """The newest step on storage, or NONE."""
+    def _newest_stored(self) -> int:
+        """Return the newest step on storage, or NONE."""
         return max((step for step, _ in layout.list_iterations(self._settings.checkpoint_dir)), default=NONE)
 
     def _save_for_all(self) -> int:
-        """Save what all ranks have in memory, if it is newer than what is stored; returns the exit code."""
-        step, stored = self._peers.newest_common(), self._stored()
+        """Save the newest step that all ranks have in memory, if it is newer than storage. Return the exit code."""
+        step = self._peers.newest_common()
+        stored = self._newest_stored()
         for peer in self._peers.pages:
             peer.granted = step
         code = protocol.EXIT_SAVED if stored != NONE else protocol.EXIT_STOPPED
@@ -90,10 +103,11 @@ class Rescue:
             code = self._commit_from_memory(step)
         for peer in self._peers.pages:
             peer.saved = step
-            memory_dirs.forget(self._memory.of(peer))  # a peer that is stuck cannot delete its own
+            memory_dirs.forget(self._memory.of(peer))  # a stuck peer cannot delete its own directory
         return code
 
     def _commit_from_memory(self, step: int) -> int:
+        """Write and commit a checkpoint of all ranks' snapshots of `step`. Return the exit code."""
         target = self._settings.target(step, Why.STOP, self._peers.world_size)
         try:
             writer.prepare(target)

@@ -1,4 +1,4 @@
-"""Chooses where a job without a supervisor resumes. Only rank 0 does it, from what storage has."""
+"""Chooses where a job without a supervisor resumes. Only rank 0 of the job chooses, from the checkpoints on storage."""
 
 from __future__ import annotations
 
@@ -21,15 +21,27 @@ def choose(
 ) -> tuple[Resume, int]:
     """Choose for all ranks where they resume, and from which step.
 
+    If a fresh start was asked for, earlier checkpoints are put aside. Damaged checkpoints are put aside, too.
+
+    Args:
+        checkpoint_dir: the job's checkpoint directory.
+        load: the checkpoint that the job is to begin with, if one was asked for.
+        command: the job's command, which decides whether checkpoints belong to this job.
+        is_fresh_asked: whether the user asked for a fresh start.
+        say: told in a sentence what is chosen, refused or moved.
+
+    Returns:
+        The kind of the resume and its step: NONE if all checkpoints were refused, 0 at a fresh start.
+
     Raises:
-        CannotLoad: what was asked for cannot be loaded; nothing was changed.
+        CannotLoad: the checkpoint that was asked for cannot be loaded; nothing was changed.
         OSError: storage cannot be read, or earlier checkpoints cannot be put aside.
     """
     own = load is not None and initial.is_own(load, checkpoint_dir)
     fresh = fresh_start.decide(checkpoint_dir, command, is_asked=is_fresh_asked, say=say)
     if fresh.begins_anew and not own:
         _put_aside(checkpoint_dir, load, say)
-    initial.settle_own(load, checkpoint_dir, fresh, lambda: None, say)
+    initial.settle_own(load, checkpoint_dir, fresh, forget_memory=lambda: None, say=say)
     if fresh.begins_anew:
         fresh_start.note_beginning(checkpoint_dir, command, fresh.run)
     step, refusals = verify.newest_verified(checkpoint_dir)
@@ -38,7 +50,7 @@ def choose(
         return Resume.REFUSED, NONE
     if load is not None and not own:
         if step == NONE:
-            return _elsewhere(load, say)
+            return _choose_initial(load, say)
         say(initial.not_first(load, step, fresh))
     return (Resume.STORAGE, step) if step != NONE else (Resume.FRESH, 0)
 
@@ -53,9 +65,20 @@ def _put_aside(checkpoint_dir: Path, load: InitialCheckpoint | None, say: Say) -
 
 
 def choose_beside(memory_step: int, checkpoint_dir: Path, say: Say) -> tuple[Resume, int] | None:
-    """The answer where all nodes hold `memory_step` in memory; None where they hold nothing. Raises OSError.
+    """Choose between the step that all nodes hold in memory and storage.
 
-    Memory outlives a restart of the same job only, which starts nothing over and begins from no other checkpoint.
+    Memory outlives only a restart of the same job, which neither starts over nor begins from another checkpoint.
+
+    Args:
+        memory_step: the newest step that all nodes hold in memory, or NONE.
+        checkpoint_dir: the job's checkpoint directory.
+        say: told in a sentence which checkpoints are refused.
+
+    Returns:
+        The kind of the resume and its step; None if the nodes hold no common step.
+
+    Raises:
+        OSError: storage cannot be read.
     """
     if memory_step == NONE:
         return None
@@ -67,7 +90,8 @@ def choose_beside(memory_step: int, checkpoint_dir: Path, say: Say) -> tuple[Res
     return Resume.MEMORY, memory_step
 
 
-def _elsewhere(load: InitialCheckpoint, say: Say) -> tuple[Resume, int]:
+def _choose_initial(load: InitialCheckpoint, say: Say) -> tuple[Resume, int]:
+    """Choose the checkpoint that the job was asked to begin with. Raises CannotLoad, OSError."""
     initial.check(load)
     step, refusals = initial.find(load.path)
     _tell(refusals, say)

@@ -1,4 +1,4 @@
-"""The settings of ranks without a supervisor, from the environment; the defaults are the launcher's."""
+"""Reads the settings of ranks without a supervisor from the environment. The defaults are the launcher's."""
 
 from __future__ import annotations
 
@@ -16,39 +16,65 @@ from ftlaunch_contract.protocol import MemoryInterval, Why
 
 
 class AloneError(RuntimeError):
-    """The ranks cannot do without a supervisor here."""
+    """The ranks cannot run, or cannot go on, without a supervisor. The message is for the user."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one job."""
+    """The settings of one job without a supervisor."""
 
     checkpoint_dir: Path
     prefix: str
+    """first part of the names of files in checkpoints: the job's id"""
     memory_interval: MemoryInterval
     every_steps: int | None
+    """interval between saves, in steps; None: not in steps"""
     every_seconds: float | None
+    """interval between saves, in seconds; None: not in seconds"""
     keep: int
-    keep_every: int  # steps; 0 is off
-    bandwidth: float  # bytes a second; 0 is off
+    """number of newest checkpoints that are kept"""
+    keep_every: int
+    """steps whose multiples are kept for good; 0 is off"""
+    bandwidth: float
+    """bytes a second of all ranks' saves together; 0: without limit"""
     grace: float
+    """seconds between a SIGTERM and the end"""
     fresh: bool
+    """whether the user asked for a fresh start"""
     command: Command
     load: InitialCheckpoint | None
+    """the checkpoint to begin with"""
 
     def target(self, step: int, why: Why, world_size: int) -> writer.SaveTarget:
-        """The checkpoint of a step of this job."""
-        return writer.SaveTarget(self.checkpoint_dir, step, why.name.lower(), self.prefix, world_size)
+        """Describe the checkpoint of a step of this job."""
+        return writer.SaveTarget(
+            checkpoint_dir=self.checkpoint_dir,
+            step=step,
+            why=why.name.lower(),
+            prefix=self.prefix,
+            world_size=world_size,
+        )
 
     def digest(self) -> int:
-        """Of what must be the same on all nodes: from these settings each node works out what all of them do."""
-        alike = self.memory_interval, self.every_steps, self.every_seconds, self.keep, self.keep_every, self.fresh
-        weights = self.load.weights_only if self.load is not None else None
-        return int(hashlib.sha256(repr((*alike, weights)).encode()).hexdigest()[:15], 16)
+        """Return a digest (60 bits) of the settings that must be the same on all nodes.
+
+        Each node derives from these settings, by itself, what all nodes do.
+        """
+        weights_only = self.load.weights_only if self.load is not None else None
+        alike = (
+            self.memory_interval,
+            self.every_steps,
+            self.every_seconds,
+            self.keep,
+            self.keep_every,
+            self.fresh,
+            weights_only,
+        )
+        return int(hashlib.sha256(repr(alike).encode()).hexdigest()[:15], 16)
 
 
 def settings() -> Settings:
-    """Read the environment. Raises AloneError for a value that is not valid."""
+    """Read the settings from the environment. Raises AloneError if a value is not valid."""
     environ = os.environ
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
@@ -82,7 +108,7 @@ def settings() -> Settings:
 
 
 def _load(checkpoint_dir: Path) -> InitialCheckpoint | None:
-    """The checkpoint to begin with, by path or by its step."""
+    """Return the checkpoint to begin with, which the environment names by path or by step. Raises ValueError."""
     asked = os.environ.get(protocol.ENV_LOAD_CHECKPOINT)
     if not asked:
         return None

@@ -1,4 +1,7 @@
-"""Saves one rank's shards, each in a thread beside the training; rank 0 commits once all shards are there."""
+"""Saves a rank's shards without a supervisor, each in a thread beside the training.
+
+The leader (leader.py) commits in its own saver thread, once all shards are written.
+"""
 
 from __future__ import annotations
 
@@ -15,44 +18,62 @@ from ftlaunch_hooks.standalone.settings import AloneError, Settings
 
 
 class HeldSnapshots(Protocol):
-    """Where the snapshots lie that are held for saving."""
+    """The snapshots of this rank that are held until they are saved."""
 
     def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
-        """Descriptors by group (not to be closed) and common.json of a snapshot. Raises LookupError, OSError."""
+        """Return the files of a snapshot.
+
+        Returns:
+            Descriptors by group, which the caller must not close, and the content of common.json.
+
+        Raises:
+            LookupError: no slot holds the step.
+            OSError: a file cannot be read.
+        """
 
 
 class ShardSaver:
-    """At most one save at a time."""
+    """Saves this rank's shards, one save at a time."""
 
     def __init__(self, peers: Peers, settings: Settings, leader: NodeLeader | None) -> None:
-        """leader: where this rank is rank 0."""
-        self._peers, self._settings, self._leader = peers, settings, leader
-        self.error: str | None = None  # why the last save has failed
+        """Prepare. No save is under way.
+
+        Args:
+            peers: the ranks of this node.
+            settings: the job's settings.
+            leader: the leader, if this rank leads its node.
+        """
+        self._peers = peers
+        self._settings = settings
+        self._leader = leader
+        self.error: str | None = None
+        """why the last save has failed; None if it has not"""
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
-        """Save the snapshot of `step`. The save before it has ended."""
+        """Save the snapshot of `step` in a new thread. The caller has waited for the end of the previous save."""
         self._thread = threading.Thread(
             target=self._save, args=(snapshots, step, why), name="ftlaunch-saver", daemon=True
         )
         self._thread.start()
 
     def hurry(self) -> None:
-        """From now on no save keeps to its bandwidth."""
+        """Lift the bandwidth limit, of the save under way and of later saves."""
         self._hurry.set()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for the end of the save under way; without end, or so many seconds."""
+        """Wait for the end of the save under way, up to `seconds`; None: without limit."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def _save(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
-        """In the saver thread."""
+        """Run in the saver thread: write the shard, and say so if that fails."""
         self.error = None
         target = self._settings.target(step, why, self._peers.world_size)
         try:
-            self._write(target, why, *snapshots.slot_files(step))
+            files, common = snapshots.slot_files(step)
+            self._write(target, why, files=files, common=common)
         except (OSError, LookupError, tensor_file.Damaged, AloneError) as error:
             self.error = str(error)
             say(f"rank {self._peers.rank} cannot save step {step} to {self._settings.checkpoint_dir}: {error}")
@@ -62,13 +83,15 @@ class ShardSaver:
                 self._peers.page.shard_step = failed(step)
 
     def _write(self, target: writer.SaveTarget, why: Why, files: dict[str, int], common: bytes) -> None:
-        peers, orders, step = self._peers, self._peers.leader, target.step
+        peers = self._peers
+        orders = peers.leader
+        step = target.step
         if self._leader is not None:
             self._leader.grant(target)
         peers.wait_for_leader(lambda: orders.granted >= step or orders.saved >= step)
         if orders.granted < step:
             raise AloneError("rank 0 could not make room for it")
-        writer.write_shard(target, peers.rank, files, common, self._bound(why))
+        writer.write_shard(target, peers.rank, files=files, common=common, spent=self._bandwidth_limit(why))
         peers.page.shard_step = step
         if self._leader is not None:
             self._leader.commit(target)
@@ -77,8 +100,11 @@ class ShardSaver:
         if not layout.iteration_dir(target.checkpoint_dir, step).is_dir():
             raise AloneError("not all ranks could write their shards")
 
-    def _bound(self, why: Why) -> writer.Spent | None:
-        """What keeps a save to this rank's part of the bandwidth, where one is set and nobody waits for the save."""
+    def _bandwidth_limit(self, why: Why) -> writer.Spent | None:
+        """Return the limit to this rank's part of the bandwidth, or None.
+
+        There is no limit if none is set, or if something waits for the save.
+        """
         if not self._settings.bandwidth or why not in (Why.INTERVAL, Why.REQUEST):
             return None
         return Bandwidth(self._settings.bandwidth / self._peers.world_size, self._hurry.wait).spent

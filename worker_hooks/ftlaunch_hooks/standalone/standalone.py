@@ -1,10 +1,13 @@
-"""No supervisor: the ranks of a job answer to each other, and each saves for itself.
+"""Coordinates a rank with its peers in a job without a supervisor.
 
-For the same script under torchrun, Slurm or plain `python`. The ranks share their pages (rendezvous.py). At its step
-boundaries rank 0 announces where to stop and what to save (leader.py). Every rank saves its own shard, and rank 0
-commits (shard_saver.py). Where no boundary is reached in time, because a rank is stuck in a collective, a thread
-saves the newest step that all ranks have in memory (rescue.py). On several nodes the ranks of each do the same among
-themselves, and the first rank of each speaks with those of the other nodes (nodes/).
+This serves scripts under torchrun, Slurm or plain `python`. The ranks share their pages (rendezvous.py). Rank 0
+announces at its step boundaries where to stop and what to save (leader.py). Every rank saves its own shard, and rank 0
+commits (shard_saver.py). If no boundary is reached in time, because a rank is stuck in a collective, a thread saves the
+newest step that all ranks have in memory (rescue.py). On several nodes the ranks of each node do all this among
+themselves, and the first ranks of the nodes talk to each other (nodes/).
+
+The job (job/job.py) calls a `Standalone` in the thread that trains, except `on_term`, which the signal watcher's thread
+calls.
 """
 
 from __future__ import annotations
@@ -34,7 +37,11 @@ from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots, ShardSaver
 
 
 def join() -> Standalone:
-    """Meet the other ranks of the job. Raises AloneError."""
+    """Meet the other ranks of the job, by the launcher's environment.
+
+    Raises:
+        AloneError: the environment is not valid, not all ranks come, or a directory cannot be used.
+    """
     rank = int(os.environ.get("RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
@@ -46,17 +53,29 @@ def join() -> Standalone:
 
 
 class Standalone:
-    """This rank, among its peers: a Coordinator without a supervisor."""
+    """The Coordinator (job/coordinator.py) of a rank in a job without a supervisor."""
 
     is_supervised = False
-    even = True  # nobody would end the ranks that wait for one that has left its loop
+    even = True  # nothing would end ranks that wait for a rank that has left its loop
     patience_ns = 0  # rank 0 announces at every boundary
 
     def __init__(self, rank: int, node: NodeRanks, chosen: Settings) -> None:
-        """Meet the other ranks. Raises AloneError."""
-        self.rank, self.world_size, self.node = rank, node.world_size, node
+        """Meet the other ranks.
+
+        Args:
+            rank: this rank's number in the job.
+            node: the ranks of this node.
+            chosen: the job's settings.
+
+        Raises:
+            AloneError: not all ranks come, or a directory cannot be used.
+        """
+        self.rank = rank
+        self.world_size = node.world_size
+        self.node = node
         self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        self.memory_interval, self.checkpoint_dir = chosen.memory_interval, chosen.checkpoint_dir
+        self.memory_interval = chosen.memory_interval
+        self.checkpoint_dir = chosen.checkpoint_dir
         self.storage_slots = layout.storage_slots(chosen.checkpoint_dir, chosen.prefix)
         self.load_path = chosen.load.path if chosen.load is not None else Path()
         self.watched_lock = threading.Lock()
@@ -68,7 +87,8 @@ class Standalone:
         except OSError as error:
             raise AloneError(f"cannot attach: {error.filename or root}: {error.strerror}") from None
         self.memory_dir = self._memory.directory
-        self.page, self.orders = self.peers[node.place(rank)], self.peers[0]
+        self.page = self.peers[node.place(rank)]
+        self.orders = self.peers[0]
         self._saver = ShardSaver(self._peers, chosen, self._leader)
         self._rescue = Rescue(self._peers, chosen, self._memory, self.watched_lock)
         self._is_finished = False
@@ -76,12 +96,13 @@ class Standalone:
         atexit.register(self._at_exit, os.getpid())  # runs before the memory directory is deleted
 
     def _meet(self, root: Path, chosen: Settings) -> None:
-        rank, node = self.rank, self.node
+        rank = self.rank
+        node = self.node
         self._memory: RankMemory
         self._leader: NodeLeader | None = None
         if node.whole_job:
             self._memory = memory_dirs.ProcessMemory(root)
-            self.peers = rendezvous(root, rank, node.count, self.attempt)
+            self.peers = rendezvous(root, rank, world_size=node.count, attempt=self.attempt)
             self._peers = Peers(rank, self.peers, node)
             if rank == node.first:
                 self._leader = NodeLeader(self._peers, chosen)
@@ -89,18 +110,20 @@ class Standalone:
         self._meet_nodes(root, chosen)
 
     def _meet_nodes(self, root: Path, chosen: Settings) -> None:
-        # the first ranks of the nodes speak over torch.distributed; the ranks of a single node may have no torch
+        # The first ranks of the nodes talk over torch.distributed. Imported here, as one node's ranks may lack torch.
         from ftlaunch_hooks.standalone.nodes.links import Links  # noqa: PLC0415
         from ftlaunch_hooks.standalone.nodes.node_memory import NodeMemory  # noqa: PLC0415
         from ftlaunch_hooks.standalone.nodes.nodes_leader import NodesLeader  # noqa: PLC0415
 
-        rank, node = self.rank, self.node
-        self._memory = memory = NodeMemory(root, node)
-        self.peers = meet_in(memory.directory, rank, node.ranks, self.attempt)
+        rank = self.rank
+        node = self.node
+        memory = NodeMemory(root, node)
+        self._memory = memory
+        self.peers = meet_in(memory.directory, rank, ranks=node.ranks, attempt=self.attempt)
         self._peers = Peers(rank, self.peers, node)
         links = Links(node)
         if rank == node.first:
-            self._leader = NodesLeader(self._peers, chosen, memory, links)
+            self._leader = NodesLeader(self._peers, settings=chosen, memory=memory, links=links)
 
     def _at_exit(self, pid: int) -> None:
         if os.getpid() == pid:
@@ -109,9 +132,13 @@ class Standalone:
                 self._leader.leave(is_finished=self._is_finished)
 
     def resume(self) -> tuple[Resume, int]:
-        """The first rank of the node decides, once, with those of other nodes, and tells the others.
+        """Return where to resume, which the node's first rank decides once, together with those of other nodes.
 
-        Raises AloneError.
+        Returns:
+            The kind of the resume and its step.
+
+        Raises:
+            AloneError: the job cannot resume, or the first rank is gone.
         """
         if self._leader is not None and self.orders.resume[0] == Resume.UNDECIDED:
             self._leader.decide_resume()
@@ -119,36 +146,40 @@ class Standalone:
         return self.orders.resume
 
     def at_boundary(self, step: int) -> None:
-        """Rank 0 announces what is asked of all ranks; the others only read it."""
+        """Announce stops and saves, if this rank leads its node; the other ranks only read announcements.
+
+        Args:
+            step: the number of completed steps.
+        """
         self._is_finished = False  # another training follows in this process
         if self._leader is not None:
             self._leader.announce(step)
 
     def save_as(self, request: SavingRequest) -> None:
-        """The node's first rank: keep so many checkpoints; the intervals of the environment hold no more."""
+        """Save as the script asks, if this rank leads its node. The request replaces settings of the environment."""
         if self._leader is not None:
             self._leader.save_as(request)
 
     def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
-        """Save this rank's shard, beside the training."""
-        self._saver.wait()  # the rescue is needed until the save before this one has ended
+        """Start to save this rank's shard of `step` beside the training, once the previous save has ended."""
+        self._saver.wait()  # the rescue is needed until the previous save has ended
         if why == Why.STOP:
             self._rescue.call_off()
         self._saver.start(snapshots, step, why)
 
     def leave(self) -> int:
-        """Wait until the checkpoint is committed; 75 when it is."""
-        return protocol.EXIT_SAVED if self._saved() else protocol.EXIT_GIVEN_UP
+        """Wait until the save is over. Return the exit code: 75 if the checkpoint is committed, 1 if it is not."""
+        return protocol.EXIT_SAVED if self._has_saved() else protocol.EXIT_GIVEN_UP
 
     def leave_at_once(self) -> NoReturn:
-        """End this process with what `leave` returns; its memory directory goes with it."""
+        """End this process with the code of `leave`, without atexit functions. Delete its memory directory."""
         code = self.leave()
         sys.stdout.flush()
         self._memory.leave_at_once()
         os._exit(code)
 
-    def _saved(self) -> bool:
-        """Wait for the end of the save under way; whether it is on storage."""
+    def _has_saved(self) -> bool:
+        """Wait for the end of the save under way. Return whether the checkpoint is on storage."""
         self._saver.wait()
         if self._saver.error is not None:
             return False
@@ -156,14 +187,20 @@ class Standalone:
         return True
 
     def finish(self) -> None:
-        """The loop is over: its last step is on storage before the script goes on."""
+        """Wait at the end of the loop until its last step is on storage."""
         self._saver.hurry()
-        self._is_finished = self._saved()
+        self._is_finished = self._has_saved()
         if self._leader is not None:
             self._leader.settle()
 
     def on_term(self, signum: int) -> None:
-        """Note the wish to stop, pass it on, and start the rescue in case no boundary is reached."""
+        """Note the wish to stop, pass it on to the peers, and start the rescue in case no boundary is reached.
+
+        Runs in the signal watcher's thread.
+
+        Args:
+            signum: the signal's number.
+        """
         if self.page.stop_wanted:
             return  # a second SIGTERM changes nothing
         self.page.stop_wanted = signum
@@ -175,4 +212,4 @@ class Standalone:
         self._rescue.start()
 
     def on_orphaned(self) -> None:
-        """Never called: there is no supervisor."""
+        """Do nothing: a job without a supervisor cannot lose it, and nothing calls this method."""

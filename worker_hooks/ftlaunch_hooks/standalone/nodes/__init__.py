@@ -1,1 +1,1 @@
-"""The first ranks of several nodes among themselves, over torch.distributed. Nothing here looks into another node."""
+"""Lets the first ranks of several nodes agree over torch.distributed. Nothing here looks into another node."""

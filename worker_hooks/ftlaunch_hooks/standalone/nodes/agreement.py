@@ -1,7 +1,7 @@
-"""Which step all nodes hold in memory, and whether they are set alike. Pure.
+"""Finds the step that all nodes hold in memory, and a node whose settings differ. Pure.
 
-A step in memory counts only within its lineage: the number that all nodes were given when their ranks last resumed. Two
-nodes that hold a step of two lineages have made that step in two attempts, and perhaps differently.
+A step in memory counts only within its lineage, a number that all nodes receive whenever their ranks resume. Two nodes
+that hold a step in different lineages have computed this step in different attempts, perhaps with different results.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ NO_LINEAGE = 0
 
 @dataclass(frozen=True)
 class NodeHolds:
-    """What a node brings to the meeting."""
+    """The settings and snapshots that a node reports before the nodes choose where to resume."""
 
-    settings: int  # a digest of what must be set alike on all nodes
+    settings: int
+    """digest of the settings that must be the same on all nodes"""
     lineage: int
-    steps: frozenset[int]  # that all its ranks hold in memory
+    """lineage of the steps, or NO_LINEAGE"""
+    steps: frozenset[int]
+    """steps that all ranks of the node hold in memory"""
 
     def numbers(self) -> list[int]:
-        """For LeaderGroup.gather."""
+        """Encode this report for LeaderGroup.gather: 2 + SLOTS numbers."""
         steps = sorted(self.steps)
         return [self.settings, self.lineage, *steps, *[NONE] * (SLOTS - len(steps))]
 
     @staticmethod
     def of(numbers: Sequence[int]) -> NodeHolds:
-        """From `numbers`."""
+        """Decode the numbers that `numbers` returned."""
         return NodeHolds(numbers[0], numbers[1], frozenset(numbers[2:]) - {NONE})
 
 
 def common_step(nodes: Sequence[NodeHolds]) -> int:
-    """The newest step that all nodes hold in the same lineage, or NONE."""
+    """Return the newest step that all nodes hold in the same lineage, or NONE."""
     lineages = {node.lineage for node in nodes}
     if len(lineages) > 1 or NO_LINEAGE in lineages:
         return NONE
@@ -43,5 +46,5 @@ def common_step(nodes: Sequence[NodeHolds]) -> int:
 
 
 def set_otherwise(nodes: Sequence[NodeHolds]) -> int | None:
-    """A node whose settings are not those of the first one; None: there is none."""
+    """Return the number of the first node whose settings differ from node 0's, or None."""
     return next((place for place, node in enumerate(nodes) if node.settings != nodes[0].settings), None)

@@ -1,7 +1,7 @@
-"""A save of all nodes, word by word: there is room; every node has written; it is committed.
+"""Takes all nodes through a save in three exchanges: the directory is made, every node has written, it is committed.
 
-The first node prepares the directory and commits; each word is waited for by all. A node that fails says so in the
-place of its next word, so no node waits for a word that never comes.
+The first node makes the directory and commits. All nodes wait for each exchange. A node that fails says so in its next
+exchange (`CommonSave.give_up`), so that no node waits for an exchange that never comes.
 """
 
 from __future__ import annotations
@@ -12,22 +12,55 @@ from ftlaunch_hooks.standalone.settings import AloneError
 
 
 class CommonSave:
-    """One save after another, in the saver's thread of the first rank of each node."""
+    """The exchanges of one save after another. Runs in the saver thread of the first rank of each node."""
 
     def __init__(self, group: LeaderGroup, *, first: bool) -> None:
-        """first: whether this is the first node."""
-        self._group, self._first = group, first
-        self._writing = self._over = NONE  # steps
-        self._lost = ""  # why the nodes cannot speak any more
+        """Prepare.
+
+        Args:
+            group: the group of all nodes' first ranks, used by this object only.
+            first: whether this is the first node.
+        """
+        self._group = group
+        self._first = first
+        self._writing = NONE  # step for which the directory was made
+        self._over = NONE  # last step whose exchanges are over
+        self._lost = ""  # why the nodes cannot talk any more
 
     def prepared(self, step: int, made: bool) -> bool:
-        """Whether the first node has made room for `step`; it says whether it has. Raises AloneError."""
-        there = self._heard(made)
-        self._writing, self._over = (step, self._over) if there else (NONE, step)
-        return there
+        """Exchange whether the directory for `step` was made.
+
+        Args:
+            step: the step to save.
+            made: whether the first node has made the directory; counts on the first node only.
+
+        Returns:
+            Whether the first node has made the directory.
+
+        Raises:
+            AloneError: another node is gone, or was gone at an earlier exchange.
+        """
+        is_made = self._hear_first(made)
+        if is_made:
+            self._writing = step
+        else:
+            self._writing = NONE
+            self._over = step
+        return is_made
 
     def written(self, step: int, done: bool) -> bool:
-        """Whether all nodes have written their shards of `step`. Raises AloneError."""
+        """Exchange whether the shards of `step` were written.
+
+        Args:
+            step: the step to save.
+            done: whether all ranks of this node have written their shards.
+
+        Returns:
+            Whether all ranks of all nodes have.
+
+        Raises:
+            AloneError: another node is gone, or was gone at an earlier exchange.
+        """
         self._check()
         try:
             everywhere = self._group.all_say_yes(done)
@@ -39,21 +72,33 @@ class CommonSave:
         return everywhere
 
     def committed(self, step: int, done: bool) -> bool:
-        """Whether the first node has committed `step`; it says whether it has. Raises AloneError."""
+        """Exchange whether `step` was committed.
+
+        Args:
+            step: the step to save.
+            done: whether the first node has committed; counts on the first node only.
+
+        Returns:
+            Whether the first node has committed.
+
+        Raises:
+            AloneError: another node is gone, or was gone at an earlier exchange.
+        """
         self._over = step
-        return self._heard(done)
+        return self._hear_first(done)
 
     def give_up(self, step: int) -> None:
-        """This node has failed: say so in the place of the words of `step` that are missing. Raises AloneError."""
+        """Report this node's failure in the exchanges of `step` that are still due. Raises AloneError."""
         if self._over == step:
             return
         if self._writing == step or self.prepared(step, made=False):
             self.written(step, done=False)
 
-    def _heard(self, word: bool) -> bool:
+    def _hear_first(self, answer: bool) -> bool:
+        """Return the first node's answer."""
         self._check()
         try:
-            return self._group.hear_first([word])[0] == [1]
+            return self._group.hear_first([answer])[0] == [1]
         except AloneError as error:
             self._lost = str(error)
             raise

@@ -1,7 +1,7 @@
-"""The first ranks of all nodes, on a gloo group of their own: a few numbers, and now and then a sentence.
+"""Exchanges numbers and short texts between the first ranks of all nodes, over a gloo group of their own.
 
-The group is made with torch's public API out of the job's own process group. A node that dies closes its connections,
-so that whoever waits for it gets an error at once; a node that falls silent is waited for as long as the group's time.
+The group is made by torch's public API from the job's own process group. A node that dies closes its connections, so
+that a call which waits for the node fails at once. A node that falls silent is awaited until the group's timeout.
 """
 
 from __future__ import annotations
@@ -17,77 +17,100 @@ from ftlaunch_hooks.standalone.settings import AloneError
 
 
 class PendingMaximum:
-    """A maximum that is being made."""
+    """A maximum over all nodes that is being computed."""
 
     def __init__(self, group: Any, numbers: Sequence[int]) -> None:
-        """Begin, and wait for nothing. An error is told by `result`, which a script that ends does not ask."""
+        """Start to compute the maximum of each number over the group, without waiting.
+
+        `result` raises an error that occurs here, because a script that is ending need not see the error.
+        """
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device="cpu")
         self._error: AloneError | None = None
         try:
-            self._work: Any = dist.all_reduce(self._numbers, dist.ReduceOp.MAX, group, async_op=True)
+            self._work: Any = dist.all_reduce(self._numbers, dist.ReduceOp.MAX, group=group, async_op=True)
         except RuntimeError as error:
-            self._error = _unheard(error)
+            self._error = _lost_node(error)
 
     def result(self) -> list[int]:
-        """The largest of each number over all nodes; waits for it. Raises AloneError."""
+        """Wait for the maximum of each number over all nodes, and return the maxima.
+
+        Raises:
+            AloneError: another node is gone or has not answered in time.
+        """
         if self._error is not None:
             raise self._error
         try:
             self._work.wait()
         except RuntimeError as error:
-            raise _unheard(error) from None
-        found: list[int] = self._numbers.tolist()
-        return found
+            raise _lost_node(error) from None
+        maxima: list[int] = self._numbers.tolist()
+        return maxima
 
 
 class LeaderGroup:
-    """One group. Each is used by one thread at a time, in the same order on all nodes."""
+    """A process group of the nodes' first ranks, used by one thread with the same order of calls on all nodes.
+
+    Every method that waits raises AloneError if another node is gone or has not answered in time.
+    """
 
     def __init__(self, leaders: Sequence[int], seconds: float) -> None:
-        """Every rank of the job must make it. leaders: the first ranks of the nodes, which may use it.
+        """Make the group, which every rank of the job must do.
 
-        seconds: for which a call waits for another node, the making included. Raises AloneError.
+        Args:
+            leaders: the first ranks of the nodes, which may use the group.
+            seconds: time for which each call, this one included, waits for another node.
+
+        Raises:
+            AloneError: the group cannot be made.
         """
         self._leaders = leaders
         try:
             self._group = dist.new_group(list(leaders), timeout=timedelta(seconds=seconds), backend="gloo")
         except RuntimeError as error:
-            raise _unheard(error) from None
+            raise _lost_node(error) from None
 
     def begin_maximum(self, numbers: Sequence[int]) -> PendingMaximum:
-        """Begin to find the largest of each number over all nodes."""
+        """Start to compute the maximum of each number over all nodes, without waiting."""
         return PendingMaximum(self._group, numbers)
 
     def all_say_yes(self, answer: bool) -> bool:
-        """Whether `answer` is True on all nodes. Raises AloneError."""
+        """Return whether `answer` is True on all nodes. Raises AloneError."""
         return self.begin_maximum([not answer]).result() == [0]
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
-        """The numbers of each node, in the order of the nodes. Raises AloneError."""
+        """Return the numbers of each node, in the order of the nodes. Raises AloneError."""
         own = torch.tensor(numbers, dtype=torch.int64, device="cpu")
-        found = [torch.empty_like(own) for _ in self._leaders]
+        by_node = [torch.empty_like(own) for _ in self._leaders]
         try:
-            dist.all_gather(found, own, self._group)
+            dist.all_gather(by_node, own, self._group)
         except RuntimeError as error:
-            raise _unheard(error) from None
-        return [one.tolist() for one in found]
+            raise _lost_node(error) from None
+        return [tensor.tolist() for tensor in by_node]
 
     def hear_first(self, numbers: Sequence[int], text: str = "") -> tuple[list[int], str]:
-        """What the first node says; the other nodes give as many numbers, which do not count. Raises AloneError."""
-        words = torch.tensor([*numbers, len(text.encode())], dtype=torch.int64, device="cpu")
+        """Return the numbers and the text of the first node.
+
+        Args:
+            numbers: this node's numbers. Other nodes than the first give as many, which are ignored.
+            text: this node's text, ignored on other nodes than the first.
+
+        Raises:
+            AloneError: another node is gone or has not answered in time.
+        """
+        header = torch.tensor([*numbers, len(text.encode())], dtype=torch.int64, device="cpu")
         try:
-            dist.broadcast(words, self._leaders[0], self._group)
-            *found, length = words.tolist()
-            said = torch.zeros(length, dtype=torch.uint8, device="cpu")
+            dist.broadcast(header, self._leaders[0], self._group)
+            *first_numbers, length = header.tolist()
+            content = torch.zeros(length, dtype=torch.uint8, device="cpu")
             if length:
                 if dist.get_rank() == self._leaders[0]:
-                    said = torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
-                dist.broadcast(said, self._leaders[0], self._group)
+                    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
+                dist.broadcast(content, self._leaders[0], self._group)
         except RuntimeError as error:
-            raise _unheard(error) from None
-        return found, bytes(said.tolist()).decode()
+            raise _lost_node(error) from None
+        return first_numbers, bytes(content.tolist()).decode()
 
 
-def _unheard(error: RuntimeError) -> AloneError:
+def _lost_node(error: RuntimeError) -> AloneError:
     cause = str(error).strip().partition("\n")[0][:200]
     return AloneError(f"cannot go on: a node of the job is gone or does not answer ({cause})")

@@ -1,7 +1,7 @@
-"""The memory of a node under torchrun: pages and snapshots of its ranks, which outlive them for a restart.
+"""Keeps the pages and snapshots of a node's ranks under torchrun, so that ranks that are started again find them.
 
-The directory belongs to the agent (torchrun's process, the parent of the ranks) and is named after it: the ranks that
-the same agent starts again find what the ranks before them held. Ranks of another agent never do.
+The memory directory belongs to the agent (torchrun's process, the parent of the ranks) and is named after the agent.
+Ranks that the same agent starts again find what the previous ranks held; ranks of another agent never do.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ _LINEAGE = "lineage"
 
 
 class NodeMemory:
-    """The directory, held by every rank of the node."""
+    """The memory directory of a node, held by every rank of the node."""
 
     def __init__(self, root: Path, node: NodeRanks) -> None:
-        """Make and hold it. Raises NotPrivate or OSError."""
-        self._root, self._node = root, node
+        """Make the directory in `root`, or find it there, and hold it. Delete directories of agents that are gone.
+
+        Raises:
+            NotPrivate: other users may write to the directory.
+            OSError: the directory cannot be made.
+        """
+        self._root = root
+        self._node = node
         agent = os.getppid()
         started = protocol.process_start_time(agent)
         self.directory = root / f"agent-{agent}-{started}-{held_dir.pid_namespace()}"
@@ -38,13 +44,13 @@ class NodeMemory:
         sweep(root)
 
     def of(self, peer: Page) -> Path:
-        """The directory of a rank of the node: the same for all."""
+        """Return the directory of a rank of the node, which is the same for all."""
         return self.directory
 
     # --- lineage ----------------------------------------------------------------------------------------------
 
     def lineage(self) -> int:
-        """The lineage of the steps in memory; NO_LINEAGE where there is none, or where other ranks were here before."""
+        """Return the lineage of the steps in memory; NO_LINEAGE if there is none, or if it belongs to other ranks."""
         with suppress(OSError, ValueError):
             number, first, count, world_size = map(int, (self.directory / _LINEAGE).read_text().split())
             if NodeRanks(first, count, world_size) == self._node:
@@ -52,9 +58,15 @@ class NodeMemory:
         return NO_LINEAGE
 
     def begin_lineage(self, number: int, base: int, pages: list[Page]) -> None:
-        """All ranks of the node resume, and wait: of what is in memory only `base` (or nothing: NONE) belongs to it.
+        """Begin a lineage while all ranks of the node wait to resume.
 
-        Raises OSError.
+        Args:
+            number: the lineage's number.
+            base: the step in memory that belongs to the lineage; NONE: no step does. Other steps are dropped.
+            pages: the pages of the node's ranks.
+
+        Raises:
+            OSError: the lineage cannot be written.
         """
         for page in pages:
             for slot, step in enumerate(page.slot_steps()):
@@ -67,16 +79,16 @@ class NodeMemory:
     # --- the end ----------------------------------------------------------------------------------------------
 
     def job_over(self) -> None:
-        """Nobody will resume from this memory: the last rank that leaves deletes it."""
+        """Note that nothing will resume from this memory, so that the last rank that leaves deletes it."""
         self._over = True
 
     def leave_at_once(self) -> None:
-        """This rank ends, as all ranks of the node do; one that is stuck cannot delete anything."""
+        """Delete the directory now if the job is over. All ranks of the node end, and a stuck rank deletes nothing."""
         if self._over:
             memory_dirs.forget(self.directory)
 
     def _leave(self) -> None:
-        """This rank ends."""
+        """Release the directory, and delete it if the job is over and no other rank holds it."""
         os.close(self._fd)
         if self._over:
             _delete_abandoned(self.directory)
@@ -89,7 +101,7 @@ class NodeMemory:
 
 
 def sweep(root: Path) -> None:
-    """Delete what belonged to agents of this PID namespace that are gone."""
+    """Delete the directories of agents of this PID namespace that are gone."""
     for directory in root.glob(f"agent-*-*-{held_dir.pid_namespace()}"):
         _, agent, started, _ = directory.name.split("-")
         if protocol.process_start_time(int(agent)) != int(started):
@@ -104,7 +116,7 @@ def _delete_abandoned(directory: Path) -> None:
 
 
 def _may_restart() -> bool:
-    """Whether torchrun would start these ranks again."""
-    environ = os.environ
-    count, most = environ.get("TORCHELASTIC_RESTART_COUNT", "0"), environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    return int(count) < int(most)
+    """Return whether torchrun would start these ranks again if they failed."""
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    max_restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    return restarts < max_restarts

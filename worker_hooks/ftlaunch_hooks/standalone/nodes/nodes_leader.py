@@ -1,7 +1,8 @@
-"""What the first rank of each node does for its node, and all of them together for the job.
+"""Leads the ranks of one of several nodes, in the node's first rank, together with the first ranks of other nodes.
 
-At step boundaries the nodes exchange a few numbers (exchange.py), from which each works out the same orders for its own
-ranks. Only the first node's first rank touches what is common on storage.
+At step boundaries the nodes exchange a few numbers (exchange.py), from which each node derives the same orders for its
+own ranks. Only the first rank of the first node touches what the nodes share on storage. `announce` and `settle` run in
+the thread that trains, `grant`, `commit` and `give_up` in the saver thread, each with a group of its own (links.py).
 """
 
 from __future__ import annotations
@@ -27,26 +28,47 @@ from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.settings import AloneError, Settings
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-_AHEAD = 2  # steps: the orders for the next step may be written already
+_AHEAD = (
+    2  # steps between an exchange and what it announces: ranks may have read their orders for the next step already
+)
 
 
 class NodesLeader(NodeLeader):
-    """The first rank of one node of several."""
+    """The part of the first rank of one of several nodes."""
 
     def __init__(self, peers: Peers, settings: Settings, memory: NodeMemory, links: Links) -> None:
+        """Lead `peers`, the ranks of this node.
+
+        Args:
+            peers: the ranks of this node.
+            settings: the job's settings.
+            memory: the node's memory directory.
+            links: the groups of the nodes' first ranks.
+        """
         super().__init__(peers, settings)
-        self._memory, self._links = memory, links
+        self._memory = memory
+        self._links = links
         self._first = peers.rank == 0
         self._save = CommonSave(links.saves, first=self._first)
         self._pending: PendingMaximum | None = None
-        self._rhythm, self._next = Rhythm(1, at_once=True), 0  # _next: the step of the next exchange
-        self._every, self._every_from = settings.memory_interval.steps, NONE
+        self._rhythm = Rhythm(1, at_once=True)
+        self._next_exchange = 0  # step
+        self._every = settings.memory_interval.steps  # steps between snapshots, as last announced
+        self._every_from = NONE  # first step of that interval
 
     # --- where to resume --------------------------------------------------------------------------------------
 
     def decide_resume(self) -> None:
-        """All nodes agree; tell the ranks of this one. Raises AloneError."""
-        holds = NodeHolds(self._settings.digest(), self._memory.lineage(), self._peers.common_steps())
+        """Agree with all nodes where to resume, and tell the ranks of this node.
+
+        Raises:
+            AloneError: settings differ, the nodes share no checkpoint directory, or the job cannot resume.
+        """
+        holds = NodeHolds(
+            settings=self._settings.digest(),
+            lineage=self._memory.lineage(),
+            steps=self._peers.common_steps(),
+        )
         nodes = [NodeHolds.of(numbers) for numbers in self._links.meeting.gather(holds.numbers())]
         other = set_otherwise(nodes)
         if other is not None:
@@ -63,8 +85,10 @@ class NodesLeader(NodeLeader):
         self._orders.decide_resume(kind, step)
 
     def _check_shared(self) -> None:
-        """All nodes must see the checkpoint directory of the first one. Raises AloneError, on all of them."""
-        directory, mark, error = self._settings.checkpoint_dir, 0, ""
+        """Check that all nodes see the checkpoint directory of the first node. Raises AloneError on all nodes."""
+        directory = self._settings.checkpoint_dir
+        mark = 0
+        error = ""
         if self._first:
             try:
                 self._take_custody()
@@ -87,8 +111,21 @@ class NodesLeader(NodeLeader):
             )
 
     def _first_chooses(self, memory_step: int) -> tuple[Resume, int, int]:
-        """Where to resume, and the lineage that begins there: the first node looks at storage. Raises AloneError."""
-        kind, step, lineage, error = Resume.UNDECIDED, NONE, 0, ""
+        """Have the first node choose where to resume, and return its choice on all nodes.
+
+        Args:
+            memory_step: the newest step that all nodes hold in memory, or NONE.
+
+        Returns:
+            The kind of the resume, its step, and the number of the lineage that begins with the resume.
+
+        Raises:
+            AloneError: the first node cannot choose, or a node is gone.
+        """
+        kind = Resume.UNDECIDED
+        step = NONE
+        lineage = 0
+        error = ""
         if self._first:
             try:
                 chosen = resume_choice.choose_beside(memory_step, self._settings.checkpoint_dir, say)
@@ -108,60 +145,74 @@ class NodesLeader(NodeLeader):
     # --- at step boundaries -----------------------------------------------------------------------------------
 
     def announce(self, step: int) -> None:
-        """`step` steps are completed: now and then, speak with the other nodes. Raises AloneError, or StateError."""
-        if step < self._next or self._orders.stop_at != NONE:
+        """Exchange reports with the other nodes if an exchange is due, and announce what follows.
+
+        Args:
+            step: the number of completed steps.
+
+        Raises:
+            AloneError: another node is gone.
+            StateError: the nodes' scripts are going to make different numbers of steps.
+        """
+        if step < self._next_exchange or self._orders.stop_at != NONE:
             return
         if self._pending is not None:
-            self._heed(step, self._pending)
+            self._announce_result(step, self._pending)
             if self._orders.stop_at != NONE:
                 return
-        self._pending = self._links.boundaries.begin_maximum(self._says().numbers())
+        self._pending = self._links.boundaries.begin_maximum(self._report().numbers())
         if self._rhythm.at_once:
-            self._heed(step, self._pending)
-        self._next = step + self._rhythm.every
+            self._announce_result(step, self._pending)
+        self._next_exchange = step + self._rhythm.every
 
-    def _says(self) -> NodeSays:
+    def _report(self) -> NodeSays:
         page = self._peers.page
         return NodeSays(
-            stop=any(one.stop_wanted for one in self._peers.pages),
-            save=self._save_wanted(),
-            due=self._first and self._due(),
-            busy=self._saving(),
+            stop=any(peer.stop_wanted for peer in self._peers.pages),
+            save=self._is_save_asked(),
+            due=self._first and self._is_save_due(),
+            busy=self._is_saving(),
             step_us=int(page.step_seconds * 1e6),
             every=page.wanted,
             intent=page.q[INTENT],
         )
 
-    def _heed(self, step: int, pending: PendingMaximum) -> None:
-        """What all nodes have said: every node announces the same to its ranks, at the same step."""
+    def _announce_result(self, step: int, pending: PendingMaximum) -> None:
+        """Wait for the reports of all nodes, and announce what follows: the same on every node, at the same step."""
         self._pending = None
-        said = NodesSay.of(pending.result())
-        if unequal := said.unequal_totals():
+        reports = NodesSay.of(pending.result())
+        if unequal := reports.unequal_totals():
             raise StateError(
                 f"cannot go on: one node is to make {unequal[0]} steps and another {unequal[1]}; all ranks must make"
                 " the same number of steps where there is no supervisor"
             )
         every_steps = self._settings.every_steps
-        self._rhythm = rhythm(said.step_us, every_steps)
-        if said.stop:
+        self._rhythm = rhythm(reports.step_us, every_steps)
+        if reports.stop:
             self._orders.stop_at = step + _AHEAD
             return
-        save = next_save(said, step + _AHEAD, every_steps)
-        if save is not None:
-            self._orders.persist_at = save
-        if said.every not in (0, self._every) and self._every_from <= step:
-            self._every, self._every_from = said.every, step + _AHEAD
+        save_step = next_save(reports, step + _AHEAD, every_steps)
+        if save_step is not None:
+            self._orders.persist_at = save_step
+        if reports.every not in (0, self._every) and self._every_from <= step:
+            self._every = reports.every
+            self._every_from = step + _AHEAD
             self._orders.announce_interval(self._every, self._every_from)
 
     def settle(self) -> None:
-        """The loop is over on all nodes: no word is under way when the script ends the process group."""
+        """Wait for the exchange under way at the end of the loop, before the script may end the process group."""
         if self._pending is not None:
             self._pending.result()
 
     # --- the checkpoint of all nodes' shards ------------------------------------------------------------------
 
     def grant(self, target: writer.SaveTarget) -> None:
-        """The first node makes the directory; then the ranks of this node write. Raises AloneError and OSError."""
+        """Wait until the first node has made the directory, and let the ranks of this node write.
+
+        Raises:
+            AloneError: the first node could not make the directory, or a node is gone.
+            OSError: this is the first node, and it cannot make the directory.
+        """
         if self._first:
             try:
                 writer.prepare(target)
@@ -173,7 +224,13 @@ class NodesLeader(NodeLeader):
         self._orders.granted = target.step
 
     def commit(self, target: writer.SaveTarget) -> None:
-        """The first node commits once all ranks of all nodes have written. Raises AloneError, OSError and Damaged."""
+        """Wait until all ranks of all nodes have written, and until the first node has committed.
+
+        Raises:
+            AloneError: another node could not write or commit, or a node is gone.
+            OSError: this is the first node, and it cannot commit.
+            Damaged: this is the first node, and a shard is damaged.
+        """
         self._await_shards(target.step)
         if not self._save.written(target.step, done=True):
             raise AloneError("another node could not write its shards")
@@ -188,8 +245,8 @@ class NodesLeader(NodeLeader):
         self._release(target.step)
 
     def give_up(self, target: writer.SaveTarget) -> None:
-        """This step is not saved, on no node."""
-        with suppress(AloneError):  # then every later word is refused, with its cause
+        """Discard a step that could not be saved, on all nodes."""
+        with suppress(AloneError):  # every later exchange raises this error again, with its cause
             self._save.give_up(target.step)
         if self._first:
             super().give_up(target)

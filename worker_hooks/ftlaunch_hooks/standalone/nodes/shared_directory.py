@@ -1,4 +1,4 @@
-"""Whether all nodes see one checkpoint directory: one writes a file into it, and each of the others looks for it."""
+"""Checks that all nodes see the same checkpoint directory: one node writes a file, and each node looks for the file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PATIENCE = 10.0  # seconds that a shared file system may take to show a new fil
 
 
 def leave_mark(directory: Path, number: int) -> None:
-    """Write a file that nobody has looked for before. Raises OSError."""
+    """Write an empty file whose name contains `number`, which must be new. Raises OSError."""
     _mark(directory, number).touch(exist_ok=False)
 
 
 def sees_mark(directory: Path, number: int) -> bool:
-    """Whether the file is there, or comes in time."""
+    """Return whether the file is there, or appears within ten seconds."""
     return wait_until(_mark(directory, number).exists, time.monotonic() + _PATIENCE)
 
 
 def remove_mark(directory: Path, number: int) -> None:
-    """All have looked."""
+    """Delete the file once all nodes have looked for it."""
     with suppress(OSError):
         _mark(directory, number).unlink()
 
