@@ -1,1 +1,1 @@
-"""What a training script calls: attach(), Job, and whom a rank answers to. No copying of state, no files."""
+"""Offers attach() and Job to training scripts, and decides with a rank's coordinator. No copying of state, no files."""

@@ -1,4 +1,8 @@
-"""The public face of the hooks: attach(), and resuming() and peek() before it."""
+"""The functions by which a script joins the job: attach(), and before it resuming() and peek().
+
+Scripts and the adapters of frameworks call them in the main thread of a rank. One process is one rank, so the job and
+its coordinator are module variables.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,10 @@ from ftlaunch_hooks.tensors.replicated import Said
 
 _coordinator: Coordinator | None = None
 _job: Job | None = None
-_looked_at: dict[str, tuple[int, SavedTensors | None]] = {}  # by word: what peek() has opened, until attach()
-_begins_at: dict[str, int] = {}  # by word: the step at which begin_at() has a training begin, until attach()
-_passed: dict[str, PassedTraining] = {}  # by word: trainings that the job has behind it, and the script has come to
+# The keys of the following dictionaries are the words by which a script tells its trainings apart.
+_opened: dict[str, tuple[int, SavedTensors | None]] = {}  # what peek() has opened, until attach()
+_begins_at: dict[str, int] = {}  # the step that begin_at() was given, until attach()
+_passed: dict[str, PassedTraining] = {}  # earlier trainings than the job's current one, which the script has attached
 
 
 def attach(
@@ -48,21 +53,35 @@ def attach(
 ) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
 
-    objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too), optimizers,
-    schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are saved
-    without being given. frozen: names of objects that are never saved nor restored. replicated: names of modules whose
-    parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
-    theirs on every rank: one rank saves them for all. Where only some of the ranks keep them equal (beside tensor or
-    pipeline parallelism those of a data-parallel group), a mapping: name -> a function that gives, for a parameter,
-    these ranks by their numbers in the job. anew: name of an object -> a word of the script's; what was saved of it
-    under another word, or none, is not restored: new data, or a new schedule at the old position.
-    Call it after everything is built; and again, once the training is over, for another one. training: a word by which
-    a job that resumes tells several trainings of one script apart (trainings.py). stands_for: a rank of the job that
-    saved, where their number was another one: this rank takes what that one has saved as its own, its random numbers
-    too, and the script vouches that it may. Where as many ranks have saved, it is not looked at. keep: whether
-    variables that the training loop changes, and that nobody else saves, are saved and put back. ignore: names of
-    variables that need not be: they are neither kept nor spoken of (`history`, `self.meter`).
-    Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
+    Call this function once everything is built; and again, once the training is over, for a further training.
+
+    Args:
+        frozen: names of objects that are never saved nor restored.
+        replicated: names of modules whose parameters another wrapper than DistributedDataParallel keeps equal on all
+            ranks, and of optimizers that step all their parameters on every rank: one rank saves them for all. If only
+            some ranks keep the parameters equal (the ranks of a data-parallel group, beside tensor or pipeline
+            parallelism), a mapping from each name to a function that returns, for a parameter, these ranks by their
+            numbers in the job.
+        anew: a word of the script's for each object named. An object that was saved under another word, or under none,
+            is not restored: new data, or a new schedule at the old position.
+        training: a word by which a job that resumes tells several trainings of one script apart (trainings.py).
+        stands_for: a rank of the job that saved, for a job that had another number of ranks. This rank takes the state
+            that `stands_for` saved as its own, random numbers included, and the script vouches that it may. Ignored if
+            the number of ranks is the same.
+        keep: whether to save and restore variables that the training loop changes and that nothing else saves.
+        ignore: names of variables that need not be saved (`history`, `self.meter`): they are neither kept nor reported.
+        objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too), optimizers,
+            schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are
+            saved without being given.
+
+    Returns:
+        The job, of which there is one in a process.
+
+    Raises:
+        StateError: an argument, which the message names, cannot be saved or does not fit the saved state.
+        AttachError: this process or thread cannot take part, an option names no object, or nothing that was saved is
+            usable.
+        Damaged: the saved state cannot be read.
     """
     coordinator = _join("attach", "attach")
     _check_named(objects, frozen=frozen, replicated=replicated)
@@ -78,10 +97,10 @@ def attach(
         keep=keep,
         ignore=ignore,
     )
-    _looked_at.clear()
+    _opened.clear()
     caller = sys._getframe(1)
     is_asked_by_script = not caller.f_globals["__name__"].startswith("ftlaunch_hooks.")
-    found = generators.find(_caller(), objects)
+    found = generators.find(_script_frame(), objects)
     if _job is not None:
         check_other(training, _job._trainings.words)
         _job._attach_again(objects, choices, found)
@@ -93,9 +112,17 @@ def attach(
 
 
 def _attach_first(objects: dict[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]) -> Job:
-    """Of this process: the training where the job is, or one that it has behind it."""
+    """Attach the first training of this process that the job is in, or an earlier training that has ended.
+
+    Returns:
+        A Job, or a PassedTraining for a training that has ended before the step where the job resumes.
+
+    Raises:
+        AttachError, StateError, Damaged: as attach() does.
+    """
     global _job  # noqa: PLW0603 - one process is one rank
-    known, saved = known_trainings(*coordinator.resume(), coordinator)
+    kind, step = coordinator.resume()
+    known, saved = known_trainings(kind, step, coordinator)
     trainings = known or Trainings(words=(choices.training,))
     number = place_of(choices.training, trainings, _passed)
     begins_at = _begins_at.pop(choices.training, None)
@@ -107,21 +134,39 @@ def _attach_first(objects: dict[str, Any], choices: Choices, coordinator: Coordi
             )
         if not _passed:
             at_ordinary_end(_check_reached)
-        one = PassedTraining(objects, choices, coordinator, found, trainings.up_to(number), trainings.ends[number])
-        return _passed.setdefault(choices.training, one)
-    _job = Job(objects, choices, coordinator, found, trainings, saved, begins_at)
+        passed = PassedTraining(
+            objects,
+            choices,
+            coordinator,
+            found=found,
+            trainings=trainings.up_to(number),
+            end=trainings.ends[number],
+        )
+        return _passed.setdefault(choices.training, passed)
+    _job = Job(
+        objects,
+        choices,
+        coordinator,
+        found=found,
+        trainings=trainings,
+        saved=saved,
+        begins_at=begins_at,
+    )
     return _job
 
 
 def _check_named(objects: Collection[str], **options: Collection[str]) -> None:
-    """Raises AttachError where an option names no object."""
+    """Check that the names given by each option are names of objects. Raises AttachError."""
     for option, names in options.items():
         if unknown := sorted(set(names) - set(objects)):
             raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
 
 
 def _check_reached(_ends_well: bool) -> None:
-    """The script ends. One that has not come to the training where the job is has trained nothing: that is no end."""
+    """End this process as failed if the script ends without having come to the training where the job is.
+
+    Such a script has trained nothing, so its end is not the end of the job.
+    """
     if _job is not None:
         return
     say(
@@ -132,8 +177,8 @@ def _check_reached(_ends_well: bool) -> None:
     os._exit(EXIT_GIVEN_UP)
 
 
-def _caller() -> FrameType:
-    """The frame of the script that attaches: adapters of frameworks may be between."""
+def _script_frame() -> FrameType:
+    """Return the frame of the script that attaches. Frames of adapters may lie between the script and attach()."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("ftlaunch_hooks."):
         frame = frame.f_back
@@ -143,38 +188,51 @@ def _caller() -> FrameType:
 def peek(name: str, *, training: str = "", rank: int | None = None, values: bool = True) -> tuple[int, Any] | None:
     """Look, before attach(), where this attempt resumes: the step, and what state_dict() of `name` was there.
 
-    None where training begins anew. attach() resumes from that very step. Call it on every rank that attaches.
-    name: of an object with state_dict() that is no module and no optimizer. training: see attach(). rank: of the job
-    that saved, whose number of ranks may be another one; this rank if not given. values: without them tensors are on
-    the device `meta`, and are not read; NumPy's arrays cannot be. Raises StateError where nothing was saved under that
-    name, or of that rank, and AttachError.
+    attach() resumes from this very step. Call this function on every rank that attaches.
+
+    Args:
+        name: the name of an object with state_dict() that is neither a module nor an optimizer.
+        training: the training's word, as given to attach().
+        rank: the rank whose state is returned, of the job that saved, which may have had another number of ranks; by
+            default this rank.
+        values: whether to read tensors. If not, tensors are on the device `meta`, and NumPy's arrays are not possible.
+
+    Returns:
+        The step and the state; None if training starts at its beginning.
+
+    Raises:
+        StateError: nothing was saved under this name, or by this rank.
+        AttachError: this process cannot take part in the job, or attach() was called before.
+        Damaged: the saved state cannot be read.
     """
     coordinator = _join("peek", "peek")
-    step, saved = _look_once(training, coordinator)
+    step, saved = _open_once(training, coordinator)
     return None if saved is None else (step, saved_object(name, saved, coordinator, rank, values=values))
 
 
 def resuming(*, training: str = "") -> bool:
     """Tell, before attach(), whether this start resumes from what an earlier one has saved.
 
-    After attach() `job.resumed` tells the same. It is ChatLearn's `resume_training`. Call it on every rank that
-    attaches.
+    After attach() `job.resumed` tells the same. This is ChatLearn's `resume_training`. Call this function on every rank
+    that attaches.
 
     Args:
-        training: see attach().
+        training: the training's word, as given to attach().
 
     Raises:
         AttachError: this process cannot take part in the job, or attach() was called before.
-        Damaged: what the ranks have agreed on cannot be read.
+        Damaged: the state that the ranks have agreed on cannot be read.
     """
     coordinator = _join("tell whether this start resumes", "resuming")
-    return _look_once(training, coordinator)[1] is not None
+    _, saved = _open_once(training, coordinator)
+    return saved is not None
 
 
 def resume_kind() -> Resume:
     """Tell, before attach(), where this start takes its state from; FRESH for a further training of this process.
 
-    Raises AttachError.
+    Raises:
+        AttachError: this process cannot take part in the job, or attach() was called before.
     """
     coordinator = _join("tell where this start resumes", "resume_kind")
     return coordinator.resume()[0] if _job is None else Resume.FRESH
@@ -183,29 +241,32 @@ def resume_kind() -> Resume:
 def begin_at(step: int, *, training: str = "") -> None:
     """Have attach() restore nothing, and count from `step` on, because its objects will hold a newer state.
 
-    For an adapter whose framework loads a checkpoint of its own before attach(). Checkpoints of the job stay, and are
-    older. A further training of this process counts on from the one before it instead. Call it on every rank that
-    attaches, with the same step.
+    This is for adapters whose framework loads a checkpoint of its own before attach(). Checkpoints of the job stay, and
+    are older. In a further training of this process the call has no effect: steps are counted on from the previous
+    training. Call this function on every rank that attaches, with the same step.
 
     Args:
-        step: more than that of the job's newest checkpoint.
-        training: see attach().
+        step: a later step than that of the job's newest checkpoint.
+        training: the training's word, as given to attach().
     """
     if _job is None:
         _begins_at[training] = step
 
 
-def _look_once(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
-    """Return the step at which a training goes on, and what was saved there; None: it begins anew."""
+def _open_once(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
+    """Return what `_open` returns, which is called once for each training."""
     if _job is not None:
-        return 0, None  # another training of this process begins
-    if training not in _looked_at:
-        _looked_at[training] = _look(training, coordinator)
-    return _looked_at[training]
+        return 0, None  # a further training of this process begins
+    if training not in _opened:
+        _opened[training] = _open(training, coordinator)
+    return _opened[training]
 
 
-def _look(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
-    """The step at which a training goes on, or has ended, and what was saved there."""
+def _open(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
+    """Return the step at which a training resumes, or has ended, and the saved state of this step.
+
+    The state is None if the training starts at its beginning.
+    """
     kind, step = coordinator.resume()
     check_usable(kind, coordinator)
     known, saved = known_trainings(kind, step, coordinator)
@@ -217,11 +278,11 @@ def _look(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | 
 
 
 def _join(action: str, function: str) -> Coordinator:
-    """Return whom this rank answers to, which it meets once.
+    """Return this rank's coordinator, which is made at the first call.
 
     Args:
-        action: what is wanted; it completes a sentence that begins with "cannot".
-        function: the one that the script has called.
+        action: the end of an error message that begins with "cannot".
+        function: the name of the function that the script has called.
 
     Raises:
         AttachError: this process, or this thread, cannot take part in the job.

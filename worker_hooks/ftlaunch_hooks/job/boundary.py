@@ -1,4 +1,8 @@
-"""The boundary between two steps: either nothing is asked of it, or the ranks follow an order."""
+"""Does a rank's work between two steps: mostly next to nothing, otherwise what all ranks were ordered to do.
+
+The Job calls a Boundary in the thread that trains. The orders come from the node's first rank (step_schedule.py) and
+from the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class Boundary:
-    """What a rank does between two steps: it beats, and does what all ranks are ordered to do."""
+    """Writes a rank's heartbeat at each step boundary, and follows the orders for that boundary."""
 
     def __init__(
         self,
@@ -35,37 +39,76 @@ class Boundary:
         losses: LossWatch,
         before_snapshot: Callable[[int], None],
     ) -> None:
-        """Before the first step; the state is restored. before_snapshot: called with a step whose snapshot is taken."""
-        self._coordinator, self._page = coordinator, coordinator.page
-        self._state, self._snapshots, self._watch, self._losses = state, snapshots, watch, losses
+        """Prepare, before the first step.
+
+        Args:
+            coordinator: decides for this rank.
+            state: the rank's state, which is restored already.
+            snapshots: takes the snapshots.
+            watch: measures the time of steps.
+            losses: judges losses.
+            before_snapshot: called with a step just before the snapshot of this step is taken.
+        """
+        self._coordinator = coordinator
+        self._page = coordinator.page
+        self._state = state
+        self._snapshots = snapshots
+        self._watch = watch
+        self._losses = losses
         self._before_snapshot = before_snapshot
-        self._even, self._progress = coordinator.even, snapshots.budget.progress
-        self._pace = AdaptiveInterval(*coordinator.memory_interval)
+        self._even = coordinator.even
+        self._progress = snapshots.budget.progress
+        self._pace = AdaptiveInterval(
+            interval=coordinator.memory_interval.steps,
+            auto=coordinator.memory_interval.auto,
+        )
         node = coordinator.node
         self._schedule = StepSchedule(
-            node.place(coordinator.rank),
-            coordinator.peers,
-            coordinator.orders,
-            self._pace,
-            snapshots.budget,
+            place=node.place(coordinator.rank),
+            peers=coordinator.peers,
+            orders=coordinator.orders,
+            pace=self._pace,
+            budget=snapshots.budget,
             common=not node.whole_job,
         )
-        self._spent = 0.0, 0.0
-        self._began_ns = time.monotonic_ns()
-        self._quiet_before = self._quiet_until_ns = 0  # see cross_quietly
+        self._seen_spent = 0.0  # seconds of snapshots that were noted already
+        self._seen_laying_out = 0.0  # seconds of laying out slots that were noted already
+        self._began_ns = time.monotonic_ns()  # when the step under way began
+        # Until this step and this time, whichever comes first, boundaries need no work (`cross_quietly`).
+        self._quiet_before = 0
+        self._quiet_until_ns = 0
 
     def open(self, step: int, kind: Resume) -> None:
-        """attach() has restored `step` from `kind`: agree with all ranks, take a snapshot if there is none."""
+        """Agree with all ranks at the end of attach(), and take a snapshot if none is in memory.
+
+        Args:
+            step: the step that attach() has restored.
+            kind: where the state came from.
+
+        Raises:
+            StateError: the ranks hold different states.
+        """
         agreed = self._state.agree(step)
         self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
         if agreed and not kind.in_memory:
             self._take(step)
-        self._spent = self._snapshots.spent, self._snapshots.laying_out
+        self._seen_spent = self._snapshots.spent
+        self._seen_laying_out = self._snapshots.laying_out
 
     def turn_to(self, state: RankState, trainings: Trainings, step: int) -> None:
-        """Another training begins with `step`: meet all ranks there, and take the first snapshot of its state."""
-        self._state, self._quiet_before = state, 0
+        """Begin a further training: meet all ranks, and take the first snapshot of its state.
+
+        Args:
+            state: the state of the further training.
+            trainings: the trainings up to this one.
+            step: the step at which the further training begins.
+
+        Raises:
+            StateError: the ranks hold different states.
+        """
+        self._state = state
+        self._quiet_before = 0
         self._snapshots.turn_to(state, trainings)
         self._page.beat(step, time.monotonic_ns())
         peers = self._coordinator.peers
@@ -82,13 +125,13 @@ class Boundary:
             self._snapshots.take(step)
 
     def await_saver(self, step: int) -> None:
-        """Before `step` is held as the last one: wait for what the script has asked to be saved before it."""
+        """Wait until the saver has saved what the script asked for before `step`, the last step to be held."""
         self._schedule.await_saver(step)
 
     def keep_last(self, step: int) -> None:
-        """All ranks behind their loops, at `step`: take its snapshot, to be saved as the end of the training.
+        """Take a snapshot of `step`, to be saved as the end of the training. All ranks have left their loops.
 
-        A rank that has left its loop by itself, as no other does, must not wait for these without end.
+        The wait for the other ranks is limited, because a rank may be the only one that has left its loop.
         """
         self._snapshots.trouble = self._losses.trouble
         if self._state.agree(step, _PATIENCE_SECONDS):
@@ -98,16 +141,25 @@ class Boundary:
             self._progress.missed(step)
 
     def announce(self, step: int) -> None:
-        """The node's first rank: write the first order, for `step`."""
+        """Write the order for `step`, the first one, if this is the node's first rank."""
         self._schedule.write(step)
 
     def ask_saves(self, step: int, request: SavingRequest) -> None:
-        """All ranks at the boundary of `step`: have what follows saved as the script asks, from `step` + 1 on.
+        """Save as the script asks, from the step after `step` on. All ranks call this at the boundary of `step`.
 
-        The ranks of the node meet here, as the order for the next step is written already, and must be written anew
-        before any of them reads it. Raises StateError where another rank asks for something else.
+        The ranks of the node meet here: the order for the next step is written already, and must be written again
+        before a rank reads it.
+
+        Args:
+            step: the step that was completed last.
+            request: the script's request.
+
+        Raises:
+            StateError: another rank of the node asks for something else.
         """
-        node, peers, page = self._coordinator.node, self._coordinator.peers, self._page
+        node = self._coordinator.node
+        peers = self._coordinator.peers
+        page = self._page
         leads = node.place(self._coordinator.rank) == 0
         if request.steps is not None:
             self._schedule.save_every(request.steps, request.ahead)
@@ -131,13 +183,16 @@ class Boundary:
         return peer.attempt == self._page.attempt and peer.saves_asked >= step
 
     def begin(self, now_ns: int) -> None:
-        """The first step of a loop begins."""
+        """Begin the time of the first step of a loop at `now_ns` (time.monotonic_ns)."""
         self._began_ns = now_ns
 
     def cross_quietly(self, step: int) -> bool:
-        """Cross the boundary of `step` at once, where it is known that there is nothing to be done and nothing to see.
+        """Cross the boundary of `step` at once, if it is known that there is no work and no new order.
 
-        Only a rank without peers ever knows. False: nothing has happened, `cross` does it.
+        Only a rank without peers ever knows that.
+
+        Returns:
+            Whether the boundary was crossed; if not, nothing has happened, and the caller must call `cross`.
         """
         now_ns = time.monotonic_ns()
         if step >= self._quiet_before or now_ns >= self._quiet_until_ns:
@@ -147,14 +202,25 @@ class Boundary:
         return True
 
     def be_heard(self, step: int) -> None:
-        """Cross no boundary quietly from `step` on: somebody else has to do something there."""
+        """Cross no boundary quietly from `step` on, because another part of the hooks has work there."""
         self._quiet_before = min(self._quiet_before, step)
 
     def cross(self, step: int, now_ns: int, *, last: bool) -> Why | None:
-        """`step` is complete, since `now_ns`: returns why its snapshot is held for the saver, if it is.
+        """Cross the boundary of `step`.
 
-        last: of the script's loop. An ordinary boundary is crossed with the processor's caches full of the training:
-        what is not looked at here is what makes it cheap.
+        The processor's caches are full of the training's data here: an ordinary boundary is cheap because it touches
+        little memory.
+
+        Args:
+            step: the completed step.
+            now_ns: when the step was complete (time.monotonic_ns).
+            last: whether this is the last step of the script's loop.
+
+        Returns:
+            Why the step's snapshot is held for the saver; None if it is not held.
+
+        Raises:
+            StateError: another rank is going to make another number of steps, or the state cannot be saved.
         """
         self._watch.turn(now_ns)
         if self._even and (why := self._progress.other_intent()) is not None:
@@ -170,7 +236,7 @@ class Boundary:
         return None
 
     def _follow(self, step: int, *, last: bool) -> Why | None:
-        """Read the order, and follow it."""
+        """Read the order for `step` and follow it. Return why the snapshot is held for the saver, or None."""
         self._quiet_before = 0
         order = self._schedule.read(step)
         if last:
@@ -195,13 +261,19 @@ class Boundary:
         return order.hold
 
     def _note(self, lasted: int, *, taken: bool) -> None:
-        spent = self._snapshots.spent, self._snapshots.laying_out
-        stalled, once = spent[0] - self._spent[0], spent[1] - self._spent[1]
-        self._spent = spent
-        self._pace.note(lasted / 1e9, stalled, once, taken)
+        """Tell the adaptive interval about the step: how long it lasted (ns), and what its snapshot has cost."""
+        stalled = self._snapshots.spent - self._seen_spent
+        once = self._snapshots.laying_out - self._seen_laying_out
+        self._seen_spent = self._snapshots.spent
+        self._seen_laying_out = self._snapshots.laying_out
+        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, taken=taken)
 
     def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
-        """Agree with all ranks on what is replicated; the order is without a snapshot where there must be none."""
+        """Agree with all ranks on the replicated state.
+
+        Returns:
+            The order, without a snapshot if the ranks could not agree because a rank has left.
+        """
         if not order.asks:
             return order
         began = time.perf_counter()

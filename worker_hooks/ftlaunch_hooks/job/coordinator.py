@@ -1,5 +1,7 @@
-"""What a Job needs of whoever decides for its rank: the supervisor (supervised.py), or the ranks of the node among
-themselves (standalone.py).
+"""The interface between a Job and what decides for its rank: the supervisor, or the ranks among themselves.
+
+`Supervised` (supervised.py) and `Standalone` (standalone/standalone.py) implement it. The Job calls all methods in the
+thread that trains, except where a method says otherwise.
 """
 
 from __future__ import annotations
@@ -16,48 +18,58 @@ from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 
 
 class Coordinator(Protocol):
-    """What decides where a rank resumes, stops and saves."""
+    """Decides where a rank resumes, stops and saves."""
 
-    is_supervised: bool  # a supervisor reads what this rank writes into its page, and tells people
+    is_supervised: bool
+    """whether a supervisor reads this rank's page and reports to users"""
     rank: int
     world_size: int
-    node: NodeRanks  # the ranks that are on this rank's node
-    even: bool  # all ranks must make the same number of steps
-    patience_ns: int  # how much later than at the next boundary a rank without peers may see what it is asked
+    node: NodeRanks
+    """the ranks on this rank's node"""
+    even: bool
+    """whether all ranks must make the same number of steps"""
+    patience_ns: int
+    """nanoseconds by which a rank without peers may see an order later than at the next boundary"""
     attempt: int
     memory_interval: MemoryInterval
     page: Page
-    peers: list[Page]  # of the node's ranks, this one's included
-    orders: Page  # its second half holds what this rank is asked to do
+    """this rank's page"""
+    peers: list[Page]
+    """pages of the node's ranks, this rank's included"""
+    orders: Page
+    """the page whose second half holds the orders for this rank"""
     memory_dir: Path
     checkpoint_dir: Path
-    storage_slots: Path  # for a snapshot slot on storage
-    load_path: Path  # of the checkpoint to begin with, if any
-    watched_lock: threading.Lock  # held while a snapshot is taken
+    storage_slots: Path
+    """directory for snapshot slots on storage"""
+    load_path: Path
+    """path of the checkpoint to begin with, if one was asked for"""
+    watched_lock: threading.Lock
+    """lock that is held while a snapshot is taken"""
 
     def resume(self) -> tuple[Resume, int]:
-        """Where to take the state from; waits for the answer."""
+        """Wait for the decision where to take the state from. Return the kind of the resume and its step."""
 
     def on_term(self, signum: int) -> None:
-        """This rank got a SIGTERM. Called in the watcher's thread."""
+        """Handle a SIGTERM of this rank. Called in the watcher's thread."""
 
     def on_orphaned(self) -> None:
-        """The supervisor is gone. Called in the watcher's thread."""
+        """Handle the end of the supervisor. Called in the watcher's thread."""
 
     def at_boundary(self, step: int) -> None:
-        """`step` steps are completed, and the order for this boundary is not read yet."""
+        """Act after `step` completed steps, before the order for this boundary is read."""
 
     def save_as(self, request: SavingRequest) -> None:
-        """From now on save as the script asks; the page says so, too."""
+        """Save as the script asks from now on. The page holds the request, too."""
 
     def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
-        """The snapshot of `step` is held for saving."""
+        """Save the snapshot of `step`, which is held for saving."""
 
     def leave(self) -> int:
-        """The last step's snapshot is held: wait for what must be done before this rank ends; returns the exit code."""
+        """Wait for what must be done before this rank ends, and return the exit code. The last snapshot is held."""
 
     def leave_at_once(self) -> NoReturn:
-        """As `leave`, and end this process with that exit code, from any thread: no atexit function runs."""
+        """Do what `leave` does, and end this process with its exit code, without atexit functions; from any thread."""
 
     def finish(self) -> None:
-        """The loop is over: wait for what must be done before the script goes on."""
+        """Wait at the end of the loop for what must be done before the script goes on."""

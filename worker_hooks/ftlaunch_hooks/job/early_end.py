@@ -1,7 +1,7 @@
-"""A loop of steps() that is left before its last step: by `break`, by data that run out, or by islice().
+"""Recognizes loops of steps() that are left before their last step: by `break`, by exhausted data, or by islice().
 
-Its generator sees no more of that than that it is closed, as it is where the body of the loop raises. A loop that is
-left by `break` says so by the instruction at which its frame stands.
+The generator of steps() only sees that it is closed, and it is closed if the body of the loop raises, too. The
+instruction at which the loop's frame stands shows whether the loop was left by `break`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,20 @@ Fingerprint = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class EarlyEnd:
-    """How a loop was left."""
+    """A loop that was left before its last step."""
 
     total: int
-    """steps that it was to make"""
+    """steps that the loop was to make"""
     state: Fingerprint | None
-    """of the attached modules when it was left; None where that was not seen"""
+    """fingerprint of the attached modules when the loop was left; None if that moment was not seen"""
 
     def sentence(self, step: int, kept: str) -> str:
-        """What is said of it at the script's end. kept: what became of the last step, a clause."""
+        """Return the sentence about this loop that is logged at the script's end.
+
+        Args:
+            step: the last step that was made.
+            kept: a clause that says what became of the last step.
+        """
         of = f" of {self.total}" if self.total < ENDLESS else ""
         return f"the job ended early at step {step}{of}: its loop of steps() was left before its last step; {kept}"
 
@@ -41,7 +46,7 @@ def is_left_by_break(frame: FrameType | None) -> bool:
     """Return whether the loop that drops its iterator in this frame is left by `break` or `return`.
 
     An exception leaves the frame at the instruction that has raised; `break` and `return` pop the iterator. A
-    generator between the loop and steps() (tqdm's) is closed where it has yielded: then the frame behind it counts.
+    generator between the loop and steps() (tqdm's) is closed at its `yield`; then the frame that uses it counts.
     """
     while frame is not None and frame.f_code.co_flags & inspect.CO_GENERATOR and _opcode(frame) in _YIELDS:
         frame = frame.f_back
@@ -53,5 +58,5 @@ def _opcode(frame: FrameType) -> int:
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> Fingerprint:
-    """Return where tensors lie, and how often each was changed in place: equal while nobody changes them."""
+    """Return each tensor's address and its number of in-place changes: equal while nothing changes the tensors."""
     return [(tensor.data_ptr(), tensor._version) for tensor in tensors]

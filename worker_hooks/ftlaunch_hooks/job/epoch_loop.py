@@ -1,11 +1,14 @@
-"""The loops that people write: `for epoch in job.epochs(90):` and in it `for batch in job.batches(loader):`.
+"""Drives the loops that people write: `for epoch in job.epochs(90):` and in it `for batch in job.batches(loader):`.
 
-Each batch is a step. A step is complete when the next batch is asked for. The step of the last batch of a pass stays
-open until the body of the epoch has ended, with what stands in it behind the loop over batches: a run that was killed
-there goes on at the step before, makes the last batch again, and all that follows it.
+Each batch is a step. A step is complete when the script asks for the next batch. The step of the last batch of a pass
+stays open until the body of the epoch has ended, so that the code behind the loop over batches belongs to this step: a
+run that is killed there resumes at the previous step, and repeats the last batch and everything after the batch.
 
-What stands in the body before its batches runs again as the job resumes within the epoch. What it then changes in
-attached objects is undone: they had been saved behind it.
+If the job resumes within an epoch, the code before the loop over batches runs again. The changes that this code then
+makes to attached objects are undone, because the objects were saved after these changes.
+
+All of this runs in the thread that trains. A "pass" is one iteration over a loader. A pass that is begun within another
+pass runs "beside" it, and its batches are no steps.
 """
 
 from __future__ import annotations
@@ -42,73 +45,88 @@ _BETWEEN = (
 
 
 class Steps(Protocol):
-    """What the loops need of the Job."""
+    """The part of the Job that the loops use."""
 
     step: int
 
     def restore_rng(self) -> None:
-        """See Job."""
+        """Restore the random number generators of the boundary from which the job resumed."""
 
     def _enter_epochs(self) -> None:
-        """The first step is to be made, or gone on with: the random numbers are put back."""
+        """Prepare the first step that is made in this process, and restore random numbers."""
 
     def _go_on_in_loop(self) -> None:
-        """A pass begins."""
+        """Note that a pass begins."""
 
     def _undo_head(self) -> None:
-        """The body of the epoch has run again up to the pass in which the job resumes: undo what that has changed."""
+        """Undo the changes of the epoch's body, which has run again up to the pass in which the job resumes."""
 
     def _begin_pass(self) -> None:
-        """A pass is brought to its next batch: gradients, and variables of the function around it, are put back."""
+        """Restore gradients and the variables of the function around the pass, which has reached its next batch."""
 
     def _pause_loop(self) -> None:
-        """The script has left a loop, and may end: it is to say so."""
+        """Note that the script has left a loop, and may end."""
 
     def _end_epochs(self) -> None:
-        """All epochs are made: the last step is saved, and the training is over."""
+        """Save the last step after all epochs, and end the training."""
 
     def _cross(self) -> None:
-        """A step is complete, and another one follows."""
+        """Complete a step that another step follows."""
 
     def _complete(self, *, last: bool) -> None:
-        """A step is complete. last: none follows."""
+        """Complete a step. last: no step follows."""
 
     def _batch_fetched(self, batch: Any) -> None:
-        """A step begins with this batch."""
+        """Note that a step begins with this batch."""
 
     def _read_generators(self) -> dict[str, Any]:
-        """Return where all generators are, as it may be saved."""
+        """Return the states of all generators, in a form that may be saved."""
 
     def _put_back_generators(self, state: dict[str, Any]) -> None:
-        """Put all generators where `_read_generators` has found them."""
+        """Restore all generators from what `_read_generators` has returned."""
 
     def _keep_elsewhere(self, target: object) -> None:
-        """The loops save an object that is not attached: nobody is to say that it is not saved."""
+        """Note that the loops save an object that is not attached, so that no line calls the object unsaved."""
 
     def _moves(self, sampler: object) -> bool:
-        """Whether an attached sampler is moved on with each step."""
+        """Return whether an attached sampler is advanced at each step."""
 
 
 class EpochLoop:
-    """Where the script is in its epochs, and in the batches of each."""
+    """The script's place in its epochs, and in the batches of each epoch."""
 
     def __init__(self, job: Steps, saved: dict[str, Any] | None, rank: int, world_size: int) -> None:
-        """saved: what `state` had returned where the job resumes. Raises AttachError for another number of ranks."""
-        self._job, self._rank, self._world_size = job, rank, world_size
+        """Begin at the first epoch, or where the job resumes.
+
+        Args:
+            job: the job whose steps the loops make.
+            saved: the result of `state` at the step from which the job resumes; None if there is none.
+            rank: this rank. Rank 0 speaks to the user.
+            world_size: the number of ranks.
+
+        Raises:
+            AttachError: another number of ranks has saved `saved`.
+        """
+        self._job = job
+        self._rank = rank
+        self._world_size = world_size
         self._speaks = EpochLoops(speaks=rank == 0)
         self._loaders: dict[int, KeptLoader] = {}  # by id of the loader, in the order of their passes
-        self._epoch = self._passes = 0
+        self._epoch = 0
+        self._passes = 0  # passes over all loaders, of all epochs
         self._calls = 0  # passes of this epoch's body that count steps
-        self._epoch_at: dict[str, Any] | None = None  # all generators as the epoch began
-        self._is_used = self._has_entered = self._in_epochs = False
-        self._open: list[LoaderPass] = []  # the pass that counts steps, and those beside it
-        self._beside: deque[dict[str, Any]] = deque()  # passes beside that one, which are to go on where they were
+        self._epoch_at: dict[str, Any] | None = None  # states of all generators at the epoch's beginning
+        self._is_used = False
+        self._has_entered = False
+        self._in_epochs = False
+        self._open: list[LoaderPass] = []  # the pass that counts steps, followed by passes beside it
+        self._beside: deque[dict[str, Any]] = deque()  # saved passes beside that one, which have not resumed yet
         self._step_is_open = False
-        self._counted: set[int] = set()  # ids of each enumerate() around the newest batch that was given its count
-        self._alive: dict[int, Attributes] = {}  # by id, of loaders that there are as a job goes on: their samplers'
+        self._counted: set[int] = set()  # ids of each enumerate() around the newest batch whose count was advanced
+        self._alive: dict[int, Attributes] = {}  # samplers of the loaders that exist as the job resumes, by loader's id
         self._resumed = saved
-        # What loaders drew from beside the process's generators, where the job resumes between two passes: one that the
-        # body makes itself begins with what the body gives it.
+        # States of generators that loaders own, if the job resumes between two passes. A loader that the epoch's body
+        # makes begins with the generator that the body gives it instead.
         self._own_before: list[Any] = saved["own"] if saved is not None and not saved["open"] else []
         if saved is not None and saved["ranks"] != world_size:
             raise AttachError(
@@ -117,9 +135,9 @@ class EpochLoop:
             )
 
     def state(self) -> dict[str, Any] | None:
-        """Return where the loops are, at a boundary; None where the script has none of them.
+        """Return the place of the loops at a boundary, in a form that may be saved; None if the script uses no loop.
 
-        Until a pass has gone on from where it was, that is still where it is.
+        Until the resumed pass continues, the saved place is still the current place.
         """
         if self._resumed is not None:
             return self._resumed
@@ -131,21 +149,21 @@ class EpochLoop:
             "epoch_at": self._epoch_at,
             "calls": self._calls,
             "passes": self._passes,
-            "open": [one.state() for one in self._open],
+            "open": [loader_pass.state() for loader_pass in self._open],
             "own": [kept.between_passes() for kept in self._loaders.values()],
         }
 
     def makes_again(self) -> bool:
-        """Return whether what the script does now is made again in full where a job resumes behind it or within.
+        """Return whether a job that resumes repeats in full what the script does now.
 
-        So it is in the body of an epoch, but within a pass that counts steps.
+        That is true in the body of an epoch, except within a pass that counts steps.
         """
         return self._in_epochs and not self._open
 
     # --- epochs -------------------------------------------------------------------------------------------------
 
     def epochs(self, total: int) -> Generator[int]:
-        """Yield the number of each epoch that is still to be made, or gone on with, up to `total`."""
+        """Yield the number of each epoch below `total` that is not complete, from the resumed epoch on."""
         job = self._job
         self._enter()
         self._in_epochs = True
@@ -157,23 +175,25 @@ class EpochLoop:
                 yield self._epoch
                 self._end_epoch(last=self._epoch + 1 == total)
         finally:
-            self._in_epochs = self._has_entered = False
+            self._in_epochs = False
+            self._has_entered = False
             job._pause_loop()
         job._end_epochs()
 
     def _enter(self) -> None:
-        """The first step is to be made, or gone on with."""
+        """Prepare for the first step that is made in this process. Later calls do nothing."""
         if self._has_entered:
             return
         if self._resumed is not None:
-            # isinstance() would ask proxies for their class, which runs code of theirs
-            loaders = [one for one in gc.get_objects() if issubclass(type(one), DataLoader)]
-            self._alive = {id(one): attributes_of(one) for one in loaders}
+            # isinstance() would ask proxies for their class, which runs code of the proxies.
+            loaders = [item for item in gc.get_objects() if issubclass(type(item), DataLoader)]
+            self._alive = {id(loader): attributes_of(loader) for loader in loaders}
         self._job._enter_epochs()
-        self._is_used = self._has_entered = True
+        self._is_used = True
+        self._has_entered = True
 
     def _begin_epoch(self) -> None:
-        """Begin the body with the random numbers with which it had begun."""
+        """Begin the epoch's body. In a resumed epoch restore the random numbers with which the body had begun."""
         self._calls = 0
         if self._resumed is not None and self._resumed["calls"]:
             self._epoch_at = self._resumed["epoch_at"]
@@ -182,7 +202,11 @@ class EpochLoop:
             self._epoch_at = self._job._read_generators()
 
     def _end_epoch(self, *, last: bool) -> None:
-        """The body has run to its end: the step of its last batch is complete."""
+        """Complete the step of the epoch's last batch, as the epoch's body has run to its end.
+
+        Raises:
+            AttachError: the job cannot resume in this epoch, because the script makes fewer passes than before.
+        """
         if self._resumed is not None and self._resumed["calls"]:
             if self._calls == self._resumed["calls"] and not self._resumed["open"]:
                 raise AttachError(
@@ -195,16 +219,21 @@ class EpochLoop:
                 f" {self._epoch}, which has now asked for {self._calls}; start it with the script that it had, or give"
                 " --fresh to start over"
             )
-        is_open, self._step_is_open = self._step_is_open, False
+        was_open = self._step_is_open
+        self._step_is_open = False
         self._open.clear()
         self._epoch += 1
-        self._calls, self._epoch_at = 0, None
-        if is_open:
+        self._calls = 0
+        self._epoch_at = None
+        if was_open:
             self._job._complete(last=last)
         self._forget_loaders(goes_on=False)
 
     def finish(self) -> None:
-        """The script says that its training is over, behind loops that were left early, or have no job.epochs()."""
+        """Complete the open step, as the script ends its training by job.finish().
+
+        A step is open behind loops that were left early, or that are not in job.epochs().
+        """
         if self._step_is_open and not self._in_epochs and not self._open:
             self._step_is_open = False
             self._job._complete(last=True)
@@ -212,7 +241,7 @@ class EpochLoop:
     # --- batches ------------------------------------------------------------------------------------------------
 
     def batches(self, loader: DataLoader[Any]) -> Batches:
-        """Return the batches of a loader, each of which is a step."""
+        """Return the batches of a loader, each of which is a step. Raises AttachError for anything but a DataLoader."""
         if not isinstance(loader, DataLoader) or hasattr(loader, "base_dataloader"):
             raise AttachError(
                 f"cannot take batches from a {type(loader).__name__}: job.batches() takes a DataLoader of torch's; take"
@@ -221,10 +250,16 @@ class EpochLoop:
         return Batches(self, loader)
 
     def go_through(self, loader: DataLoader[Any], iterator: BatchIterator) -> Iterator[Any]:
-        """Yield the batches of a pass: of one that counts steps, or beside such a one. iterator: what asks for them."""
+        """Yield the batches of a pass. The pass counts steps, unless it begins within another pass.
+
+        Args:
+            loader: the loader.
+            iterator: the iterator that asks for the batches.
+        """
         return self._go_beside(loader, iterator) if self._open else self._lead(loader, iterator)
 
     def _lead(self, loader: DataLoader[Any], iterator: BatchIterator) -> Iterator[Any]:
+        """Yield the batches of a pass that counts steps; of a pass that was complete before the resume, none."""
         self._enter()
         if self._step_is_open:
             self._step_is_open = False
@@ -235,71 +270,75 @@ class EpochLoop:
         kept = self._keep(loader)
         if self._resumed is not None and self._in_epochs and self._calls <= _made_passes(self._resumed):
             return
-        mine = self._begin_pass(kept, iterator)
+        own_pass = self._begin_pass(kept, iterator)
         try:
-            while (batch := mine.fetch()) is not NO_BATCH:
+            while (batch := own_pass.fetch()) is not NO_BATCH:
                 self._job._batch_fetched(batch)
                 self._step_is_open = True
                 yield batch
-                if self._open[:1] != [mine]:
+                if self._open[:1] != [own_pass]:
                     raise AttachError(
                         "cannot go on with a pass over job.batches(): the body of its epoch has ended, and its last"
                         " step is complete; begin each pass in the epoch that it belongs to"
                     )
-                if not mine.has_more():
+                if not own_pass.has_more():
                     break
                 self._step_is_open = False
                 self._job._cross()
         finally:
-            if self._open[:1] == [mine]:
+            if self._open[:1] == [own_pass]:
                 self._open = []
             if not self._in_epochs:
                 self._job._pause_loop()
 
     def _begin_pass(self, kept: KeptLoader, iterator: BatchIterator) -> LoaderPass:
-        """Begin a pass, or bring it back to the batch behind the boundary from which the job resumed."""
-        job, before, self._resumed = self._job, self._resumed, None
+        """Begin a pass, or bring a resumed pass to the batch that follows the boundary from which the job resumed."""
+        job = self._job
+        saved = self._resumed
+        self._resumed = None
         self._counted = set()
         job._go_on_in_loop()
-        if before is not None and (before["open"] or before["calls"]):
+        if saved is not None and (saved["open"] or saved["calls"]):
             job._undo_head()
-        if before is None or not before["open"]:
-            if before is not None:  # the boundary lies before this pass
-                self._passes = before["passes"]
-                if before["calls"]:
+        if saved is None or not saved["open"]:
+            if saved is not None:  # the boundary lies before this pass
+                self._passes = saved["passes"]
+                if saved["calls"]:
                     job.restore_rng()
-            self._say_of_loops()
+            self._warn_about_loops()
             self._passes += 1
             self._open = [kept.begin(self._seed(kept.loader), None)]
         else:
-            self._passes = before["passes"]
-            self._beside = deque(before["open"][1:])
-            mine = kept.begin(0, before["open"][0])
-            job.restore_rng()  # the batch behind the boundary draws what it would have drawn
-            self._open = [mine]
-            self._go_on_counting(iterator, mine.had)
+            self._passes = saved["passes"]
+            self._beside = deque(saved["open"][1:])
+            resumed_pass = kept.begin(0, saved["open"][0])
+            job.restore_rng()  # the next batch draws the random numbers of an undisturbed run
+            self._open = [resumed_pass]
+            self._advance_enumerations(iterator, resumed_pass.had)
         job._begin_pass()
         return self._open[0]
 
     def _go_beside(self, loader: DataLoader[Any], iterator: BatchIterator) -> Iterator[Any]:
+        """Yield the batches of a pass beside the pass that counts steps."""
         kept = self._keep(loader)
         if self._beside:
-            outside = shared.read_raw()
-            mine = kept.begin(0, self._beside.popleft())
-            shared.put_back_raw(outside)
-            self._go_on_counting(iterator, mine.had)
+            generators = shared.read_raw()  # to bring the pass to its place draws random numbers
+            own_pass = kept.begin(0, self._beside.popleft())
+            shared.put_back_raw(generators)
+            self._advance_enumerations(iterator, own_pass.had)
         else:
             self._passes += 1
-            mine = kept.begin(self._seed(loader), None)
-        self._open.append(mine)
+            own_pass = kept.begin(self._seed(loader), None)
+        self._open.append(own_pass)
         try:
-            while (batch := mine.fetch()) is not NO_BATCH:
+            while (batch := own_pass.fetch()) is not NO_BATCH:
                 yield batch
         finally:
-            if mine in self._open:
-                self._open.remove(mine)
+            if own_pass in self._open:
+                self._open.remove(own_pass)
 
     def _keep(self, loader: DataLoader[Any]) -> KeptLoader:
+        """Return the KeptLoader of a loader, made at its first pass. Raises AttachError."""
         if id(loader) in self._loaders:
             return self._loaders[id(loader)]
         kept = KeptLoader(loader, self._rank)
@@ -317,20 +356,24 @@ class EpochLoop:
         return kept
 
     def _forget_loaders(self, *, goes_on: bool) -> None:
-        """The body of an epoch has ended: the next one may make its loaders itself. goes_on: it is the first one."""
+        """Forget the loaders of an epoch, because the next epoch's body may make its loaders itself.
+
+        Args:
+            goes_on: whether the job is about to resume, so that the saved states of loaders are still needed.
+        """
         self._loaders.clear()
         if not goes_on:
             self._own_before = []
 
     def _seed(self, loader: DataLoader[Any]) -> int:
-        """Return the seed of a pass that begins: another one for each."""
+        """Return the seed of a new pass, which differs from pass to pass."""
         generator = torch.default_generator if loader.generator is None else loader.generator
         return mixed(generator.initial_seed(), self._passes)
 
     # --- what the script's loops are like -----------------------------------------------------------------------
 
-    def _say_of_loops(self) -> None:
-        """A pass begins: say what of the loops around it a resume will not bring back."""
+    def _warn_about_loops(self) -> None:
+        """Warn at the beginning of a pass of loops around the pass whose place a resume will not restore."""
         if self._in_epochs and self._calls > 1:
             self._speaks.say_once(_BETWEEN)
         if not self._in_epochs and self._passes and not self._speaks.asks_for_place():
@@ -338,61 +381,64 @@ class EpochLoop:
         if self._speaks.counts_batches() and not enumerations.can_advance():
             self._speaks.say_of_count(0)
 
-    def _go_on_counting(self, iterator: BatchIterator, had: int) -> None:
-        """Have an enumerate() around the batches count on behind those that were had."""
-        found = enumerations.find_enumerations(iterator, list(_handing_on()))
-        if any(id(one) in self._counted for one in found):
-            return  # around two loaders side by side: the first of them had it count on
-        self._counted = {id(one) for one in found}
-        are_advanced = [enumerations.advance(one, had) for one in found]
+    def _advance_enumerations(self, iterator: BatchIterator, count: int) -> None:
+        """Advance each enumerate() around the batches by the `count` batches that were had before the resume."""
+        found = enumerations.find_enumerations(iterator, list(_forwarding_frames()))
+        if any(id(enumeration) in self._counted for enumeration in found):
+            return  # around two loaders side by side, the first of which has advanced it
+        self._counted = {id(enumeration) for enumeration in found}
+        are_advanced = [enumerations.advance(enumeration, count) for enumeration in found]
         if not (found and all(are_advanced)) and self._speaks.counts_batches():
-            self._speaks.say_of_count(had)
+            self._speaks.say_of_count(count)
 
 
 class Batches:
     """The batches of a loader, each of which is a step of the job."""
 
     def __init__(self, loop: EpochLoop, loader: DataLoader[Any]) -> None:
-        self._loop, self._loader = loop, loader
+        self._loop = loop
+        self._loader = loader
 
     def __len__(self) -> int:
-        """Return the number of batches in a pass, of those that were had in an earlier life of the job, too."""
+        """Return the number of batches in a pass, including those before a resume."""
         return len(self._loader)
 
     def __iter__(self) -> BatchIterator:
-        """Begin a pass, or go on with the one in which the job has resumed."""
+        """Begin a pass, or continue the pass in which the job resumes."""
         return BatchIterator(self._loop, self._loader)
 
 
 class BatchIterator(Iterator[Any]):
-    """Hands out the batches of one pass. The pass begins with the first of them."""
+    """Hands out the batches of one pass, which begins when the first batch is asked for."""
 
     def __init__(self, loop: EpochLoop, loader: DataLoader[Any]) -> None:
-        self._loop, self._loader = loop, loader
+        self._loop = loop
+        self._loader = loader
         self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        """Return the next batch: the step of the one before it is complete."""
+        """Complete the previous batch's step, and return the next batch."""
         if self._batches is None:
             self._batches = self._loop.go_through(self._loader, self)
         return next(self._batches)
 
 
 def _made_passes(saved: dict[str, Any]) -> int:
-    """Return how many passes of the epoch's body were complete."""
+    """Return the number of passes of the epoch's body that were complete at the saved place."""
     return int(saved["calls"]) - bool(saved["open"])
 
 
-def _handing_on() -> Iterator[FrameType]:
-    """Functions between the script's loop and the one that asks for a batch: a progress bar's, a logger's generator.
+def _forwarding_frames() -> Iterator[FrameType]:
+    """Yield the frames between the request for a batch and the script's loop: progress bars', generators of loggers.
 
-    A generator that asks for job.batches() itself is the script's loop: what counts what it yields counts no batches.
+    A generator that asks for job.batches() itself is the script's loop. An enumerate() around such a generator does not
+    count batches.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        hands_on = code.co_flags & inspect.CO_GENERATOR and not {"epochs", "batches"} & set(code.co_names)
-        if not hands_on and not is_library(code.co_filename):
+        is_forwarding = code.co_flags & inspect.CO_GENERATOR and not {"epochs", "batches"} & set(code.co_names)
+        if not is_forwarding and not is_library(code.co_filename):
             return
         yield frame
         frame = frame.f_back

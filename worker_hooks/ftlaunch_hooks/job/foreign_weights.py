@@ -1,4 +1,7 @@
-"""A new run begins with the weights of a checkpoint that another library wrote."""
+"""Fills attached modules with the weights of a checkpoint that another library wrote, at the beginning of a new run.
+
+restore.py calls `load_weights` in attach(), on every rank.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,17 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tell: bool) -> None:
-    """Fill those of the attached modules that the checkpoint holds wholly, in place.
+    """Fill in place those attached modules whose tensors the checkpoint holds completely.
 
-    tell: say what was taken, on one rank. Raises StateError where no module fits, or it is not clear which one does;
-    then nothing has changed. Raises Damaged where the checkpoint cannot be read.
+    Args:
+        path: the checkpoint.
+        kind: the checkpoint's format.
+        modules: the attached modules.
+        tell: whether to log what was taken; true on one rank.
+
+    Raises:
+        StateError: no module fits, or several fit equally well. Nothing has changed then.
+        Damaged: the checkpoint cannot be read.
     """
     try:
         found = ForeignWeights(path, kind)
@@ -35,7 +45,7 @@ def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tel
     chosen = _choose(path, fits)
     size = sum(local_of(tensor).nbytes for name in chosen for tensor in tensors[name].values())
     slow = SlowWork("loading", size, say)
-    loads = {name: found.plan(name, tensors[name], fits[name], slow.advance) for name in chosen}
+    loads = {name: found.plan(name, tensors[name], fit=fits[name], advance=slow.advance) for name in chosen}
     for fill, _ in loads.values():
         fill()
     slow.finish()
@@ -44,16 +54,16 @@ def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tel
 
 
 def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
-    """The modules that are wholly in it, each in a place of its own. Raises StateError."""
+    """Return the modules that the checkpoint holds completely, each in a place of its own. Raises StateError."""
     if not fits:
         raise StateError("cannot load weights: no module with tensors is attached")
     whole = [name for name, fit in fits.items() if fit.whole and not _belongs_to_another(name, fit.prefix, fits)]
     if not whole:
-        name, fit = min(fits.items(), key=lambda one: len(one[1].missing) + len(one[1].surplus))
+        name, fit = min(fits.items(), key=lambda item: len(item[1].missing) + len(item[1].surplus))
         raise StateError(f"cannot load weights: {path} does not fit `{name}`: {_difference(fit)}")
     for name in whole:
         if rivals := fits[name].rivals:
-            places = ", ".join(f"`{one or 'the top'}`" for one in sorted([fits[name].prefix, *rivals]))
+            places = ", ".join(f"`{prefix or 'the top'}`" for prefix in sorted([fits[name].prefix, *rivals]))
             raise StateError(
                 f"cannot load weights: {path} holds what fits `{name}` in several places ({places:.200}); attach the"
                 " module under the name of one, or load it in the script"
@@ -67,7 +77,7 @@ def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
 
 
 def _belongs_to_another(name: str, prefix: str, fits: Mapping[str, Match]) -> bool:
-    """Whether that place in the checkpoint bears the name of another attached module, which fits there."""
+    """Return whether the place `prefix` in the checkpoint has the name of another attached module that fits there."""
     owner = prefix.rstrip(".").rpartition(".")[2]
     return owner != name and owner in fits and fits[owner].whole and fits[owner].prefix == prefix
 

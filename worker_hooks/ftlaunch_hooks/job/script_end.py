@@ -1,7 +1,7 @@
-"""The end of a script that has attached: when it says by itself that the training is over.
+"""Recognizes the ordinary end of a script that has attached, which ends a training without job.finish().
 
-A loop of the script's own has no end that the hooks can see. `job.finish()` says it. Without that the interpreter's
-ordinary end does: it is heard at atexit, which os._exit(), a signal and a crash do not reach.
+The hooks cannot see the end of a loop of the script's own. `job.finish()` marks it. Without that call the ordinary end
+of the interpreter counts, which an atexit function sees; os._exit(), a signal and a crash do not run it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ NO_FINISH = (
 
 
 def at_ordinary_end(call: Callable[[bool], None]) -> None:
-    """Have `call` called as the interpreter ends, unless an uncaught exception ends it; not in forked children.
+    """Register `call` for the interpreter's end, unless an uncaught exception ends it; not in forked children.
 
     Args:
-        call: told whether the exit code is known to be 0. `sys.exit(3)` is an ordinary end, too, and where Python runs
+        call: receives whether the exit code is known to be 0. `sys.exit(3)` is an ordinary end, too, and if Python runs
             the script itself, the code of a sys.exit() is not known at that moment.
     """
     owner = os.getpid()
     main = [interpreter_end.outermost_module()]
 
     def ends() -> None:
-        frame = main.pop()  # it holds what the script has made
+        frame = main.pop()  # the frame holds the script's objects, which must not live longer
         if os.getpid() == owner and getattr(sys, "last_value", None) is None:
             call(interpreter_end.is_asked_to_end_well() or interpreter_end.has_returned(frame))
 

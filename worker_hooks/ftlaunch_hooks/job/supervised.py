@@ -1,4 +1,7 @@
-"""A rank under a supervisor: its orders stand in its page, the supervisor decides and saves."""
+"""Coordinates a rank under a supervisor, which writes orders into the rank's page, decides, and saves.
+
+The Job calls a `Supervised` in the thread that trains; `on_term` and `on_orphaned` run in the watcher's thread.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,30 @@ from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 
-# Seconds that a rank that is told to leave may take to end a step that other ranks have ended: as long as its last
-# step took, but at least the first of these and at most the second.
-_LAG, _MOST_LAG = 0.2, 5.0
+# A rank that is told to leave may complete a step that other ranks have completed. It has as long as its last step
+# took, within these limits.
+_LEAST_LAG_SECONDS = 0.2
+_MOST_LAG_SECONDS = 5.0
 _LEAVE = int(LEAVE)
 
 
 class Supervised:
-    """A Coordinator that asks the supervisor."""
+    """The Coordinator (coordinator.py) of a rank under a supervisor."""
 
     is_supervised = True
-    even = False  # a rank may end its loop before the others
+    even = False  # the supervisor ends ranks that wait for a rank that has left its loop
     patience_ns = 10_000_000
 
     def __init__(self, page: Page) -> None:
-        """page: this rank's. Raises OSError when the memory directory is gone, ValueError for what cannot be read."""
+        """Read the environment, and open the pages of the node's ranks.
+
+        Args:
+            page: this rank's page.
+
+        Raises:
+            OSError: the memory directory is gone.
+            ValueError: a page or the environment cannot be read.
+        """
         environ = os.environ
         self.page = self.orders = page
         self.rank = int(environ["RANK"])
@@ -51,15 +63,25 @@ class Supervised:
         self.watched_lock = threading.Lock()
 
     def resume(self) -> tuple[Resume, int]:
-        """Wait for the supervisor's decision. No limit: it may be verifying checkpoints, and its end is noticed."""
+        """Wait for the supervisor's decision where to resume, without limit.
+
+        The supervisor may be verifying checkpoints, and its end would end this rank.
+
+        Returns:
+            The kind of the resume and its step.
+        """
         while not wait_until(lambda: self.page.resume[0] != Resume.UNDECIDED, time.monotonic() + 60.0):
             self.page.beat(NONE, time.monotonic_ns())
         return self.page.resume
 
     def on_term(self, signum: int) -> None:
-        """Leave at once when the attempt is over; otherwise tell the supervisor of the wish to stop."""
+        """End this process if the attempt is over; otherwise tell the supervisor of the wish to stop.
+
+        Args:
+            signum: the signal's number.
+        """
         if self.page.leave:
-            patience = min(max(self.page.step_seconds, _LAG), _MOST_LAG)
+            patience = min(max(self.page.step_seconds, _LEAST_LAG_SECONDS), _MOST_LAG_SECONDS)
             wait_until(lambda: not self._lags(), time.monotonic() + patience)
             os._exit(protocol.EXIT_STOPPED)
         if self.page.stop_at != NONE or self.page.stop_wanted:
@@ -73,36 +95,36 @@ class Supervised:
             connection.recv(64)
 
     def _lags(self) -> bool:
-        """Whether another rank of the node has the snapshot of a step of which this rank has none yet.
+        """Return whether another rank of the node has a snapshot of a later step than this rank's snapshots.
 
-        That rank has passed the step's collectives, so this one will soon end the step, too. Without this rank's
-        snapshot the step would be lost to all.
+        The other rank has passed the step's collectives, so this rank will soon complete the step, too. Without this
+        rank's snapshot the step would be lost to all ranks.
         """
         return max(max(page.slot_steps()) for page in self.peers) > max(self.page.slot_steps())
 
     def on_orphaned(self) -> None:
-        """Leave at once: the snapshots in memory stay there for the next supervisor."""
+        """End this process. The snapshots stay in memory for the next supervisor."""
         os._exit(protocol.EXIT_STOPPED)
 
     def at_boundary(self, step: int) -> None:
-        """Leave when the attempt is over; everything else the supervisor reads from the page."""
+        """End this process if the attempt is over. The supervisor reads everything else from the page."""
         if self.page.q[_LEAVE] and not self._lags():
             os._exit(protocol.EXIT_STOPPED)
 
     def save_as(self, request: SavingRequest) -> None:
-        """Nothing to do: the supervisor reads it from the page."""
+        """Do nothing: the supervisor reads the request from the page."""
 
     def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
-        """Nothing to do: the supervisor reads it from the page."""
+        """Do nothing: the supervisor reads from the page which step is held."""
 
     def leave(self) -> int:
-        """Nothing to wait for: the snapshot is committed, and the supervisor's saver saves it."""
+        """Return the exit code without waiting: the snapshot is complete, and the supervisor's saver saves it."""
         sys.stdout.flush()
         return protocol.EXIT_SAVED
 
     def leave_at_once(self) -> NoReturn:
-        """End this process with what `leave` returns."""
+        """End this process with the code that `leave` returns, without atexit functions."""
         os._exit(self.leave())
 
     def finish(self) -> None:
-        """Nothing to do: the supervisor waits for its saver."""
+        """Do nothing: the supervisor waits for its saver."""

@@ -1,9 +1,10 @@
-"""Several trainings of one process, one after the other: where each has ended.
+"""Handles several trainings of one process, one after the other, and the checkpoints of their ends.
 
-A script may attach again once a training is over, as one that fine-tunes what it has trained, or trains a model for
-each fold. Steps are counted on. The end of a training is a checkpoint on storage, which is kept as long as a newer one
-names it. A job that resumes in a later training passes the earlier ones: each is as it has ended, and makes no step.
-They are told apart by words of the script's.
+A script may attach again once a training is over, for example to fine-tune what it has trained, or to train a model for
+each fold. Steps are counted on. The end of a training is a checkpoint on storage, which is kept as long as a newer
+checkpoint names it. A job that resumes in a later training passes the earlier trainings: each is restored as it has
+ended, and makes no step. Words that the script gives tell the trainings apart. attach() calls these functions in the
+thread that trains.
 """
 
 from __future__ import annotations
@@ -22,13 +23,24 @@ from ftlaunch_hooks.job.restore import AttachError, open_step
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 
-_SIGN = 10.0  # seconds between signs of life while a rank waits
+_BEAT_SECONDS = 10.0  # between heartbeats while a rank waits
 
 
 def known_trainings(kind: Resume, step: int, coordinator: Coordinator) -> tuple[Trainings | None, SavedTensors | None]:
-    """The trainings up to the one where this attempt resumes, None where training begins anew; and what says so.
+    """Return the trainings that the saved step knows.
 
-    Raises AttachError where their ends are in another job's directory, tensor_file.Damaged where they cannot be read.
+    Args:
+        kind: where the state comes from.
+        step: the step at which this attempt resumes.
+        coordinator: this rank's coordinator.
+
+    Returns:
+        The trainings up to the one in which this attempt resumes (None if training starts at its beginning, or from
+        another job's step), and the saved state (None if there is none).
+
+    Raises:
+        AttachError: the ends of the trainings are in another job's directory.
+        Damaged: the saved state cannot be read.
     """
     saved = None if kind == Resume.WEIGHTS else open_step(kind, step, coordinator)
     if saved is None:
@@ -45,9 +57,17 @@ def known_trainings(kind: Resume, step: int, coordinator: Coordinator) -> tuple[
 
 
 def place_of(word: str, known: Trainings, came: Collection[str]) -> int:
-    """Which of the known trainings the script attaches that calls it `word`; `came`: those that it has attached before.
+    """Return the index of the training `word` among the known trainings.
 
-    A script may leave out what is over. Raises AttachError for a word that the job does not know.
+    A script may leave out trainings that are over.
+
+    Args:
+        word: the word that the script gives.
+        known: the trainings of the job.
+        came: the words of trainings that the script has attached before in this process.
+
+    Raises:
+        AttachError: the job does not know the word, or the script has attached it before.
     """
     check_other(word, came)
     if word not in known.words:
@@ -60,7 +80,7 @@ def place_of(word: str, known: Trainings, came: Collection[str]) -> int:
 
 
 def check_other(word: str, came: Collection[str]) -> None:
-    """Raises AttachError where a training of that word has begun in this process."""
+    """Check that no training of this word has begun in this process. Raises AttachError."""
     if word in came:
         raise AttachError(
             f"cannot attach again: {_called(word)} has begun in this process before; give each further one a word of"
@@ -73,13 +93,22 @@ def _called(word: str) -> str:
 
 
 def name_of(trainings: Trainings) -> str:
-    """The last of these in a sentence."""
+    """Return the name of the last of these trainings, for a sentence."""
     word = trainings.words[-1]
     return f"training {len(trainings.words)}" + (f" ({word})" if word else "")
 
 
 def end_directory(trainings: Trainings, end: int, coordinator: Coordinator) -> Path:
-    """The checkpoint of the end of the last of `trainings`, verified. Raises AttachError where it cannot be used."""
+    """Return the checkpoint at the end of the last training, after it was verified.
+
+    Args:
+        trainings: the trainings up to the one that has ended.
+        end: the step at which it has ended.
+        coordinator: this rank's coordinator.
+
+    Raises:
+        AttachError: the checkpoint cannot be used.
+    """
     directory = layout.iteration_dir(coordinator.checkpoint_dir, end)
     try:
         if metadata.trainings(verify.verify(directory)) != trainings:
@@ -93,9 +122,10 @@ def end_directory(trainings: Trainings, end: int, coordinator: Coordinator) -> P
 
 
 def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> None:
-    """Wait until the end of a training, at `step`, is on storage. Raises AttachError where it does not come there."""
+    """Wait until the end of a training, at `step`, is on storage. Raises AttachError if it cannot be saved."""
     directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
-    page, orders = coordinator.page, coordinator.orders
+    page = coordinator.page
+    orders = coordinator.orders
     if page.save_step != step:  # no step was made since this process has resumed
         if verify.is_complete(directory):
             return
@@ -106,7 +136,7 @@ def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> Non
     def is_over() -> bool:
         return orders.saved >= step or page.leave or snapshots.budget.progress.any_missed(step)
 
-    while not wait_until(is_over, time.monotonic() + _SIGN):
+    while not wait_until(is_over, time.monotonic() + _BEAT_SECONDS):
         page.touch(time.monotonic_ns())
     coordinator.at_boundary(step)
     if not _is_saved(directory, step, snapshots, coordinator):
@@ -117,18 +147,19 @@ def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> Non
 
 
 def _is_saved(directory: Path, step: int, snapshots: Snapshotter, coordinator: Coordinator) -> bool:
-    """Whether a checkpoint has this rank's snapshot of `step`, and not that of an earlier life of the job."""
+    """Return whether a checkpoint holds this rank's present snapshot of `step`, and not that of an earlier run."""
     try:
         saved = verify.examine(directory)["files"]
         files, _ = snapshots.slot_files(step)
     except (tensor_file.Damaged, OSError):
         return False
-    except LookupError:  # it was held on storage, for want of memory
+    except LookupError:  # for lack of memory the snapshot was on storage
         return True
     for group, fd in files.items():
         name = layout.shard_name("", group, coordinator.rank, coordinator.world_size)
         _, _, size = tensor_file.read_header(fd)
-        here = [checksums.of_block(fd, begin, end) for begin, end in checksums.blocks(size)]
-        if any(entry[checksums.NAME] != here for known, entry in saved.items() if known.endswith(name)):
-            return False
+        own_checksums = [checksums.of_block(fd, begin, end) for begin, end in checksums.blocks(size)]
+        for file_name, entry in saved.items():
+            if file_name.endswith(name) and entry[checksums.NAME] != own_checksums:
+                return False
     return True
