@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 import ray
 
+from ftlaunch_contract.schedulers import table as schedulers
+
 _BLOCK = 64 << 10
 _MAX_QUEUED_BLOCKS = 16  # output that waits for the driver
 _SHELL_SCRIPT = '"$@"; exit $?'  # the exit keeps the shell from replacing itself by the program
-# Prefixes of variables that Ray sets for its own workers, or that describe how the raylet was started.
-_RAY_PREFIXES = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RAY_RAYLET_PID", "SLURM_")
+# Prefixes of variables that Ray sets for its own workers.
+_RAY_PREFIXES = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RAY_RAYLET_PID")
 
 
 class Where(NamedTuple):
@@ -110,5 +112,6 @@ async def _pump(number: int, stream: asyncio.StreamReader, blocks: asyncio.Queue
 
 
 def _plain(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the raylet's environment without the variables that Ray or Slurm set for the raylet itself."""
-    return {name: value for name, value in environ.items() if not name.startswith(_RAY_PREFIXES)}
+    """Return the raylet's environment without the variables that Ray or a scheduler set for the raylet itself."""
+    set_for_raylet = (*_RAY_PREFIXES, *schedulers.prefixes())
+    return {name: value for name, value in environ.items() if not name.startswith(set_for_raylet)}

@@ -16,6 +16,7 @@ from ftlaunch.cli.options import Request
 from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch_contract.schedulers import table as schedulers
 from ftlaunch_ray.job import NO_ENDPOINT, ray_job
 
 _FLUSH_SECONDS = 2.0  # time for the last lines to reach the terminal
@@ -41,11 +42,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without Slurm's variables, and with a placeholder for the rendezvous endpoint.
+    """Return the environment without a scheduler's variables, and with a placeholder for the rendezvous endpoint.
 
-    Ray chooses the nodes, even if a Slurm step started the Ray cluster.
+    Ray chooses the nodes, even if a scheduler's step started the Ray cluster.
     """
-    plain = {name: value for name, value in environ.items() if not name.startswith("SLURM_")}
+    plain = {name: value for name, value in environ.items() if not name.startswith(schedulers.prefixes())}
     return {"PET_RDZV_ENDPOINT": NO_ENDPOINT, **plain}
 
 

@@ -5,31 +5,46 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.agents import free_port
 from tests.support.waiting import DEADLINE
 
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec, resolved
+from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.notify_targets import table
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch_contract.schedulers import table as schedulers
 
 PAGES = Path(__file__).parents[2] / "docs/extending"
 
 
+def shell_script_of(page: str) -> str:
+    """Return the shell script that a page shows."""
+    (script,) = re.findall(r"```sh\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+    return str(script)
+
+
+def python_of(page: str) -> str:
+    """Return the text of the module that a page shows."""
+    (code,) = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+    return str(code)
+
+
 def code_of(page: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module that a page shows."""
-    (code,) = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
     module = ModuleType(f"shown_by_{Path(page).stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look their module up
-    exec(compile(code, page, "exec"), module.__dict__)
+    exec(compile(python_of(page), page, "exec"), module.__dict__)
     return module
 
 
@@ -78,3 +93,48 @@ def test_a_sink_that_counts_incidents(tmp_path: Path, monkeypatch: pytest.Monkey
     assert files.flush(DEADLINE)
     assert path.read_text() == "2\n"
     files.close()
+
+
+CLUSTER = {"CLUSTER_JOB": "41", "CLUSTER_HOSTS": "10.0.0.7,10.0.0.8", "CLUSTER_RANK": "1"}
+
+
+def test_a_scheduler_that_is_a_shell_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nodes_of(environ: dict[str, str]) -> NodesSpec:
+        return resolve("train.py", (), {"run_dir": str(tmp_path)}, environ).nodes
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert nodes_of(CLUSTER) == NodesSpec(), "nobody knows this scheduler yet"
+    monkeypatch.setattr(schedulers, "SCHEDULERS", [code_of("scheduler.md", monkeypatch).Cluster()])
+    assert nodes_of(CLUSTER) == NodesSpec(least=2, most=2, rank=1, address="10.0.0.7", port=29400, backend="c10d")
+    assert nodes_of({**CLUSTER, "CLUSTER_HOSTS": "10.0.0.7"}) == NodesSpec()
+    with pytest.raises(SpecError, match="cannot use CLUSTER_RANK=last: it must be a node's place"):
+        nodes_of({**CLUSTER, "CLUSTER_RANK": "last"})
+
+
+def test_a_job_of_two_nodes_under_a_scheduler_that_is_a_shell_script(tmp_path: Path) -> None:
+    """Of the nodes, the command line names the meeting port only, because other tests run jobs at the same time."""
+    (tmp_path / "cluster.sh").write_text(shell_script_of("scheduler.md"))
+    (tmp_path / "cluster.py").write_text(python_of("scheduler.md"))
+    (tmp_path / "with_cluster.py").write_text(
+        "from cluster import Cluster\n"
+        "from ftlaunch_contract.schedulers.table import SCHEDULERS\n"
+        "SCHEDULERS.append(Cluster())\n"
+        "from ftlaunch.cli.launch import main\n"
+        "main()\n"
+    )
+    (tmp_path / "train.py").write_text("import os\nopen(f\"rank_{os.environ['RANK']}\", 'x').close()\n")
+    port = free_port()
+    ftlaunch = [sys.executable, "with_cluster.py", "--run-dir", "run", "--no-report-page"]
+    done = subprocess.run(
+        ["sh", "cluster.sh", "127.0.0.1,127.0.0.1", *ftlaunch, "--rdzv-endpoint", f"127.0.0.1:{port}", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
+    )
+    assert "has 2 nodes, 2 ranks" in done.stderr, done.stderr
+    assert sorted(path.name for path in tmp_path.glob("rank_*")) == ["rank_0", "rank_1"]
+    assert "exit code 0" in done.stderr

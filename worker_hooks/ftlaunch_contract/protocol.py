@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ftlaunch_contract.schedulers.table import array_task
+
 VERSION = 3
 
 # --- environment given to ranks, besides torchrun's own -------------------------------------------------
@@ -182,17 +184,17 @@ def memory_interval(text: str) -> MemoryInterval:
 def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return a stable job id for a command: the script's stem and a short hash of working directory and command.
 
-    The tasks of a Slurm array share one command but are different jobs, so their ids end with the task's number.
+    The tasks of a scheduler's array share one command but are different jobs: their ids end with the task's number.
 
     Args:
         cwd: the working directory.
         kind: script, module or program.
         target: the path of the script or program, or the name of the module.
         args: the arguments of the script, module or program.
-        environ: the environment in which SLURM_ARRAY_* are looked up.
+        environ: the environment, in which a scheduler says which task of an array this is.
     """
-    task = environ.get("SLURM_ARRAY_TASK_ID", "") if "SLURM_ARRAY_JOB_ID" in environ else ""
-    task_suffix = f"-{task}" if re.fullmatch("[0-9]{1,9}", task, re.ASCII) else ""
+    task = array_task(environ)
+    task_suffix = f"-{task}" if task else ""
     stem = Path(target).stem if kind != "module" else target
     stem = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[: 48 - len(task_suffix)] or "job"
     hashed = "\0".join([cwd, kind, target, *args])

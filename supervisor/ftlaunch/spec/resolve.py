@@ -62,7 +62,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
         hosts, option = named_hosts
         settings |= from_hosts(settings, hosts, name=option)
     else:
-        settings |= meeting.from_slurm(settings, environ)
+        settings |= meeting.from_scheduler(settings, environ)
     _check_combinations(settings)
     spec = _build(kind, target, args=tuple(args), settings=settings, environ=environ)
     check_target(kind, target, environ)

@@ -21,10 +21,11 @@ from ftlaunch_contract.files.private_dir import make_private
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.schedulers.table import job_variables
 from ftlaunch_hooks.standalone.settings import AloneError
 
 _PATIENCE = 300.0  # seconds the ranks of a node have to find each other
-_NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID")
+_NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
 def rendezvous(root: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
@@ -94,7 +95,8 @@ def _meet(directory: Path, rank: int, ranks: range, own: Page) -> list[Page]:
 def _meeting_dir(root: Path, world_size: int) -> Path:
     """Return the directory that all ranks of a job compute from the launcher's environment."""
     # Two containers that share /dev/shm may have equal addresses, and pages hold pids: the name has the PID namespace.
-    words = [*(os.environ.get(name, "") for name in _NAMES), str(held_dir.pid_namespace())]
+    names = (*_NAMES, *job_variables())
+    words = [*(os.environ.get(name, "") for name in names), str(held_dir.pid_namespace())]
     if world_size == 1:
         words.append(str(os.getpid()))
     return root / f"meeting-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"

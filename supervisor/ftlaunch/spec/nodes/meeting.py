@@ -1,24 +1,25 @@
-"""Resolves the settings of nodes, and what Slurm says in the environment, to one NodesSpec. Pure."""
+"""Resolves the settings of nodes, and what a scheduler says in the environment, to one NodesSpec. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ftlaunch.spec.errors import Given, Origin, SpecError
+from ftlaunch.spec.errors import Given, Origin, SpecError, shown
 from ftlaunch.spec.nodes.etcd import EtcdSpec, etcd_spec
 from ftlaunch.spec.nodes.nodes_spec import LAST_CALL, PORTS, NodesSpec
-from ftlaunch.spec.nodes.slurm import step_of
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.system.job_token import LEAST_TOKEN, TOKEN_VARIABLE
+from ftlaunch_contract.schedulers import table as schedulers
+from ftlaunch_contract.schedulers.scheduler import SchedulerError, Step
 
 _MOST_DIGITS = 10  # digits from which on a number of seconds is refused
 
 
-def from_slurm(settings: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Given]:
-    """Return settings of nodes that follow from the Slurm step, for settings that nobody has given.
+def from_scheduler(settings: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Given]:
+    """Return settings of nodes that follow from the scheduler's step, for settings that nobody has given.
 
-    A job that is to have a single node takes nothing from Slurm.
+    A job that is to have a single node takes nothing from the scheduler.
 
     Args:
         settings: all settings.
@@ -31,23 +32,34 @@ def from_slurm(settings: Mapping[str, Given], environ: Mapping[str, str]) -> dic
     has_meeting_place = settings["rdzv_endpoint"].value is not None or settings["master_addr"].asked
     in_etcd = settings["rdzv_backend"].value == "etcd"  # then no node of the step is the meeting place
     try:
-        step = None if is_single else step_of(environ)
+        step = None if is_single else _step_of(environ)
     except SpecError:
         if settings["nnodes"].asked and has_meeting_place:
-            return {}  # the number of nodes and their meeting place are known without Slurm
+            return {}  # the number of nodes and their meeting place are known without the scheduler
         raise
     if step is None:
         return {}
     derived = {
-        "nnodes": Given((step.nodes, step.nodes), str(step.nodes), Origin("environment", "SLURM_STEP_NUM_NODES")),
-        "rdzv_id": Given(step.job, step.job, Origin("environment", "SLURM_JOB_ID")),
+        "nnodes": Given((step.nodes, step.nodes), str(step.nodes), Origin("environment", step.nodes_in)),
+        "rdzv_id": Given(step.job, step.job, Origin("environment", step.job_in)),
     }
     most = settings["nnodes"].value[1] if settings["nnodes"].asked else step.nodes
     if step.rank is not None and step.rank < most:  # a node beyond the wanted ones has no place of its own
-        derived["node_rank"] = Given(step.rank, str(step.rank), Origin("environment", "SLURM_NODEID"))
+        derived["node_rank"] = Given(step.rank, str(step.rank), Origin("environment", step.rank_in))
     if not has_meeting_place and not in_etcd:
-        derived["rdzv_endpoint"] = Given((Endpoint(step.host, None),), step.host, Origin("environment", step.hosts_in))
+        first = Given((Endpoint(step.first_host, None),), step.first_host, Origin("environment", step.hosts_in))
+        derived["rdzv_endpoint"] = first
     return {name: given for name, given in derived.items() if not settings[name].asked}
+
+
+def _step_of(environ: Mapping[str, str]) -> Step | None:
+    """Return the scheduler's step of several nodes; None without one. Raises SpecError if the step cannot be used."""
+    try:
+        return schedulers.step_of(environ)
+    except SchedulerError as error:
+        if error.variable is None:
+            raise SpecError(str(error)) from None
+        raise SpecError(f"cannot use {error.variable}={shown(environ[error.variable])}: {error}") from None
 
 
 def nodes_spec(settings: Mapping[str, Given], environ: Mapping[str, str]) -> NodesSpec:

@@ -9,8 +9,9 @@ import pytest
 
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
-from ftlaunch.spec.nodes.slurm import SlurmStep, step_of
 from ftlaunch.spec.resolve import resolve
+from ftlaunch_contract.schedulers.scheduler import Step
+from ftlaunch_contract.schedulers.slurm import Slurm
 
 BATCH = {"SLURM_JOB_ID": "812", "SLURM_JOB_NUM_NODES": "3", "SLURM_NNODES": "3", "SLURM_NODEID": "0",
          "SLURM_JOB_NODELIST": "n[007-009]", "SLURM_NTASKS": "3"}  # fmt: skip
@@ -28,6 +29,10 @@ def ask(flags: Mapping[str, str] | None = None, environ: Mapping[str, str] = STE
     return resolve("train.py", [], flags or {}, environ)
 
 
+def slurm_step(nodes: int, rank: int | None, first_host: str, hosts_in: str, job: str) -> Step:
+    return Step(nodes, "SLURM_STEP_NUM_NODES", rank, "SLURM_NODEID", first_host, hosts_in, job, "SLURM_JOB_ID")
+
+
 def without(*names: str) -> dict[str, str]:
     return {name: value for name, value in STEP.items() if name not in names}
 
@@ -35,12 +40,12 @@ def without(*names: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("environ", "step"),
     [
-        (STEP, SlurmStep(2, 1, "n008", "SLURM_STEP_NODELIST", "slurm-812")),
+        (STEP, slurm_step(2, 1, "n008", "SLURM_STEP_NODELIST", "slurm-812")),
         ({**without("SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST"), "SLURM_STEP_NUM_TASKS": "3"},
-         SlurmStep(3, 1, "n007", "SLURM_JOB_NODELIST", "slurm-812")),
+         slurm_step(3, 1, "n007", "SLURM_JOB_NODELIST", "slurm-812")),
         ({**STEP, "SLURM_ARRAY_JOB_ID": "800", "SLURM_ARRAY_TASK_ID": "4"},
-         SlurmStep(2, 1, "n008", "SLURM_STEP_NODELIST", "slurm-800_4")),
-        (without("SLURM_NODEID"), SlurmStep(2, None, "n008", "SLURM_STEP_NODELIST", "slurm-812")),
+         slurm_step(2, 1, "n008", "SLURM_STEP_NODELIST", "slurm-800_4")),
+        (without("SLURM_NODEID"), slurm_step(2, None, "n008", "SLURM_STEP_NODELIST", "slurm-812")),
         ({}, None),
         (BATCH, None),
         (without("SLURM_STEP_ID"), None),
@@ -52,12 +57,12 @@ def without(*names: str) -> dict[str, str]:
         ({**STEP, "SLURM_STEP_NUM_TASKS": "many"}, None),
     ],
 )  # fmt: skip
-def test_the_step_of_a_task(environ: dict[str, str], step: SlurmStep | None) -> None:
-    assert step_of(environ) == step
+def test_the_step_of_a_task(environ: dict[str, str], step: Step | None) -> None:
+    assert Slurm().step(environ) == step
 
 
 def test_a_requeued_job_goes_on_under_the_same_name() -> None:
-    assert step_of({**STEP, "SLURM_RESTART_COUNT": "3"}) == step_of(STEP)
+    assert Slurm().step({**STEP, "SLURM_RESTART_COUNT": "3"}) == Slurm().step(STEP)
 
 
 def test_everything_comes_from_the_step_where_nobody_says_otherwise() -> None:

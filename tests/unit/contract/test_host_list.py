@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftlaunch.spec.nodes.host_list import MOST_HOSTS, expand
+from ftlaunch_contract.schedulers.host_list import MOST_HOSTS, expand
 
 
 @pytest.mark.parametrize(
