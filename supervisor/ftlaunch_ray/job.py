@@ -45,7 +45,7 @@ class RayJob:
     def meets_at_first(self) -> bool:
         """Whether the nodes of the job meet at the first node, on a port that is free there."""
         nodes = self.spec.nodes
-        return nodes.several and nodes.etcd is None and nodes.address == NO_ENDPOINT
+        return nodes.several and nodes.store is None and nodes.address == NO_ENDPOINT
 
     def agent_words(self, place: int | None, first: Endpoint | None) -> list[str]:
         """Return the command line of one agent.
@@ -58,8 +58,8 @@ class RayJob:
         options = [f"--nnodes={shown.node_range(nodes.least, nodes.most)}"]
         if place is not None and nodes.several:
             options.append(f"--node-rank={place}")
-        if nodes.etcd is not None:
-            options.append(f"--rdzv-endpoint={nodes.etcd}")
+        if nodes.store is not None:
+            options.append(f"--rdzv-endpoint={nodes.store}")
         elif nodes.several:
             options.append(f"--rdzv-endpoint={first or Endpoint(nodes.address or '', nodes.port)}")
         return [*options, f"--nproc-per-node={self.spec.launch.nproc}", *self.words]
@@ -87,8 +87,11 @@ def ray_job(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> RayJ
         raise SpecError(f"cannot use `--node-rank {nodes.rank}`: Ray gives each node a place of its own; leave it out")
     if spare and not nodes.several:
         raise SpecError(f"cannot use `--spare {spare}`: a job of one node has no node that stands by; give `--nnodes`")
-    if nodes.backend == "etcd" and NO_ENDPOINT in str(nodes.etcd):
-        raise SpecError("cannot use `--rdzv-backend etcd`: where is etcd? give `--rdzv-endpoint HOST:PORT,...`")
+    if nodes.store is not None and NO_ENDPOINT in str(nodes.store):
+        raise SpecError(
+            f"cannot use `--rdzv-backend {nodes.backend}`: where is {nodes.backend}? give `--rdzv-endpoint"
+            " HOST:PORT,...`"
+        )
     agent_environ = {name: value for name, value in environ.items() if value != NO_ENDPOINT}
     return RayJob(
         spec=spec,

@@ -18,7 +18,7 @@ from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.nodes.channel.etcd import client, messages
 from ftlaunch.nodes.channel.etcd.claims import EtcdClaims
 from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused, EtcdSilent
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 from ftlaunch.system.job_token import ETCD_PASSWORD, ETCD_USER
 
 pytestmark = pytest.mark.long

@@ -19,7 +19,7 @@ from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.nodes.channel.etcd import client, messages
 from ftlaunch.nodes.channel.etcd.claims import EtcdClaims
 from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused, EtcdSilent
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 
 SIGN = Sign(term=1, address="10.0.0.1", port=29400, machine="a machine", pid=7, started=70, count=0)
 RACERS, TERMS = 8, 150
@@ -30,7 +30,7 @@ import json, sys
 from dataclasses import replace
 from ftlaunch.nodes.channel.etcd.claims import EtcdClaims
 from ftlaunch.nodes.channel.etcd.client import EtcdClient
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 from tests.etcd.test_etcd_claims import SIGN
 pid, *ports = map(int, sys.argv[1:])
 claims = EtcdClaims(EtcdClient(EtcdSpec(tuple(("127.0.0.1", port) for port in ports))), "race")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,10 +17,13 @@ import pytest
 from tests.support.agents import free_port
 from tests.support.waiting import DEADLINE
 
+from ftlaunch.nodes.channel import arbiter
+from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec, resolved
+from ftlaunch.spec.meeting_stores import table as stores
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.notify_targets import table
 from ftlaunch.spec.resolve import resolve
@@ -138,3 +144,63 @@ def test_a_job_of_two_nodes_under_a_scheduler_that_is_a_shell_script(tmp_path: P
     assert "has 2 nodes, 2 ranks" in done.stderr, done.stderr
     assert sorted(path.name for path in tmp_path.glob("rank_*")) == ["rank_0", "rank_1"]
     assert "exit code 0" in done.stderr
+
+
+SIGN = Sign(term=1, address="10.0.0.7", port=5, machine="m", pid=7, started=8, count=0)
+
+
+def test_the_arbiter_of_a_rendezvous_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = code_of("meeting-store.md", monkeypatch)
+    monkeypatch.setattr(page.SqliteStore, "arbiter", f"{page.__name__}:open_claims")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    flags = {"nnodes": "2", "rdzv_backend": "sqlite", "rdzv_endpoint": "localhost", "run_dir": str(tmp_path)}
+    with pytest.raises(SpecError, match="it must be c10d, static or etcd"):
+        resolve("train.py", (), flags, {})
+    monkeypatch.setitem(stores.STORES, "sqlite", page.SqliteStore)
+    with pytest.raises(SpecError, match="`file` must be the absolute path of the database"):
+        resolve("train.py", (), flags, {})
+    spec = resolve("train.py", (), {**flags, "rdzv_conf": f"file={tmp_path}/heads"}, {})
+    first, second = arbiter.of(spec), arbiter.at(json.loads(json.dumps(arbiter.place_of(spec))))
+    with pytest.raises(PermissionError, match="cannot be read"):
+        first.check(1)
+    assert first.next_term() == 1
+    assert first.claim(SIGN)
+    assert not second.claim(replace(SIGN, pid=9)), "the term is taken"
+    assert second.read() == SIGN
+    first.show(replace(SIGN, count=1))
+    first.check(1)
+    later = replace(SIGN, term=second.next_term(), address="10.0.0.8")
+    assert second.claim(later)
+    assert first.newer(1) == later
+    with pytest.raises(PermissionError, match=r"another head has taken over the job, at 10\.0\.0\.8"):
+        first.check(1)
+    with pytest.raises(PermissionError, match="another head"):
+        first.show(replace(SIGN, count=2))
+    assert second.read() == later
+
+
+def test_a_job_of_two_nodes_that_meet_in_a_new_backend(tmp_path: Path) -> None:
+    (tmp_path / "sqlite_store.py").write_text(python_of("meeting-store.md"))
+    (tmp_path / "with_store.py").write_text(
+        "from sqlite_store import SqliteStore\n"
+        "from ftlaunch.spec.meeting_stores.table import STORES\n"
+        "SqliteStore.arbiter = 'sqlite_store:open_claims'\n"
+        "STORES['sqlite'] = SqliteStore\n"
+        "from ftlaunch.cli.launch import main\n"
+        "main()\n"
+    )
+    (tmp_path / "train.py").write_text("import os\nopen(f\"rank_{os.environ['RANK']}\", 'x').close()\n")
+    meeting = ["--rdzv-backend", "sqlite", "--rdzv-endpoint", "localhost", "--rdzv-conf", f"file={tmp_path}/heads"]
+    ftlaunch = [sys.executable, "with_store.py", "--nnodes", "2", "--run-dir", "run", "--no-report-page", *meeting]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))}
+    agents = [
+        subprocess.Popen([*ftlaunch, "train.py"], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [agent.communicate(timeout=DEADLINE)[1] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    assert sorted(path.name for path in tmp_path.glob("rank_*")) == ["rank_0", "rank_1"]
+    with closing(sqlite3.connect(tmp_path / "heads")) as database:
+        ((sign,),) = database.execute("SELECT sign FROM heads").fetchall()
+    assert (json.loads(sign)["term"], json.loads(sign)["over"]) == (1, 0), "a head has led the job to its end"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 from tests.support.agents import free_port
 from tests.support.waiting import wait_for
 

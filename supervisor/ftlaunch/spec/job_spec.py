@@ -250,8 +250,8 @@ def resolved(spec: JobSpec) -> dict[str, object]:
 def _meeting_keys(nodes: NodesSpec) -> dict[str, object]:
     """Return the keys for the number of nodes, and for the place at which they meet."""
     where = None if nodes.address is None else str(Endpoint(nodes.address, nodes.port))
-    if nodes.etcd is not None:
-        where = str(nodes.etcd)
+    if nodes.store is not None:
+        where = str(nodes.store)
     return {"nnodes": shown.node_range(nodes.least, nodes.most), "rdzv_endpoint": where}
 
 

@@ -233,13 +233,6 @@ def _endpoint(given: str) -> Endpoint:
     return Endpoint(found["host"].strip("[]"), port)
 
 
-def backend(raw: object) -> str:
-    """Parse torchrun's name of a rendezvous backend."""
-    if raw == "etcd-v2":
-        raise RefusedError("v2 of etcd's protocol is not spoken; `etcd` speaks v3, with etcd 3.4 or later")
-    return one_of("c10d", "static", "etcd")(raw)
-
-
 def port(raw: object) -> int | None:
     """Parse a TCP port; 0, which stands for a free port, to None."""
     return whole(0, 65535)(raw) or None

@@ -55,7 +55,7 @@ class Agent:
                 and a function that is called whenever a connection is ready.
             ranks: the ranks of this node.
             helpers: the saver, the fork server and the autopsy collectors of this node.
-            search: looks for the head in the run dir or in etcd.
+            search: looks for the head in the run dir or in a meeting store.
             hello: the fields of the message `hello` that stay the same on every connection.
             say: writes a sentence to this node's terminal.
         """

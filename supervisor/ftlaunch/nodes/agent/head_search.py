@@ -1,7 +1,7 @@
 """Searches for the head by its sign of life while the agent hears no head, and has a lost head replaced.
 
-The sign lies in the run dir or in etcd. Runs in the agent's event loop and never waits for storage: the starter's
-process reads the sign. The decision to replace a head is `Takeover`.
+The sign lies in the run dir or in a meeting store. Runs in the agent's event loop and never waits for storage: the
+starter's process reads the sign. The decision to replace a head is `Takeover`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HeadSearch:
         stale: float,
         *,
         quiet_seconds: float = QUIET,
-        in_etcd: bool = False,
+        in_store: bool = False,
     ) -> None:
         """Begin without a head.
 
@@ -39,7 +39,7 @@ class HeadSearch:
             machine: this machine, as `this_machine` names it.
             stale: seconds without a new sign after which a head may be replaced.
             quiet_seconds: seconds without a message from the head after which its sign of life is read.
-            in_etcd: whether the first head is also found by its sign, and any node may start that head.
+            in_store: whether the first head is also found by its sign, and any node may start that head.
         """
         self._order = order
         self._clock = clock
@@ -48,7 +48,7 @@ class HeadSearch:
         self._quiet_seconds = quiet_seconds
         self._heard = clock()
         self._has_heard = False
-        self._in_etcd = in_etcd
+        self._in_store = in_store
         self._found_none = False  # the last look has found no head of a job that goes on
         self.unusable = False
         """whether no head can run with this node's settings, which the terminal was told"""
@@ -82,7 +82,7 @@ class HeadSearch:
             now: monotonic seconds.
             place: the place of this node in the job, or -1.
         """
-        is_first = self._in_etcd and not self._has_heard
+        is_first = self._in_store and not self._has_heard
         if self._waiting or (now - self._heard < self._quiet_seconds and not is_first):
             return
         if is_first and self._found_none:

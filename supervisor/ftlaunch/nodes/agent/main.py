@@ -307,7 +307,7 @@ class _Node:
         if spec.metrics is not None and spec.metrics.ranks:
             hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()
         stale = spec.nodes.timeout * STALE_PART
-        etcd = spec.nodes.etcd
+        store = spec.nodes.store
         # The head confirms each beat. Thousands of nodes must not look into the run dir between two beats.
         quiet = max(QUIET, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
         search = HeadSearch(
@@ -316,7 +316,7 @@ class _Node:
             machine=this_machine(),
             stale=stale,
             quiet_seconds=quiet,
-            in_etcd=etcd is not None,
+            in_store=store is not None,
         )
 
         def on_answers() -> None:
@@ -338,7 +338,7 @@ class _Node:
                 self.loop.call_at(time.monotonic() + _READ_ON_AGAIN_SECONDS, "read on", read_on)
 
         self.loop.register(starter.fd, on_answers)
-        endpoint = f"etcd at {etcd}" if etcd is not None else (spec.nodes.address or "", spec.nodes.port)
+        endpoint = f"{store.backend} at {store}" if store is not None else (spec.nodes.address or "", spec.nodes.port)
 
         def make_link(heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> HeadLink:
             return HeadLink(

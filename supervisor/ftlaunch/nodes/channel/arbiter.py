@@ -1,19 +1,19 @@
-"""The arbiter: says which process is the head of a job of several nodes, from the shared run dir or from etcd.
+"""The arbiter: says which process is the head of a job of several nodes.
 
-`Arbiter` is the interface that both implement, `Claims` for the run dir and `EtcdClaims` for etcd. A third kind needs a
-class with these methods, an entry in `place_of` and `at`, and a way for the spec to choose it.
+`Arbiter` is the interface. `Claims` implements it in the run dir that all nodes share. A meeting store, such as etcd,
+brings an arbiter of its own (spec/meeting_stores/store.py): `EtcdClaims`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from ftlaunch.extensions import load
 from ftlaunch.nodes.channel.claims import Claims, Sign
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.table import STORES
 
 
 class Arbiter(Protocol):
@@ -81,23 +81,19 @@ Place = Mapping[str, Any]
 
 def place_of(spec: JobSpec) -> Place:
     """Return the place of a job's arbiter."""
-    if spec.nodes.etcd is None:
+    store = spec.nodes.store
+    if store is None:
         return {"run_dir": str(spec.run_dir)}
-    return {"etcd": asdict(spec.nodes.etcd), "job": spec.job_id}
+    return {"store": store.backend, "fields": store.fields(), "job": spec.job_id}
 
 
 def at(place: Place) -> Arbiter:
     """Return the arbiter at a place."""
     if "run_dir" in place:
         return Claims(Path(place["run_dir"]))
-    # Imported only here: http.client and ssl cost each agent, head and saver 2 MiB, and most jobs have no etcd.
-    from ftlaunch.nodes.channel.etcd.claims import EtcdClaims  # noqa: PLC0415
-    from ftlaunch.nodes.channel.etcd.client import EtcdClient  # noqa: PLC0415
-
-    fields = place["etcd"]
-    members = tuple((host, port) for host, port in fields["members"])
-    spec = EtcdSpec(**{**fields, "members": members})
-    return EtcdClaims(EtcdClient(spec), place["job"])
+    # Loaded only here: http.client and ssl cost each agent, head and saver 2 MiB, and most jobs have no store.
+    opened: Arbiter = load(STORES[place["store"]].arbiter)(place["fields"], place["job"])
+    return opened
 
 
 def of(spec: JobSpec) -> Arbiter:

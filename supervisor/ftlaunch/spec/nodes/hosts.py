@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ftlaunch.spec.errors import Given
+from ftlaunch.spec.meeting_stores.table import STORES
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.spec.parsing.hosts import Host
 
@@ -30,7 +31,7 @@ def from_hosts(settings: Mapping[str, Given], hosts: Given, name: str) -> dict[s
     if not nnodes.asked:
         derived["nnodes"] = hosts._replace(value=(len(given), len(given)), raw=str(len(given)))
     has_meeting_place = settings["rdzv_endpoint"].value is not None or settings["master_addr"].asked
-    if not has_meeting_place and settings["rdzv_backend"].value != "etcd":
+    if not has_meeting_place and settings["rdzv_backend"].value not in STORES:
         derived["rdzv_endpoint"] = hosts._replace(value=(Endpoint(given[0].address, None),), raw=given[0].address)
     return derived
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.spec.errors import Given, Origin, SpecError, shown
-from ftlaunch.spec.nodes.etcd import EtcdSpec, etcd_spec
+from ftlaunch.spec.meeting_stores.store import MeetingStore
+from ftlaunch.spec.meeting_stores.table import STORES
 from ftlaunch.spec.nodes.nodes_spec import LAST_CALL, PORTS, NodesSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.system.job_token import LEAST_TOKEN, TOKEN_VARIABLE
@@ -30,7 +31,7 @@ def from_scheduler(settings: Mapping[str, Given], environ: Mapping[str, str]) ->
     """
     is_single = settings["standalone"].value or (settings["nnodes"].asked and settings["nnodes"].value[1] == 1)
     has_meeting_place = settings["rdzv_endpoint"].value is not None or settings["master_addr"].asked
-    in_etcd = settings["rdzv_backend"].value == "etcd"  # then no node of the step is the meeting place
+    in_store = settings["rdzv_backend"].value in STORES  # then no node of the step is the meeting place
     try:
         step = None if is_single else _step_of(environ)
     except SpecError:
@@ -46,7 +47,7 @@ def from_scheduler(settings: Mapping[str, Given], environ: Mapping[str, str]) ->
     most = settings["nnodes"].value[1] if settings["nnodes"].asked else step.nodes
     if step.rank is not None and step.rank < most:  # a node beyond the wanted ones has no place of its own
         derived["node_rank"] = Given(step.rank, str(step.rank), Origin("environment", step.rank_in))
-    if not has_meeting_place and not in_etcd:
+    if not has_meeting_place and not in_store:
         first = Given((Endpoint(step.first_host, None),), step.first_host, Origin("environment", step.hosts_in))
         derived["rdzv_endpoint"] = first
     return {name: given for name, given in derived.items() if not settings[name].asked}
@@ -99,18 +100,18 @@ def nodes_spec(settings: Mapping[str, Given], environ: Mapping[str, str]) -> Nod
     }
     _check_endpoints(settings["rdzv_endpoint"], backend)
     if most == 1:
-        return NodesSpec(port=PORTS[backend], **common)
+        return NodesSpec(port=_default_port(backend), **common)
     _check_several(settings)
     rdzv_settings = _settings(settings["rdzv_conf"])
     last_call = _last_call(settings["rdzv_conf"], rdzv_settings)
-    address, port, etcd = _meeting_place(settings, backend, rdzv_settings=rdzv_settings, environ=environ)
+    address, port, store = _meeting_place(settings, backend, rdzv_settings=rdzv_settings, environ=environ)
     return NodesSpec(
         least=least,
         most=most,
         address=address,
         port=port,
         last_call=last_call,
-        etcd=etcd,
+        store=store,
         **common,
     )
 
@@ -154,33 +155,41 @@ def _check_several(settings: Mapping[str, Given]) -> None:
 
 
 def _check_endpoints(given: Given, backend: str) -> None:
-    """Check that only etcd has several endpoints. Raises SpecError."""
-    if given.value is not None and len(given.value) > 1 and backend != "etcd":
-        allowed = "it must be HOST or HOST:PORT with a port from 1 to 65535; only `--rdzv-backend etcd` takes several"
+    """Check that only a meeting store has several endpoints. Raises SpecError."""
+    if given.value is not None and len(given.value) > 1 and backend not in STORES:
+        several = " or ".join(f"`--rdzv-backend {word}`" for word in STORES)
+        allowed = f"it must be HOST or HOST:PORT with a port from 1 to 65535; only {several} takes several"
         raise given.error("rdzv_endpoint", allowed)
 
 
 def _meeting_place(
     settings: Mapping[str, Given], backend: str, rdzv_settings: Mapping[str, str], environ: Mapping[str, str]
-) -> tuple[str | None, int, EtcdSpec | None]:
-    """Return host and port at which the nodes meet, and the etcd; the host is None if they meet in etcd.
+) -> tuple[str | None, int, MeetingStore | None]:
+    """Return host and port at which the nodes meet, and their store; the host is None if they meet in a store.
 
     Raises:
         SpecError: the settings name no meeting place, or one that is not allowed.
     """
-    if backend != "etcd":
+    store = STORES.get(backend)
+    if store is None:
         host, port = _endpoint(settings, backend)
         return host, port, None
     if settings["rdzv_endpoint"].value is None:
         raise settings["rdzv_backend"].error(
-            "rdzv_backend", "where is etcd? give `--rdzv-endpoint HOST:PORT,...`, the same on every node"
+            "rdzv_backend", f"where is {backend}? give `--rdzv-endpoint HOST:PORT,...`, the same on every node"
         )
-    etcd = etcd_spec(settings["rdzv_endpoint"], settings["rdzv_conf"], settings=rdzv_settings, environ=environ)
-    return None, PORTS[backend], etcd
+    described = store.parse(settings["rdzv_endpoint"], settings["rdzv_conf"], settings=rdzv_settings, environ=environ)
+    return None, store.port, described
+
+
+def _default_port(backend: str) -> int:
+    """Return the port at which nodes meet where nobody names one."""
+    store = STORES.get(backend)
+    return PORTS[backend] if store is None else store.port
 
 
 def _endpoint(settings: Mapping[str, Given], backend: str) -> tuple[str, int]:
-    """Return host and port at which the nodes meet without etcd. Raises SpecError."""
+    """Return host and port at which the nodes meet without a store. Raises SpecError."""
     given = settings["rdzv_endpoint"]
     master = settings["master_addr"]
     port = settings["master_port"]

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ftlaunch.spec.keys import default
-from ftlaunch.spec.nodes import etcd
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.store import MeetingStore
 from ftlaunch.spec.parsing.hosts import Host
 
 LAST_CALL = 30.0  # seconds; torchrun's last_call_timeout
-PORTS = {"c10d": 29400, "static": 29500, "etcd": etcd.PORT}
-"""default ports by backend"""
+PORTS = {"c10d": 29400, "static": 29500}
+"""default ports of the backends without a store"""
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,11 @@ class NodesSpec:
     rank: int | None = None
     """place of this node; None if places are given in the order of arrival"""
     address: str | None = None
-    """host at which the nodes meet; None for a single node, and for a meeting in etcd"""
+    """host at which the nodes meet; None for a single node, and for a meeting in a store"""
     port: int = PORTS["c10d"]
     """port at which the nodes meet"""
     backend: str = "c10d"
-    """c10d, static or etcd; c10d and static differ only in which options give address and port"""
+    """c10d, static, or the store of the meeting; c10d and static differ only in which options give address and port"""
     wait: float = default("node_wait")
     """seconds for which the job waits for the nodes that it needs"""
     timeout: float = default("node_timeout")
@@ -47,8 +46,8 @@ class NodesSpec:
     """bytes a second that a node sends for copies; None for no limit"""
     token: str | None = field(default=None, repr=False)
     """secret by which nodes recognise each other; None if none was given"""
-    etcd: EtcdSpec | None = None
-    """etcd in which the nodes meet; None for another backend"""
+    store: MeetingStore | None = None
+    """the service in which the nodes meet, such as etcd; None for c10d and static"""
     hosts: tuple[Host, ...] = ()
     """hosts on which this command starts agents by ssh; empty if this command is itself the agent of a node"""
     ssh: tuple[str, ...] = default("ssh")

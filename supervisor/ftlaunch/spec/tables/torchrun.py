@@ -8,6 +8,7 @@ from typing import Any
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
+from ftlaunch.spec.meeting_stores.table import allowed_backends, backend
 
 _FOLDER = "a path"
 _YES_NO = "true or false"
@@ -30,7 +31,7 @@ TORCHRUN = (
         group="torchrun", env=("PET_NODE_RANK",), called="rank",
     ),
     Key(
-        "rdzv_backend", p.backend, allowed="c10d, static or etcd", default=None,
+        "rdzv_backend", backend, allowed=allowed_backends(), default=None,
         help="how nodes meet: c10d (at the endpoint), etcd (in it), static (at master_addr:master_port); null: static"
              " where only the latter is given",
         group="torchrun", env=("PET_RDZV_BACKEND",), called="backend",

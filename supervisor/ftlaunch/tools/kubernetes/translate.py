@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from ftlaunch.common.masking import MASK
 from ftlaunch.spec.errors import Given, SpecError, one_line
 from ftlaunch.spec.keys import YAML_KEYS
+from ftlaunch.spec.meeting_stores.table import STORES
 from ftlaunch.spec.nodes.meeting import nodes_spec
 from ftlaunch.spec.shown import node_range
 from ftlaunch.tools.kubernetes.names import label_of
@@ -82,7 +83,7 @@ def workload(raws: Mapping[str, object], stem: str, options: PodOptions, ask: As
     if options.kind != "trainjob" or least != most:
         spec["nnodes"] = str(node_range(least, most))
     place = meeting_place(options.kind, name)
-    if most > 1 and place is not None and given["rdzv_backend"].value != "etcd":
+    if most > 1 and place is not None and given["rdzv_backend"].value not in STORES:
         spec["rdzv_endpoint"] = place
     job = Workload(
         kind=options.kind,
@@ -128,9 +129,12 @@ def _check_keys(asked: Mapping[str, Given], options: PodOptions) -> None:
             raise asked[name].error(name, reason)
     backend = asked["rdzv_backend"]
     endpoint = asked["rdzv_endpoint"]
-    if backend.value not in (None, "etcd") and backend.asked:
-        raise backend.error("rdzv_backend", "pods meet at the first one's name, or in etcd; leave it out, or use etcd")
-    if endpoint.value is not None and backend.value != "etcd":
+    stores = " or ".join(STORES)
+    if backend.value not in (None, *STORES) and backend.asked:
+        raise backend.error(
+            "rdzv_backend", f"pods meet at the first one's name, or in {stores}; leave it out, or use {stores}"
+        )
+    if endpoint.value is not None and backend.value not in STORES:
         raise endpoint.error("rdzv_endpoint", f"pods meet at the first one's name, port {PORT}; leave it out")
     for name in _FOLDERS:
         _check_shared(asked[name], name, options.path)

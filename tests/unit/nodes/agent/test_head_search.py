@@ -19,9 +19,9 @@ SIGN = Sign(term=3, address="10.0.0.1", port=29400, machine="there", pid=7, star
 class Storage:
     """The starter of a node, and the sign that it finds in the run dir."""
 
-    def __init__(self, machine: str = "here", *, in_etcd: bool = False) -> None:
+    def __init__(self, machine: str = "here", *, in_store: bool = False) -> None:
         self.clock = Clock()
-        self.search = HeadSearch(self._order, self.clock, machine, STALE, in_etcd=in_etcd)
+        self.search = HeadSearch(self._order, self.clock, machine, STALE, in_store=in_store)
         self.sign: Sign | None = SIGN
         self.answers = True
         self.orders: list[bytes] = []
@@ -144,9 +144,9 @@ def test_a_node_that_nobody_reaches_is_the_last_to_start_a_head(storage: Storage
 
 
 @pytest.mark.parametrize("sign", [None, replace(SIGN, over=75)], ids=["none", "over"])
-def test_where_nodes_meet_in_etcd_any_of_them_begins_a_job_that_has_no_head(sign: Sign | None) -> None:
+def test_where_nodes_meet_in_store_any_of_them_begins_a_job_that_has_no_head(sign: Sign | None) -> None:
     """Taken out: of nodes that are started while the head of the job's last life ends none starts another one."""
-    storage = Storage(in_etcd=True)
+    storage = Storage(in_store=True)
     search, orders, storage.sign = storage.search, storage.orders, sign
     storage.answers = False
     storage.live(0.1)
@@ -164,8 +164,8 @@ def test_where_nodes_meet_in_etcd_any_of_them_begins_a_job_that_has_no_head(sign
     assert search.alive
 
 
-def test_a_node_that_had_a_head_begins_no_job_anew_in_etcd_either() -> None:
-    storage = Storage(in_etcd=True)
+def test_a_node_that_had_a_head_begins_no_job_anew_in_store_either() -> None:
+    storage = Storage(in_store=True)
     storage.sign = None
     storage.search.hear(storage.clock.now)
     storage.answers = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.nodes.agent.head.meeting_address import chosen, chosen_for_etcd
+from ftlaunch.nodes.agent.head.meeting_address import chosen, chosen_for_store
 
 OUT = "10.0.0.1"
 
@@ -51,5 +51,5 @@ def test_a_machine_without_a_network_tells_what_it_has() -> None:
 )
 def test_where_nodes_meet_in_etcd_the_head_is_on_the_way_to_it(ways: list[str], told: str) -> None:
     """Taken out: where each machine has a member of its own, each head says that it is at 127.0.0.1."""
-    assert chosen_for_etcd(ways, lambda: [OUT]) == told
-    assert chosen_for_etcd(["127.0.0.2"], list) == "127.0.0.2", "a machine without a network"
+    assert chosen_for_store(ways, lambda: [OUT]) == told
+    assert chosen_for_store(["127.0.0.2"], list) == "127.0.0.2", "a machine without a network"

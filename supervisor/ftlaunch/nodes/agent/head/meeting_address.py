@@ -3,7 +3,7 @@
 Machines may know a host by several addresses. Debian's /etc/hosts, for one, gives the machine's own name to 127.0.1.1,
 which means another machine on every other machine.
 
-`of_endpoint` may wait for the resolver. `chosen` and `chosen_for_etcd` decide from addresses that they are given.
+`of_endpoint` may wait for the resolver. `chosen` and `chosen_for_store` decide from addresses that they are given.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def is_own(address: str) -> bool:
 def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
     """Return where a head at the job's endpoint listens, or None if the endpoint is another machine's.
 
-    If the nodes meet in etcd, any of them may be the head, at any free port. May wait for the resolver.
+    If the nodes meet in a store, any of them may be the head, at any free port. May wait for the resolver.
     """
-    if nodes.etcd is not None:
-        told = chosen_for_etcd(_ways_to(nodes.etcd.members))
+    if nodes.store is not None:
+        told = chosen_for_store(_ways_to(nodes.store.members))
         return MeetingAddress(told, told, 0)
     host = nodes.address or ""
     try:
@@ -68,11 +68,11 @@ def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
 
 def of_sign(nodes: NodesSpec, told: str, port: int) -> MeetingAddress:
     """Return where a head listens that others find at `told` instead of at the job's endpoint."""
-    return MeetingAddress(told if nodes.etcd is not None else to_bind(nodes.address or "", told), told, port)
+    return MeetingAddress(told if nodes.store is not None else to_bind(nodes.address or "", told), told, port)
 
 
 def _ways_to(members: Sequence[tuple[str, int]]) -> list[str]:
-    """Return this machine's addresses on the routes to the members of etcd."""
+    """Return this machine's addresses on the routes to the members of a meeting store."""
     ways: list[str] = []
     for host, port in members:
         with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: the text is no possible host name
@@ -80,13 +80,13 @@ def _ways_to(members: Sequence[tuple[str, int]]) -> list[str]:
     return ways
 
 
-def chosen_for_etcd(ways: Sequence[str], outside: Callable[[], Sequence[str]] | None = None) -> str:
-    """Return the address by which other machines find a head, preferably one on a route to etcd.
+def chosen_for_store(ways: Sequence[str], outside: Callable[[], Sequence[str]] | None = None) -> str:
+    """Return the address by which other machines find a head, preferably one on a route to the meeting store.
 
-    A route over the loopback is the last choice, because each machine may run a member of etcd.
+    A route over the loopback is the last choice, because each machine may run a member of the store.
 
     Args:
-        ways: this machine's addresses on its routes to the members of etcd.
+        ways: this machine's addresses on its routes to the members of the store.
         outside: returns this machine's addresses for others; by default `of_machine`.
     """
     reachable = [address for address in ways if not ip_address(address).is_loopback]

@@ -1,4 +1,4 @@
-"""The head's sign of life in the run dir or in etcd: shown again and again while no newer head has claimed a term.
+"""The head's sign of life, for the arbiter: shown again and again while no newer head has claimed a term.
 
 A thread of its own does this, because storage that does not answer must not delay the head. The head's event loop calls
 the public methods and watches `SignOfLife.fd`.

@@ -72,8 +72,8 @@ def agent_words(spec: JobSpec, number: int, words: Sequence[str]) -> list[str]:
     options = [f"--nnodes={shown.node_range(nodes.least, nodes.most)}"]
     if number < nodes.most:  # further hosts stand by without a rank
         options.append(f"--node-rank={number}")
-    if nodes.etcd is not None:
-        options.append(f"--rdzv-endpoint={nodes.etcd}")
+    if nodes.store is not None:
+        options.append(f"--rdzv-endpoint={nodes.store}")
     elif nodes.address is not None:
         options.append(f"--rdzv-endpoint={Endpoint(nodes.address, nodes.port)}")
     slots = nodes.hosts[number].slots

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from ftlaunch.nodes.channel.claims import Sign, refuse_commit
 from ftlaunch.nodes.channel.etcd import messages
-from ftlaunch.nodes.channel.etcd.client import EtcdRefused
+from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused
 from ftlaunch.nodes.channel.etcd.messages import GRANT, KEEP_ALIVE, RANGE, TXN
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 
 PATIENCE = 10.0
 """seconds for which claims and commits wait for etcd, which may have lost its leader"""
@@ -180,3 +181,8 @@ class EtcdClaims:
         else:
             self._etcd.ask(KEEP_ALIVE, {"ID": str(self._lease)})
         self._renewed = now
+
+
+def open_claims(fields: Mapping[str, Any], job: str) -> EtcdClaims:
+    """Return the arbiter of a job in the etcd that `EtcdSpec.fields` described. Nothing is asked of etcd yet."""
+    return EtcdClaims(EtcdClient(EtcdSpec.from_fields(fields)), job)

@@ -17,7 +17,7 @@ from typing import Any
 from ftlaunch.nodes.channel.etcd import messages
 from ftlaunch.nodes.channel.etcd.member import EtcdMember
 from ftlaunch.nodes.channel.etcd.messages import AUTHENTICATE
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch_contract.files import untrusted_json
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 from ftlaunch.spec.errors import Given, SpecError
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.system.job_token import ETCD_PASSWORD, ETCD_USER
 
-PORT = 2379
 _MOST_MEMBERS = 32
 _FILES = ("cacert", "cert", "key")
 
 
 @dataclass(frozen=True)
 class EtcdSpec:
-    """The members of one etcd, and how to talk to them."""
+    """The members of one etcd, and how to talk to them. Implements MeetingStore."""
+
+    backend: ClassVar[str] = "etcd"
+    port: ClassVar[int] = 2379
+    arbiter: ClassVar[str] = "ftlaunch.nodes.channel.etcd.claims:open_claims"
 
     members: tuple[tuple[str, int], ...]
     """host and port of each member that was named; other members are not used"""
@@ -30,34 +34,37 @@ class EtcdSpec:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
 
+    @classmethod
+    def parse(cls, endpoint: Given, conf: Given, settings: Mapping[str, str], environ: Mapping[str, str]) -> EtcdSpec:
+        """Return the etcd that the settings describe.
+
+        Args:
+            endpoint: `rdzv_endpoint`, which is set.
+            conf: `rdzv_conf`, for error messages.
+            settings: the settings in `conf`.
+            environ: has user name and password.
+
+        Raises:
+            SpecError: a setting is not allowed.
+        """
+        user, password = _credentials(environ)
+        tls = _is_tls(conf, settings)
+        cacert, cert, key = _files(conf, settings)
+        members = _members(endpoint)
+        return cls(members=members, tls=tls, cacert=cacert, cert=cert, key=key, user=user, password=password)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what `from_fields` makes the same EtcdSpec from, as JSON can hold it; has the password."""
+        return asdict(self)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> EtcdSpec:
+        """Return the EtcdSpec whose `fields` went through JSON."""
+        members = tuple((host, port) for host, port in fields["members"])
+        return cls(**{**fields, "members": members})
+
     def __str__(self) -> str:
         return ",".join(str(Endpoint(host, port)) for host, port in self.members)
-
-
-def etcd_spec(endpoint: Given, conf: Given, settings: Mapping[str, str], environ: Mapping[str, str]) -> EtcdSpec:
-    """Return the etcd that the settings describe.
-
-    Args:
-        endpoint: `rdzv_endpoint`, which is set.
-        conf: `rdzv_conf`, for error messages.
-        settings: the settings in `conf`.
-        environ: has user name and password.
-
-    Raises:
-        SpecError: a setting is not allowed.
-    """
-    user, password = _credentials(environ)
-    tls = _is_tls(conf, settings)
-    cacert, cert, key = _files(conf, settings)
-    return EtcdSpec(
-        members=_members(endpoint),
-        tls=tls,
-        cacert=cacert,
-        cert=cert,
-        key=key,
-        user=user,
-        password=password,
-    )
 
 
 def _members(endpoint: Given) -> tuple[tuple[str, int], ...]:
@@ -69,7 +76,7 @@ def _members(endpoint: Given) -> tuple[tuple[str, int], ...]:
         )
     if any(member.port == 0 for member in named):
         raise endpoint.error("rdzv_endpoint", "etcd listens at a port from 1 to 65535")
-    return tuple(dict.fromkeys((member.host, member.port or PORT) for member in named))
+    return tuple(dict.fromkeys((member.host, member.port or EtcdSpec.port) for member in named))
 
 
 def _is_tls(conf: Given, settings: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ftlaunch.spec.job_spec import SpecError, resolved
-from ftlaunch.spec.nodes.etcd import EtcdSpec
+from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import ETCD_PASSWORD, ETCD_USER, without_secrets
@@ -41,8 +41,8 @@ def ask(flags: Mapping[str, str] = ETCD, environ: Mapping[str, str] | None = Non
 def test_one_endpoint_or_several(given: str, members: list[tuple[str, int]], told: str) -> None:
     nodes = ask(rdzv_endpoint=given)
     assert nodes.several
-    assert (nodes.address, nodes.etcd) == (None, EtcdSpec(tuple(members)))
-    assert str(nodes.etcd) == told
+    assert (nodes.address, nodes.store) == (None, EtcdSpec(tuple(members)))
+    assert str(nodes.store) == told
 
 
 def test_what_dry_run_prints_is_a_spec_of_the_same_job() -> None:
@@ -56,29 +56,29 @@ def test_torchruns_settings_and_variables_count() -> None:
     told = {"PET_NNODES": "1:2", "PET_RDZV_BACKEND": "etcd", "PET_RDZV_ENDPOINT": "a,b", "PET_RDZV_CONF": conf}
     nodes = ask({}, {**told, ETCD_USER: "me", ETCD_PASSWORD: "5ecret"})
     members = ("a", 2379), ("b", 2379)
-    assert nodes.etcd == EtcdSpec(members, True, "/c/ca.pem", "/c/me.pem", "/c/me.key", "me", "5ecret")
+    assert nodes.store == EtcdSpec(members, True, "/c/ca.pem", "/c/me.pem", "/c/me.key", "me", "5ecret")
     assert nodes.last_call == 7.0
 
 
 def test_a_password_is_never_shown_and_never_passed_on() -> None:
     environ = {ETCD_USER: "me", ETCD_PASSWORD: "5ecret", "OTHER": "x"}
     spec = resolve("train.py", [], ETCD, environ)
-    assert spec.nodes.etcd is not None
-    assert spec.nodes.etcd.password == "5ecret"
-    assert "5ecret" not in repr(spec) + str(spec.nodes.etcd)
+    assert spec.nodes.store is not None
+    assert spec.nodes.store.password == "5ecret"
+    assert "5ecret" not in repr(spec) + str(spec.nodes.store)
     assert "5ecret" not in yaml.safe_dump(resolved(spec))
     assert without_secrets(environ) == {"OTHER": "x"}
 
 
 def test_in_a_slurm_step_etcd_is_where_it_was_said_to_be() -> None:
     nodes = ask({"rdzv_backend": "etcd", "rdzv_endpoint": "a"}, SLURM)
-    assert (nodes.most, nodes.rank, str(nodes.etcd)) == (2, 1, "a:2379")
+    assert (nodes.most, nodes.rank, str(nodes.store)) == (2, 1, "a:2379")
     with pytest.raises(SpecError, match="where is etcd"):
         ask({"rdzv_backend": "etcd"}, SLURM)
 
 
 def test_one_node_meets_nobody() -> None:
-    assert ask(nnodes="1").etcd is None
+    assert ask(nnodes="1").store is None
 
 
 @pytest.mark.parametrize(
