@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
+from ftlaunch_hooks.state.adapter import modules_kept_by
 from ftlaunch_hooks.state.collector import Collector, Owner
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
@@ -83,13 +84,8 @@ class Names:
 
 
 def kept_elsewhere(objects: Mapping[str, Any]) -> frozenset[int]:
-    """Return the ids of modules whose plain attributes an attached object saves, by its `keeps_attributes_of`."""
-    kept = (
-        getattr(target, "keeps_attributes_of", ())
-        for name, target in objects.items()
-        if not isinstance(target, nn.Module)
-    )
-    return frozenset(id(module) for modules in kept for module in modules)
+    """Return the ids of modules whose plain attributes an attached object saves."""
+    return frozenset(id(module) for module in modules_kept_by(objects.values()))
 
 
 def loose_key(optimizer: str, position: int | str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from ftlaunch_contract.protocol import Phase
 from ftlaunch_hooks.data.held_samplers import samplers_saved_by
 from ftlaunch_hooks.passes.kept_loader import is_kept
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.adapter import positions_kept_by
 
 _DEEP = 4  # samplers and data sets within each other, as libraries wrap them
 _INSIDE = ("batch_sampler", "sampler", "dataset")
@@ -82,14 +83,14 @@ class DataOrder:
     def _known(self) -> set[int]:
         """Ids of what is attached, and of what attached objects bring back to its position."""
         objects = self._objects.values()
-        return {id(one) for one in (*objects, *_brought_back(objects), *self._saved_by_others)}
+        return {id(one) for one in (*objects, *positions_kept_by(objects), *self._saved_by_others)}
 
     def _moves_in_workers(self, loader: Any) -> bool:
         """Whether an attached data set has its position in copies, those of workers, which nobody asks for it."""
         data = loader.dataset
         if not loader.num_workers or not isinstance(data, IterableDataset) or hasattr(loader, "state_dict"):
             return False
-        brought_back = {id(one) for one in _brought_back(self._objects.values())}
+        brought_back = {id(one) for one in positions_kept_by(self._objects.values())}
         return any(one is data for one in self._objects.values()) and id(loader) not in brought_back
 
     def _say(self, loader: Any) -> None:
@@ -107,11 +108,6 @@ class DataOrder:
             " `for epoch in job.epochs(number):` and in it `for batch in job.batches(loader):` (a loader for"
             " evaluation: make its iterator under torch.no_grad(), or in job.phase('eval'))"
         )
-
-
-def _brought_back(objects: Iterable[Any]) -> list[Any]:
-    """What attached objects say that they bring back to its position."""
-    return [one for target in objects for one in getattr(target, "keeps_position_of", ())]
 
 
 def _kinds_of_loaders() -> list[Any]:

@@ -30,6 +30,7 @@ from ftlaunch_hooks.observe.reachable.value_codec import Encoder
 from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, LoopWalk, Reached
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.adapter import variables_kept_by
 from ftlaunch_hooks.state.collector import Collector
 from ftlaunch_hooks.state.loop_variables import NAME, RestoredVariables
 from ftlaunch_hooks.state.random_numbers.rng import Buffers
@@ -67,7 +68,7 @@ class Survey:
         self._frozen = {
             name: one for name, one in objects.items() if name in choices.frozen and isinstance(one, nn.Module)
         }
-        self.kept_by_objects = _kept_variables(objects)
+        self.kept_by_objects = variables_kept_by(objects.values())
         self._keep, self._ignore = choices.keep, frozenset(choices.ignore) | self.kept_by_objects
         self._restored = state.restored_variables
         self._known = _Known() if self._restored is None else _Known.of(self._restored.tree)
@@ -396,11 +397,6 @@ def _is_made_by_library(walk: LoopWalk, path: str) -> bool:
     if holder is None or walk.named_holder(path) == path:
         return False
     return not type(holder.value).__module__.startswith("torch.")
-
-
-def _kept_variables(objects: Mapping[str, Any]) -> frozenset[str]:
-    """Names of variables that an attached object saves, as it says in `keeps_variables`."""
-    return frozenset(name for target in objects.values() for name in getattr(target, "keeps_variables", ()))
 
 
 def _text_at(walk: LoopWalk, path: str, saved: SavedElsewhere) -> str | None:
