@@ -15,6 +15,7 @@ from types import ModuleType
 
 import pytest
 from tests.support.agents import free_port
+from tests.support.harness import FtJob
 from tests.support.waiting import DEADLINE
 
 from ftlaunch.nodes.channel import arbiter
@@ -204,3 +205,32 @@ def test_a_job_of_two_nodes_that_meet_in_a_new_backend(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "heads")) as database:
         ((sign,),) = database.execute("SELECT sign FROM heads").fetchall()
     assert (json.loads(sign)["term"], json.loads(sign)["over"]) == (1, 0), "a head has led the job to its end"
+
+
+def test_a_rank_group_that_starts_ranks_behind_a_prefix(tmp_path: Path) -> None:
+    """One of its ranks is killed: the engine restarts the job, and ends it as with its own group."""
+    (tmp_path / "prefixed_ranks.py").write_text(python_of("rank-group.md"))
+    (tmp_path / "with_group.py").write_text(
+        "from prefixed_ranks import PrefixedRanks\n"
+        "from ftlaunch.engine import main as engine\n"
+        "engine.RANKS_HERE = PrefixedRanks\n"
+        "from ftlaunch.cli.launch import main\n"
+        "main()\n"
+    )
+    job = FtJob(tmp_path)
+    try:
+        job.module = "with_group"
+        environ = {"PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path)), "FAULT": "sigkill 1 12"}
+        words = ("--out", str(job.out), "--steps", "30", "--step-time", "0.1")
+        job.start("--no-warm", args=words, env=environ)
+        job.wait_event("resumed")
+        niceness = [os.getpriority(os.PRIO_PROCESS, pid) for pid in job.pids()]
+        assert niceness == [os.getpriority(os.PRIO_PROCESS, 0) + 5] * 2
+        assert job.wait() == 0, job.stderr
+        assert job.fired() == ["sigkill 1 0"]
+        (incident,) = job.events("incident")
+        assert (incident["kind"], incident["rank"]) == ("killed", 1)
+        assert [resumed["step"] for resumed in job.events("resumed")] == [0, 12]
+        job.assert_clean()
+    finally:
+        job.dispose()

@@ -28,6 +28,7 @@ from ftlaunch.ranks import environment
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
+from ftlaunch.ranks.group import Exited, RankGroup
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.ranks.logs import holes
 from ftlaunch.reporting import messages
@@ -54,6 +55,9 @@ from ftlaunch_contract.protocol import process_start_time
 
 _KILLING = 5.0
 """seconds that processes may take to die of SIGKILL"""
+
+RANKS_HERE: Callable[[Surroundings, int, Exited], RankGroup] = LocalRanks
+"""makes the rank group of an attempt of a job on one machine"""
 
 
 def run(spec: JobSpec, begun: Callable[[], None]) -> int:
@@ -239,7 +243,7 @@ class _Job:
             files=workspace.files.of(spec.log_dir),
         )
         edges = Edges(
-            make_group=lambda number, exited: LocalRanks(around, number, exited),
+            make_group=lambda number, exited: RANKS_HERE(around, number, exited),
             start_saver=lambda: SaverLink(helpers, marker, workspace.locks),
             may_begin=ForkServerWatch(fork_server, loop, reporter.say).is_settled,
             deaths=ExitWatch([page.path for page in workspace.pages.pages]),
