@@ -15,9 +15,13 @@ from types import ModuleType
 
 import pytest
 from tests.support.agents import free_port
+from tests.support.checkpoints import assert_whole, commit
 from tests.support.harness import FtJob
 from tests.support.waiting import DEADLINE
 
+from ftlaunch.checkpoints.stores import table as checkpoint_stores
+from ftlaunch.checkpoints.stores.stored_checkpoints import OvertakenError, StoredCheckpoints
+from ftlaunch.checkpoints.stores.table import open_store
 from ftlaunch.nodes.channel import arbiter
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.notify.client import NotifierLink
@@ -30,6 +34,7 @@ from ftlaunch.spec.notify_targets import table
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.schedulers import table as schedulers
 
 PAGES = Path(__file__).parents[2] / "docs/extending"
@@ -234,3 +239,28 @@ def test_a_rank_group_that_starts_ranks_behind_a_prefix(tmp_path: Path) -> None:
         job.assert_clean()
     finally:
         job.dispose()
+
+
+def test_a_checkpoint_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with an empty disk goes on from what another one has stored, and the other one commits nothing more."""
+    page = code_of("checkpoint-store.md", monkeypatch)
+    address = f"sqlite://{tmp_path}/bucket"
+    with pytest.raises(ValueError, match="no store is known for `sqlite://`; it must be a directory"):
+        open_store(address)
+    monkeypatch.setitem(checkpoint_stores.STORES, "sqlite", f"{page.__name__}:SqliteStore")
+    first, second = (
+        StoredCheckpoints(open_store(address), tmp_path / name / "checkpoints", job="net", owner=name)
+        for name in ("first", "second")
+    )
+    first.claim()
+    for step in (10, 20):
+        commit(tmp_path / "first", step)
+        first.publish(keep=1)
+    second.claim()
+    assert second.bring(least=-1) == []
+    assert_whole(layout.iteration_dir(tmp_path / "second/checkpoints", 20))
+    assert [step for step, _ in layout.list_iterations(tmp_path / "second/checkpoints")] == [20]
+    commit(tmp_path / "first", 30)
+    with pytest.raises(OvertakenError, match="second has taken over"):
+        first.publish(keep=1)
+    assert second.newest == 20

@@ -7,10 +7,10 @@ lock calls these functions. Standard library only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_file, verify
 
@@ -21,37 +21,65 @@ _OURS = re.compile(
 )
 
 
-def doomed(
-    checkpoint_dir: Path, keep: int, keep_every: int | None = None, spare: int = -1
-) -> Iterator[tuple[int, Path]]:
-    """Yield the committed checkpoints that are not to be kept, newest first.
+class Candidate(NamedTuple):
+    """What decides whether a complete checkpoint is kept."""
 
-    Kept are the newest `keep` complete checkpoints, the newest one that is marked healthy, those that the arguments
-    name, and the ends of earlier trainings that a kept one names. An incomplete checkpoint is neither counted nor
-    deleted: the next resume refuses it.
+    step: int
+    is_healthy: bool
+    ends: tuple[int, ...]
+    """the steps at which earlier trainings of the process ended"""
+
+
+def not_kept(candidates: Iterable[Candidate], keep: int, keep_every: int | None = None, spare: int = -1) -> list[int]:
+    """Return the steps that are not to be kept, newest first. Pure.
+
+    Kept are the newest `keep` checkpoints, the newest one that is marked healthy, those that the arguments name, and
+    the ends of earlier trainings that a kept one names.
 
     Args:
-        checkpoint_dir: the directory.
+        candidates: all complete checkpoints, newest first.
         keep: how many checkpoints to keep, at least one.
         keep_every: steps; a checkpoint at a multiple is kept. 0 or None: no such steps.
         spare: the step just committed, which is kept even if storage has newer ones that nobody resumed from.
     """
+    leaving: list[int] = []
     kept = 0
     has_healthy = False
     training_ends: set[int] = set()
-    for step, path in layout.list_iterations(checkpoint_dir):
-        found = _examined(path)
-        if found is None:
-            continue
-        is_newest_healthy = not has_healthy and health_mark.is_normal(found)
-        has_healthy = has_healthy or is_newest_healthy
+    for step, is_healthy, ends in candidates:
+        is_newest_healthy = is_healthy and not has_healthy
+        has_healthy = has_healthy or is_healthy
         is_multiple = bool(keep_every and step % keep_every == 0)
         stays = step == spare or step in training_ends or is_multiple or is_newest_healthy
         if kept >= max(keep, 1) and not stays:
-            yield step, path
+            leaving.append(step)
         else:
             kept += 1
-            training_ends.update(metadata.trainings(found).ends)
+            training_ends.update(ends)
+    return leaving
+
+
+def doomed(
+    checkpoint_dir: Path, keep: int, keep_every: int | None = None, spare: int = -1
+) -> Iterator[tuple[int, Path]]:
+    """Yield the committed checkpoints that are not to be kept, newest first, by the rule of `not_kept`.
+
+    An incomplete checkpoint is neither counted nor deleted: the next resume refuses it.
+
+    Args:
+        checkpoint_dir: the directory.
+        keep: as `not_kept` takes it.
+        keep_every: as `not_kept` takes it.
+        spare: as `not_kept` takes it.
+    """
+    paths = dict(layout.list_iterations(checkpoint_dir))
+    candidates = [
+        Candidate(step, health_mark.is_normal(found), metadata.trainings(found).ends)
+        for step, path in paths.items()
+        if (found := _examined(path)) is not None
+    ]
+    for step in not_kept(candidates, keep=keep, keep_every=keep_every, spare=spare):
+        yield step, paths[step]
 
 
 def _examined(path: Path) -> dict[str, Any] | None:

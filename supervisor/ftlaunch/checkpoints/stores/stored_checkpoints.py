@@ -1,0 +1,406 @@
+"""Keeps a job's committed checkpoints in a checkpoint store, and brings them back to a machine that has none.
+
+    stored = StoredCheckpoints(store, directory, job, owner)
+    stored.claim()            # from now on no other process can commit there
+    stored.set_strays_aside() # what this machine has and the job, which went on elsewhere, does not
+    stored.bring(least=-1)    # before anything looks at the directory
+    stored.publish(keep)      # again and again, after each commit in the directory
+
+The directory is what the job works with; the store follows it. A step is uploaded file by file, under names that nobody
+has used before, and committed by one conditional replacement of the index (`index.py`). A process that was overtaken
+fails there, and has changed nothing that anybody reads. Used by the keeper's process only; waits for the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ftlaunch.checkpoints.stores import index as indexes
+from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
+from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore, Spent
+from ftlaunch_contract.checkpoint import health_mark, layout, metadata, retention, verify
+from ftlaunch_contract.checkpoint.retention import Candidate
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.files import atomic, checksums, untrusted_json
+from ftlaunch_contract.files.regular_file import read_regular
+from ftlaunch_contract.progress import ignore
+
+_THREADS = 4  # files that are sent or received at the same time
+NOTE = "store.json"
+"""name of the file in the checkpoint directory that notes which claims of the store were made for it"""
+STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
+_BESIDE = (layout.SEED, layout.SKIPPED)  # small files that a resume needs besides the checkpoint
+_STEPS = "steps/"  # how the names of all objects but the index begin
+
+
+class OvertakenError(Exception):
+    """Another process keeps the store now. The message is a sentence."""
+
+
+class ForeignStoreError(Exception):
+    """The store has checkpoints of another job, or an index that cannot be read. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class RefusedStep:
+    """A checkpoint of the store that was refused."""
+
+    step: int
+    why: str
+    """a part of a sentence"""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What `publish` has done."""
+
+    steps: tuple[int, ...] = ()
+    """the steps that were committed to the store"""
+    bytes: int = 0
+    """size of their files"""
+    deleted: tuple[int, ...] = ()
+    """the steps that the store does not keep any more"""
+
+
+class StoredCheckpoints:
+    """The checkpoints of one job in one store."""
+
+    def __init__(self, store: CheckpointStore, directory: Path, job: str, owner: str, spent: Spent = ignore) -> None:
+        """Ask nothing of the store yet.
+
+        Args:
+            store: the place.
+            directory: the job's checkpoint directory on this machine; the caller's job holds its lock.
+            job: id of the job.
+            owner: host and pid of this process, for people.
+            spent: called with the bytes of each piece that is sent.
+        """
+        self._store = store
+        self._directory = directory
+        self._job = job
+        self._owner = owner
+        self._spent = spent
+        self._index = Index(job, 0, owner)
+        self._version: str | None = None
+        self._is_stray = False
+
+    @property
+    def newest(self) -> int:
+        """The newest step of the store that was not refused; -1 if there is none."""
+        return max(self._usable(), default=-1)
+
+    def _usable(self) -> set[int]:
+        return set(self._index.steps) - set(self._index.refused)
+
+    # --- whose the store is -----------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Take the store over: a process of this job that still runs elsewhere can commit nothing from now on.
+
+        A file of the directory notes the claim, before it is made: the next start knows by it whether the job has
+        run anywhere else in between.
+
+        Raises:
+            ForeignStoreError: it is another job's, or not ours.
+            OvertakenError: another process took it over at the same moment.
+            OSError: the store does not answer, or refuses.
+        """
+        found = self._store.read(indexes.NAME)
+        before = Index(self._job, 0, self._owner) if found is None else self._parsed(found.data)
+        known = self._noted_claims()
+        self._is_stray = found is not None and before.claim not in known
+        word = secrets.token_hex(8)
+        self._note_claims([*([] if self._is_stray else [before.claim]), word])
+        self._version = None if found is None else found.version
+        self._commit(before.taken_by(self._owner, word))
+        self._delete_leftovers()
+
+    def _noted_claims(self) -> list[str]:
+        """Return the words of the claims that were made for this directory; empty where no note can be read."""
+        try:
+            note = untrusted_json.mapping(untrusted_json.parse(read_regular(self._directory / NOTE)), "the note")
+        except (FileNotFoundError, ValueError):
+            return []
+        return [word for word in note.get("claims", []) if isinstance(word, str)]
+
+    def _note_claims(self, words: list[str]) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        content = {"store": self._store.where, "claims": words}
+        atomic.replace_durable(self._directory / NOTE, json.dumps(content).encode())
+
+    def set_strays_aside(self) -> list[int]:
+        """Put checkpoints of the directory that the store does not have into the quarantine, if they are strays.
+
+        They are if the job has gone on elsewhere since this directory was used: it may have begun anew there, or have
+        gone back, so that these are of another training. Called after `claim`.
+
+        Returns:
+            The steps that were put aside.
+
+        Raises:
+            OSError: a checkpoint cannot be moved.
+        """
+        if not self._is_stray:
+            return []
+        strays = [(step, path) for step, path in layout.list_iterations(self._directory) if self._is_new(step, path)]
+        for _, path in strays:
+            layout.quarantine(self._directory, path, f"{STRAY} ({self._store.where})")
+        return [step for step, _ in strays]
+
+    def _parsed(self, data: bytes) -> Index:
+        try:
+            index = indexes.parse(data)
+        except ValueError as error:
+            raise ForeignStoreError(f"cannot use {self._store.where}/{indexes.NAME}: {error}") from None
+        if index.job != self._job:
+            raise ForeignStoreError(
+                f"cannot use {self._store.where}: it has the checkpoints of job {index.job}, and this is job"
+                f" {self._job}; name another prefix, or give `--job-id {index.job}` to go on with that job"
+            )
+        return index
+
+    def _commit(self, index: Index) -> None:
+        """Replace the index, unless another process has replaced it. Raises OvertakenError, OSError."""
+        data = indexes.dump(index)
+        try:
+            self._version = self._store.replace(indexes.NAME, data, self._version)
+        except ChangedError:
+            found = self._store.read(indexes.NAME)
+            if found is None or found.data != data:  # else the answer to our own request was lost
+                raise OvertakenError(self._who_took_over(None if found is None else found.data)) from None
+            self._version = found.version
+        self._index = index
+
+    def _who_took_over(self, data: bytes | None) -> str:
+        if data is None:
+            return f"{self._store.where}/{indexes.NAME} was removed while this job ran"
+        index = self._parsed(data)
+        return f"{index.owner} has taken over the checkpoints in {self._store.where}"
+
+    def _delete_leftovers(self) -> None:
+        """Delete what earlier processes have uploaded and not committed. Raises OSError."""
+        used = self._index.objects
+        for name in list(self._store.names(_STEPS)):
+            if name not in used:
+                self._store.delete(name)
+
+    # --- from the store to the directory ----------------------------------------------------------------------
+
+    def bring(self, least: int) -> list[RefusedStep]:
+        """Bring what a resume needs, and the directory lacks: the newest step, and the steps that it needs.
+
+        If the newest step is not marked healthy, the newest healthy one comes, too.
+
+        Args:
+            least: nothing is brought unless the store has a newer step than this one.
+
+        Returns:
+            The checkpoints that were refused on the way; the next older one was taken instead.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            OSError: the store does not answer, or the directory cannot be written.
+        """
+        refused: list[RefusedStep] = []
+        self._directory.mkdir(parents=True, exist_ok=True)
+        while self._usable() and self.newest > max(least, self._newest_here()):
+            step = self.newest
+            wanted = {step, *self._index.steps[step].needs}
+            if self._index.steps[step].health != health_mark.NORMAL:
+                wanted |= set(sorted(self._healthy())[-1:])
+            damage = self._fetch_all(sorted(wanted & self._usable()))
+            if damage is None:
+                self._write_beside()
+                break
+            refused.append(damage)
+        return refused
+
+    def _healthy(self) -> set[int]:
+        return {step for step in self._usable() if self._index.steps[step].health == health_mark.NORMAL}
+
+    def _newest_here(self) -> int:
+        return max((step for step, _ in layout.list_iterations(self._directory)), default=-1)
+
+    def _fetch_all(self, steps: Iterable[int]) -> RefusedStep | None:
+        """Fetch steps that the directory lacks. Return the first that is damaged, which the index then names."""
+        for step in steps:
+            final = layout.iteration_dir(self._directory, step)
+            if final.exists():
+                continue
+            try:
+                self._fetch(step, final)
+            except Damaged as damage:
+                refused = RefusedStep(step, str(damage))
+                self._commit(replace(self._index, refused={**self._index.refused, step: refused.why}))
+                return refused
+        return None
+
+    def _fetch(self, step: int, final: Path) -> None:
+        """Fetch one step, verify it, and give it its name. Raises Damaged, OSError."""
+        incomplete = layout.incomplete_dir(self._directory, step)
+        if incomplete.exists():
+            shutil.rmtree(incomplete)
+        layout.make_incomplete(self._directory, step)
+        stored = self._index.steps[step]
+
+        def fetch(name: str) -> None:
+            self._fetch_file(stored.files[name], incomplete / name)
+
+        try:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(fetch, stored.files))
+            verify.verify(incomplete)
+            for name in stored.files:
+                _make_durable(incomplete / name)
+            atomic.fsync_dir(incomplete)
+            incomplete.rename(final)
+            atomic.fsync_dir(self._directory)
+        except BaseException:
+            shutil.rmtree(incomplete, ignore_errors=True)
+            raise
+
+    def _fetch_file(self, stored: StoredFile, path: Path) -> None:
+        try:
+            self._store.download(stored.object, path, ignore)
+        except FileNotFoundError:
+            raise Damaged(f"{stored.object} is not in {self._store.where} any more") from None
+        size = path.stat().st_size
+        if size != stored.bytes:
+            raise Damaged(f"{stored.object} has {size} bytes and not {stored.bytes}")
+        if path.name == layout.METADATA and _digest(checksums.of_bytes(path.read_bytes())) != stored.digest:
+            raise Damaged(f"{stored.object} does not match its checksum")
+
+    def _write_beside(self) -> None:
+        """Write the small files beside the checkpoints, where the directory has none of their own."""
+        for name, content in self._index.beside.items():
+            path = self._directory / name
+            if name in _BESIDE and not path.exists():
+                atomic.replace_durable(path, content.encode())
+
+    # --- from the directory to the store ----------------------------------------------------------------------
+
+    def publish(self, keep: int, keep_every: int | None = None) -> Published:
+        """Make the store have what the directory has: upload new steps, commit them, and let old ones go.
+
+        The newest step is committed first. A step that the directory does not have any more is kept in the store as
+        long as `keep` and `keep_every` say. A step above the newest of the directory is one that the job has gone
+        back behind: the index names it as put aside.
+
+        Args:
+            keep: how many checkpoints to keep.
+            keep_every: steps; a checkpoint at a multiple is kept. 0 or None: no such steps.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            OSError: the store does not answer, or refuses. What was committed stays committed.
+        """
+        here = dict(layout.list_iterations(self._directory))
+        published: list[int] = []
+        size = 0
+        for step, path in here.items():
+            stored = self._upload(step, path) if self._is_new(step, path) else None
+            if stored is None:
+                continue
+            self.put_aside(above=max(here))
+            steps = {**self._index.steps, step: stored}
+            refused = {number: why for number, why in self._index.refused.items() if number != step}
+            self._commit(replace(self._index, steps=steps, refused=refused, beside=self._beside()))
+            published.append(step)
+            size += stored.bytes
+        self.put_aside(above=max(here, default=-1))
+        deleted = self._retire(here, keep=keep, keep_every=keep_every)
+        return Published(steps=tuple(published), bytes=size, deleted=tuple(deleted))
+
+    def _is_new(self, step: int, path: Path) -> bool:
+        """Whether a checkpoint of the directory is not the one that the store has."""
+        stored = self._index.steps.get(step)
+        if stored is None or step in self._index.refused:
+            return True
+        try:
+            content = (path / layout.METADATA).read_bytes()
+        except FileNotFoundError:
+            return False  # damaged or just deleted: nothing to upload
+        return stored.files[layout.METADATA].digest != _digest(checksums.of_bytes(content))
+
+    def _upload(self, step: int, path: Path) -> StoredStep | None:
+        """Upload the files of a checkpoint; None if the checkpoint is not whole, or was deleted meanwhile."""
+        folder = f"{_STEPS}{path.name}-{self._index.term}-{secrets.token_hex(4)}"
+        try:
+            found = verify.examine(path)
+            content = (path / layout.METADATA).read_bytes()
+            entries: dict[str, tuple[int, list[str]]] = {
+                name: (entry["bytes"], entry[checksums.NAME]) for name, entry in found["files"].items()
+            }
+            entries[layout.METADATA] = len(content), checksums.of_bytes(content)
+
+            def upload(name: str) -> None:
+                self._store.upload(path / name, f"{folder}/{name}", self._spent)
+
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(upload, entries))
+        except (Damaged, FileNotFoundError):
+            for name in list(self._store.names(f"{folder}/")):
+                self._store.delete(name)
+            return None
+        files = {
+            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=_digest(digests))
+            for name, (size, digests) in entries.items()
+        }
+        needs = metadata.trainings(found).ends
+        return StoredStep(files=files, health=health_mark.of(found)["status"], needs=needs)
+
+    def _beside(self) -> dict[str, str]:
+        """Return the small files beside the checkpoints. Raises OSError."""
+        paths = [self._directory / name for name in _BESIDE]
+        return {path.name: path.read_text() for path in paths if path.exists()}
+
+    def put_aside(self, above: int) -> None:
+        """Note that the job goes on from step `above`, or begins anew (-1): later steps are put aside, and stay.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            OSError: the store does not answer, or refuses.
+        """
+        gone_back = {step: stored for step, stored in self._index.steps.items() if step > above}
+        if gone_back:
+            aside = {f"{step}-{self._index.term}-{secrets.token_hex(4)}": stored for step, stored in gone_back.items()}
+            steps = {step: stored for step, stored in self._index.steps.items() if step <= above}
+            refused = {step: why for step, why in self._index.refused.items() if step <= above}
+            self._commit(replace(self._index, steps=steps, refused=refused, aside={**self._index.aside, **aside}))
+
+    def _retire(self, here: Iterable[int], keep: int, keep_every: int | None) -> list[int]:
+        """Take steps that need not be kept out of the index, and then delete their objects. Return the steps."""
+        candidates = [
+            Candidate(step, stored.health == health_mark.NORMAL, stored.needs)
+            for step, stored in sorted(self._index.steps.items(), reverse=True)
+        ]
+        leaving = set(retention.not_kept(candidates, keep=keep, keep_every=keep_every)) - set(here)
+        if not leaving:
+            return []
+        gone = {name for step in leaving for name in self._index.steps[step].objects}
+        steps = {step: stored for step, stored in self._index.steps.items() if step not in leaving}
+        refused = {step: why for step, why in self._index.refused.items() if step not in leaving}
+        self._commit(replace(self._index, steps=steps, refused=refused))
+        for name in sorted(gone - self._index.objects):
+            self._store.delete(name)
+        return sorted(leaving)
+
+
+def _make_durable(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _digest(digests: Iterable[str]) -> str:
+    """Return one checksum over the checksums of a file's blocks."""
+    return checksums.of_whole("".join(digests).encode())

@@ -1,0 +1,286 @@
+"""Checkpoints in a store: a machine that has none goes on from there, and one that was overtaken commits nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support import checkpoints
+from tests.support.checkpoints import assert_whole, commit
+
+from ftlaunch.checkpoints.stores import index, stored_checkpoints
+from ftlaunch.checkpoints.stores.folder import FolderStore
+from ftlaunch.checkpoints.stores.index import Index
+from ftlaunch.checkpoints.stores.store import ChangedError
+from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError, StoredCheckpoints
+from ftlaunch_contract.checkpoint import layout, seeds
+
+
+class Machine:
+    """A machine with a checkpoint directory of its own, and the bucket that all machines share."""
+
+    def __init__(self, root: Path, name: str, job: str = "net") -> None:
+        self.root = root / name
+        self.directory = self.root / "checkpoints"
+        self.store = FolderStore(root / "bucket")
+        self.stored = StoredCheckpoints(self.store, self.directory, job, f"{name} pid 7")
+
+    def start(self, least: int = -1) -> list[int]:
+        """What the start of a job does. Returns the steps that were put aside."""
+        self.stored.claim()
+        strays = self.stored.set_strays_aside()
+        self.refused = self.stored.bring(least)
+        return strays
+
+    def save(self, *steps: int, keep: int = 5) -> None:
+        for step in steps:
+            commit(self.root, step)
+        self.stored.publish(keep)
+
+    @property
+    def steps(self) -> list[int]:
+        return [step for step, _ in layout.list_iterations(self.directory)]
+
+    @property
+    def index(self) -> Index:
+        content = self.store.read(index.NAME)
+        assert content is not None
+        return index.parse(content.data)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Callable[[str], Machine]:
+    return lambda name: Machine(tmp_path, name)
+
+
+def objects(machine: Machine) -> set[str]:
+    return set(machine.store.names("steps/"))
+
+
+def test_an_empty_machine_goes_on_from_the_newest_step(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    assert first.start() == []
+    seeds.keep(first.directory.parent, 1)  # not beside the checkpoints: of no use elsewhere
+    seeds.keep(first.directory, 41)
+    first.save(10, 20)
+    second = machine("second")
+    assert second.start() == []
+    assert second.steps == [20]
+    assert_whole(layout.iteration_dir(second.directory, 20))
+    assert seeds.read(second.directory) == 41
+    second.save(30)
+    third = machine("third")
+    third.start()
+    assert third.steps == [30]
+    assert sorted(third.index.steps) == [10, 20, 30]
+    assert objects(third) == third.index.objects
+
+
+def test_a_machine_that_was_overtaken_commits_nothing(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10)
+    second = machine("second")
+    second.start()
+    before = second.index
+    with pytest.raises(OvertakenError, match="second pid 7 has taken over the checkpoints in file:///"):
+        first.save(20)
+    assert second.index == before
+    second.save(20)
+    third = machine("third")
+    third.start()
+    assert objects(third) == third.index.objects, "what the first had uploaded is removed"
+
+
+def test_steps_that_a_machine_saved_before_another_one_went_on_are_not_taken_up(
+    machine: Callable[[str], Machine],
+) -> None:
+    """Taken out: the first machine, come back, goes on from a step of a training that was begun anew elsewhere."""
+    first = machine("first")
+    first.start()
+    first.save(10)
+    commit(first.root, 20)  # the machine is taken away before this is published
+    second = machine("second")
+    second.start()
+    layout.supersede(second.directory)  # the job begins anew
+    second.stored.put_aside(above=-1)
+    second.save(5)
+    back = machine("first")
+    assert back.steps == [20, 10]
+    assert back.start() == [20, 10]
+    assert back.steps == [5]
+    assert sorted(path.name for path in (back.directory / layout.QUARANTINE).iterdir() if path.is_dir()) == [
+        "iteration_0000010",
+        "iteration_0000020",
+    ]
+    assert len(back.index.aside) == 1, "nothing is lost in the store, either"
+
+
+def test_the_same_machine_goes_on_from_what_only_it_has(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10)
+    commit(first.root, 20)
+    again = machine("first")
+    assert again.start() == []
+    assert again.steps == [20, 10]
+    again.stored.publish(5)
+    assert sorted(again.index.steps) == [10, 20]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_claim_that_was_cut_off_costs_nothing(
+    is_committed: bool, machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10)
+    commit(first.root, 20)
+    cut = machine("first")
+    plain = cut.stored._store.replace
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        if is_committed:
+            plain(name, data, version)
+        raise OSError(5, "the connection is gone")
+
+    monkeypatch.setattr(cut.store, "replace", replace)
+    with pytest.raises(OSError, match="the connection is gone"):
+        cut.start()
+    again = machine("first")
+    assert again.start() == []
+    assert again.steps == [20, 10]
+
+
+def test_an_answer_that_was_lost_is_no_overtaking(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has committed, and the retry of its client finds another version than the one that it gives."""
+    first = machine("first")
+    first.start()
+    plain = first.store.replace
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        plain(name, data, version)
+        return plain(name, data, version)
+
+    monkeypatch.setattr(first.store, "replace", replace)
+    first.save(10)
+    assert sorted(first.index.steps) == [10]
+
+
+def test_a_damaged_step_is_refused_and_the_one_before_is_taken(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10, 20, 30)
+    stored = first.index.steps
+    shard = first.store.where.removeprefix("file://") + "/" + stored[30].files[checkpoints.MODEL].object
+    content = bytearray(Path(shard).read_bytes())
+    content[-1] ^= 1
+    Path(shard).write_bytes(content)
+    Path(first.store.where.removeprefix("file://"), stored[20].files["common.json"].object).unlink()
+    second = machine("second")
+    second.start()
+    assert [refused.step for refused in second.refused] == [30, 20]
+    assert checkpoints.MODEL in second.refused[0].why
+    assert "common.json is not in file:///" in second.refused[1].why
+    assert second.steps == [10]
+    assert sorted(second.index.refused) == [20, 30]
+    second.save(20)
+    assert sorted(second.index.steps) == [10, 20]
+    assert not second.index.refused, "step 20 was made again, and 30 is put aside"
+    third = machine("third")
+    third.start()
+    assert third.steps == [20]
+
+
+def test_nothing_is_brought_that_is_not_newer(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10)
+    second = machine("second")
+    second.start(least=10)
+    assert second.steps == []
+
+
+def test_retention_is_that_of_the_directory_and_of_the_settings(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10, 20, 30)
+    second = machine("second")
+    second.start()
+    second.save(40, keep=2)
+    assert sorted(second.index.steps) == [30, 40]
+    assert objects(second) == second.index.objects
+
+
+def test_another_jobs_store_is_refused(tmp_path: Path) -> None:
+    Machine(tmp_path, "first").start()
+    other = Machine(tmp_path, "second", job="other")
+    with pytest.raises(ForeignStoreError, match="it has the checkpoints of job net, and this is job other"):
+        other.start()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"version": 2}', b'{"version": 1, "steps": {"x": {}}}', b"\xff", b"[" * 100_000]
+)
+def test_an_index_that_cannot_be_read_is_refused_and_stays(data: bytes, machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.store.replace(index.NAME, data, None)
+    with pytest.raises(ForeignStoreError, match=r"cannot use file://.*/ftlaunch\.json: "):
+        first.start()
+    content = first.store.read(index.NAME)
+    assert content is not None
+    assert content.data == data
+
+
+def test_an_index_is_what_it_was(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10, 20)
+    first.stored.put_aside(above=10)
+    assert index.parse(index.dump(first.index)) == first.index
+    damaged = json.loads(index.dump(first.index))
+    damaged["steps"]["10"]["files"]["common.json"]["object"] = "../elsewhere"
+    with pytest.raises(ValueError, match="is no name of an object"):
+        index.parse(json.dumps(damaged).encode())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FolderStore]:
+    return FolderStore(tmp_path / "bucket")
+
+
+def test_only_the_expected_version_is_replaced(store: FolderStore) -> None:
+    first = store.replace("a", b"1", None)
+    with pytest.raises(ChangedError):
+        store.replace("a", b"2", None)
+    second = store.replace("a", b"2", first)
+    with pytest.raises(ChangedError):
+        store.replace("a", b"3", first)
+    assert store.read("a") == (b"2", second)
+    assert store.read("b") is None
+
+
+def test_an_upload_is_bounded_and_whole(store: FolderStore, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(256)) * 100_000)
+    spent: list[int] = []
+    store.upload(source, "steps/a/b", spent.append)
+    assert len(spent) > 1
+    assert sum(spent) == source.stat().st_size
+    store.download("steps/a/b", tmp_path / "copy", lambda count: None)
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+
+    def stop(count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.upload(source, "steps/a/c", stop)
+    assert list(store.names("steps/")) == ["steps/a/b"]
+    store.delete("steps/a/b")
+    store.delete("steps/a/b")
+    assert not list(store.names(""))
+    assert stored_checkpoints.NOTE not in set(store.names(""))
