@@ -19,14 +19,14 @@ from tests.support.checkpoints import assert_whole, commit
 from tests.support.harness import FtJob
 from tests.support.waiting import DEADLINE
 
-from ftlaunch.checkpoints.stores import table as checkpoint_stores
+from ftlaunch.checkpoints.stores.store import open_store
 from ftlaunch.checkpoints.stores.stored_checkpoints import OvertakenError, StoredCheckpoints
-from ftlaunch.checkpoints.stores.table import open_store
 from ftlaunch.nodes.channel import arbiter
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.spec.errors import SpecError
+from ftlaunch.spec import checkpoint_stores
+from ftlaunch.spec.errors import RefusedError, SpecError
 from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.spec.meeting_stores import table as stores
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
@@ -245,9 +245,10 @@ def test_a_checkpoint_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A machine with an empty disk goes on from what another one has stored, and the other one commits nothing more."""
     page = code_of("checkpoint-store.md", monkeypatch)
     address = f"sqlite://{tmp_path}/bucket"
-    with pytest.raises(ValueError, match="no store is known for `sqlite://`; it must be a directory"):
-        open_store(address)
+    with pytest.raises(RefusedError, match="it must be a folder, or an address that begins with "):
+        checkpoint_stores.address(address)
     monkeypatch.setitem(checkpoint_stores.STORES, "sqlite", f"{page.__name__}:SqliteStore")
+    assert checkpoint_stores.address(address) == address
     first, second = (
         StoredCheckpoints(open_store(address), tmp_path / name / "checkpoints", job="net", owner=name)
         for name in ("first", "second")

@@ -13,6 +13,7 @@ from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
+PROGRAM = "ftlaunch.checkpoints.saver"
 _STOPPED = 2.0  # seconds: less than a grace, so that a job which was told to stop is still saved
 
 
@@ -21,9 +22,14 @@ class Saver(Protocol):
 
     fd: int
     """readable when it has answered, or is gone"""
-    pid: int
-    pending: dict[str, Any] | None
-    """the request under way"""
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process; of several nodes, that of one of them."""
+
+    @property
+    def pending(self) -> dict[str, Any] | None:
+        """The request under way."""
 
     @property
     def closed(self) -> bool:
@@ -51,14 +57,15 @@ class Saver(Protocol):
 class SaverLink:
     """A running saver. At most one request is under way; its answer arrives on `fd`."""
 
-    def __init__(self, helpers: HelperProcesses, marker: str, locks: Sequence[int]) -> None:
+    def __init__(self, helpers: HelperProcesses, marker: str, locks: Sequence[int], program: str = PROGRAM) -> None:
         """Start the saver. Raises OSError.
 
         locks: descriptors of the memory and the checkpoint directory's locks, held by the saver too: should
-        the supervisor be killed, its successor waits until a save under way is finished.
+        the supervisor be killed, its successor waits until a save under way is finished. program: the module to run:
+        the saver, or another that takes requests as the saver does.
         """
         self._process = helpers.start(
-            module("ftlaunch.checkpoints.saver", marker),
+            module(program, marker),
             stdin=PIPE,
             stdout=PIPE,
             pass_fds=tuple(locks),

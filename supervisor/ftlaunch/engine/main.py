@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
-from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.checkpoints.saver_client import Saver, SaverLink
+from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
+from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.context import Context, Edges
@@ -82,14 +84,15 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
 def _run(
     spec: JobSpec, terminal: Terminal, signals: Signals, manager: ServiceManager, begun: Callable[[], None]
 ) -> int:
-    workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
-    spec = workspace.spec
     helpers = HelperProcesses()
+    store = None if spec.saving.checkpoint_store is None else StoreOpening(spec, helpers, signals.fd)
+    workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line), store=store)
+    spec = workspace.spec
     notifier = NotifierLink(helpers, spec, dict(os.environ))
     reporter = Reporter(spec, workspace.journal, workspace.files, notifier, terminal, [ServiceSink(manager)])
     reached = tell_of_start(spec, workspace, reporter)
     try:
-        job = _Job(spec, workspace, reporter, signals, helpers, reached)
+        job = _Job(spec, workspace, reporter, signals, helpers, reached, store)
     except OSError as error:
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{limit_hint(error)}")
         reporter.tell(StartRefused(protocol.EXIT_USAGE, str(refusal)))
@@ -196,6 +199,7 @@ class _Job:
         signals: Signals,
         helpers: HelperProcesses,
         reached: int,
+        store: StoreOpening | None,
     ) -> None:
         """Raises OSError."""
         self._spec, self._helpers = spec, helpers
@@ -242,9 +246,22 @@ class _Job:
             clock=time.monotonic,
             files=workspace.files.of(spec.log_dir),
         )
+
+        self._keeping: KeepingSaver | None = None
+
+        def start_saver() -> Saver:
+            saver = SaverLink(helpers, marker, workspace.locks)
+            if store is None:
+                return saver
+            keeper = None if store.keeper.closed else store.keeper
+            self._keeping = KeepingSaver(
+                saver, keeper, str(spec.saving.checkpoint_store), reporter.tell, self._overtaken
+            )
+            return self._keeping
+
         edges = Edges(
             make_group=lambda number, exited: RANKS_HERE(around, number, exited),
-            start_saver=lambda: SaverLink(helpers, marker, workspace.locks),
+            start_saver=start_saver,
             may_begin=ForkServerWatch(fork_server, loop, reporter.say).is_settled,
             deaths=ExitWatch([page.path for page in workspace.pages.pages]),
             tell_outcomes=reporter.tell_outcomes,
@@ -253,9 +270,14 @@ class _Job:
             reached=reached,
         )
         self.supervisor = Supervisor(context, edges)
-        requests = StopRequests(context, signals, self._control, self.supervisor)
+        self._signals = signals
+        self._requests = StopRequests(context, signals, self._control, self.supervisor)
         self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
-        self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
+        self._preemption = watch_for(spec, loop, helpers, self._requests.stop, reporter.say)
+
+    def _overtaken(self, reason: str) -> None:
+        """Stop the job, whose checkpoint store another process keeps now."""
+        self._requests.stop(reason)
 
     def run(self, manager: ServiceManager) -> int:
         """Run to the end; returns the exit code. manager: is told that the loop goes round."""
@@ -270,6 +292,11 @@ class _Job:
         self._closing("dismiss the fork server", self._fork_server.dismiss)
         self._closing("write down what was learned of the job's limits", supervisor.close)
         self._closing("remove the control socket", self._control.close)
+        if self._keeping is not None:
+            finish = self._keeping.finish
+            self._closing(
+                "bring the last checkpoints to the store", lambda: finish(patience, lambda: bool(self._signals.read()))
+            )
         self._closing("end the saver", lambda: supervisor.saving.link.close(patience))
         self._closing("end the fork server", self._fork_server.close)
         self._closing("close the event loop", self.loop.close)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch.checkpoints import job_seed, saver
+from ftlaunch.checkpoints.stores.opening import StoreClosedError, StoreOpening
 from ftlaunch.engine.strange_files import find_strange_file
 from ftlaunch.history import runs as history
 from ftlaunch.history.journal import Journal
@@ -56,16 +57,18 @@ class Workspace:
 
     def __init__(
         self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None,
-        gone: Holder | None = None, *, takes_over: bool = False,
+        gone: Holder | None = None, *, takes_over: bool = False, store: StoreOpening | None = None,
     ) -> None:  # fmt: skip
         """Take possession. Raises Unusable; nothing is left behind then but what was there before.
 
         make_pages: makes the pages in the memory directory, which has no snapshots; None: pages and snapshots of all
         ranks are there. gone: a head in whose place this one works: its locks count for nothing. takes_over: a head
-        works in the place of a dead one: it goes on with the job, also where that was begun with --fresh.
+        works in the place of a dead one: it goes on with the job, also where that was begun with --fresh. store: the
+        job's store, which is opened; None: there is none.
         """
         self._gone = gone
         self._takes_over = takes_over
+        self._store = store
         self.changes: list[JobEvent] = []
         """what was saved, deleted and put aside before there was a journal"""
         self.spec, self.say, self._make_pages = spec, say, make_pages
@@ -78,6 +81,8 @@ class Workspace:
             try:
                 self._refuse_strange_files()
                 self._take_possession(undo)
+                self._end_leftovers()
+                self._bring_checkpoints(undo)
                 self._clear_up()
                 self.pages = self._open_pages()
                 self.load = self._load_elsewhere()
@@ -92,6 +97,8 @@ class Workspace:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
                 raise Unusable(f"cannot start: {error}") from error
+            except StoreClosedError as error:
+                raise Unusable(str(error)) from error
             except OSError as error:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}{limit_hint(error)}") from error
@@ -125,11 +132,33 @@ class Workspace:
         undo.callback(memory.give_back)
         self.memory_dir, self.memory_lock = memory.directory, memory.lock
 
-    def _clear_up(self) -> None:
-        """End what an earlier supervisor left running, and forget what the user does not want to go on from."""
+    def _end_leftovers(self) -> None:
+        """End what an earlier supervisor left running."""
         leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
         if leftovers:
             self.say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
+
+    def _bring_checkpoints(self, undo: contextlib.ExitStack) -> None:
+        """Bring what the job's store has, and this machine lacks. Raises StoreClosedError, OSError."""
+        if self._store is None:
+            return
+        newest = NONE
+        if count_pages(self.memory_dir) == self.spec.launch.nproc:
+            pages = Pages(self.memory_dir, self.spec.launch.nproc)
+            newest = pages.newest_common()
+            pages.close()
+        undo.callback(self._store.close)
+        opened = self._store.open(f"{ENV_MEMORY_DIR}={self.memory_dir}", self.locks, newest)
+        self.changes.append(opened)
+
+    def _have_store_follow(self) -> None:
+        """Have the store know that checkpoints of the folder were put aside. Raises StoreClosedError."""
+        if self._store is not None:
+            newest = max((step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
+            self._store.put_aside(above=newest)
+
+    def _clear_up(self) -> None:
+        """Forget what the user does not want to go on from."""
         self._fresh = self._decide_fresh_start()
         if self._fresh.begins_anew and self._own is None:
             self._start_over()
@@ -169,6 +198,7 @@ class Workspace:
             initial.check(self._asked)  # before anything is changed
         forget_snapshots(self.memory_dir)
         moved = layout.supersede(self.spec.checkpoint_dir)
+        self._have_store_follow()
         if moved is not None:
             self._note_moves(moved, "--fresh")
             self.say(f"--fresh: earlier checkpoints are now in {moved}")
@@ -184,6 +214,7 @@ class Workspace:
 
         aside = initial.settle_own(self._own, self.spec.checkpoint_dir, self._fresh, forget_memory, self.say)
         if aside is not None:
+            self._have_store_follow()
             self._note_moves(aside, "--load-checkpoint")
 
     def _note_moves(self, aside: Path, why: str) -> None:

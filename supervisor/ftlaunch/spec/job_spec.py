@@ -157,6 +157,8 @@ class SavingSpec:
     """whether `load_checkpoint` restores the whole training state, and not the weights only"""
     verify_resume: str = default("verify_resume")
     """auto, on or off"""
+    checkpoint_store: str | None = None
+    """address of the store in which committed checkpoints are kept, too; None: they are in their folder only"""
     given: Mapping[str, str] = field(default_factory=dict)
     """settings that somebody decided on and that a script could also set by a call, as a job spec writes them; these
     settings have precedence over the call"""
@@ -242,6 +244,7 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         **{key.name: key.show(value_of(spec, key.field)) for key in keys},
         # keys whose values depend on more than one field
         **_meeting_keys(spec.nodes),
+        **_store_keys(spec),
         "log_dir": None if spec.log_dir == spec.run_dir / "logs" else str(spec.log_dir.parent),
         **_terminal_keys(spec.launch.tee_ranks),
     }
@@ -253,6 +256,13 @@ def _meeting_keys(nodes: NodesSpec) -> dict[str, object]:
     if nodes.store is not None:
         where = str(nodes.store)
     return {"nnodes": shown.node_range(nodes.least, nodes.most), "rdzv_endpoint": where}
+
+
+def _store_keys(spec: JobSpec) -> dict[str, object]:
+    """Return the keys for a job that keeps its checkpoints in a store."""
+    if spec.saving.checkpoint_store is None:
+        return {}
+    return {"checkpoint_dir": spec.saving.checkpoint_store, "checkpoint_cache": str(spec.checkpoint_dir)}
 
 
 def _terminal_keys(ranks: frozenset[int] | None) -> dict[str, object]:

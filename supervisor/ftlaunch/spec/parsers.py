@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate
+from ftlaunch.spec import checkpoint_stores
 from ftlaunch.spec.errors import RefusedError
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE
 
@@ -243,6 +244,12 @@ def job_id(raw: object) -> str:
     if not _JOB_ID.fullmatch(value := word(raw)):
         raise RefusedError
     return value
+
+
+def folder_or_address(raw: object) -> str:
+    """Parse a folder, as `path` does, or the address of a checkpoint store."""
+    given = text(raw)
+    return path(raw) if checkpoint_stores.scheme_of(given) is None else checkpoint_stores.address(given)
 
 
 def path(raw: object) -> str:

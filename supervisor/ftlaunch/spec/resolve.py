@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.spec.checkpoint_stores import scheme_of
 from ftlaunch.spec.checks import check_target, why_no_notice, why_not_writable
 from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line, shown
 from ftlaunch.spec.job_spec import PARTS, JobSpec, TargetKind
@@ -67,6 +68,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     spec = _build(kind, target, args=tuple(args), settings=settings, environ=environ)
     check_target(kind, target, environ)
     _check_devices(spec, settings, environ)
+    _check_store(spec, settings)
     if (preempt := spec.launch.preempt_when) is not None and (reason := why_no_notice(preempt)):
         raise settings["preempt_when"].error("preempt_when", reason)
     for name in ("run_dir", "checkpoint_dir", "log_dir"):
@@ -221,6 +223,24 @@ def _check_combinations(settings: _Layer) -> None:
         raise first.error("backoff_first", f"it is more than `backoff_max`, which is {most.raw}")
 
 
+def _is_address(place: str | None) -> bool:
+    return place is not None and scheme_of(place) is not None
+
+
+def _check_store(spec: JobSpec, settings: _Layer) -> None:
+    """Check that a store of checkpoints can be used as the job asks. Raises SpecError."""
+    place = settings["checkpoint_dir"]
+    cache = settings["checkpoint_cache"]
+    if spec.saving.checkpoint_store is None:
+        if cache.asked:
+            reason = "it is the folder beside a store; without one, `checkpoint_dir` names the folder"
+            raise cache.error("checkpoint_cache", reason)
+    elif spec.nodes.several:
+        raise place.error(
+            "checkpoint_dir", "a store needs a job of one node; several nodes need a folder that they share"
+        )
+
+
 def _check_devices(spec: JobSpec, settings: _Layer, environ: Mapping[str, str]) -> None:
     """Check that each rank can have a GPU of its own, if the job wants that. Raises SpecError."""
     visible = {**environ, **spec.launch.env}.get("CUDA_VISIBLE_DEVICES")
@@ -251,7 +271,9 @@ def _build(
     job_id = value["job_id"] or default_job_id(cwd, kind, target, args=args, environ=environ)
     nodes = meeting.nodes_spec(settings, environ)
     run_dir = Path(cwd, value["run_dir"] or _default_run_dir(job_id, value, nodes=nodes, environ=environ))
-    checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
+    store = value["checkpoint_dir"] if _is_address(value["checkpoint_dir"]) else None
+    folder = value["checkpoint_dir"] if store is None else value["checkpoint_cache"]
+    checkpoint_dir = Path(cwd, folder or run_dir / "checkpoints")
     nproc = _nproc(settings["nproc_per_node"], {**environ, **env})
     derived = {
         "kind": kind,
@@ -262,6 +284,7 @@ def _build(
         "nproc": nproc,
         "run_dir": run_dir,
         "checkpoint_dir": checkpoint_dir,
+        "checkpoint_store": store,
         "load_checkpoint": _load_checkpoint(value["load_checkpoint"], checkpoint_dir, cwd),
         "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
         "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,

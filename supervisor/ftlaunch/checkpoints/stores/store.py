@@ -1,6 +1,7 @@
 """The interface of a checkpoint store: objects with names, of which one can be replaced on a condition.
 
-A checkpoint store is a class in a file of its own in this folder, with an entry in `table.py`. `StoredCheckpoints` uses
+A checkpoint store is a class in a file of its own in this folder, with an entry in
+`spec/checkpoint_stores.py`. `StoredCheckpoints` uses
 any of them. The process that keeps the store (`keeper.py`) calls all methods, some in several threads at
 once, and they may wait for the store.
 """
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
+
+from ftlaunch.extensions import load
+from ftlaunch.spec.checkpoint_stores import STORES, scheme_of
 
 Spent = Callable[[int], None]
 """Called with the number of bytes of each piece that was sent or received; waits where a bandwidth is to be kept."""
@@ -81,3 +85,14 @@ class CheckpointStore(Protocol):
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of the objects that begin with `prefix`. What was created a moment ago may be missing."""
+
+
+def open_store(address: str) -> CheckpointStore:
+    """Return the store at an address that `spec/checkpoint_stores.py` allows. Nothing is asked of it yet.
+
+    Raises:
+        ValueError: the address is not one of that store; the message completes "cannot use ADDRESS: ".
+        OSError: what is needed to reach the store is not there.
+    """
+    kind: type[CheckpointStore] = load(STORES[str(scheme_of(address))])
+    return kind.open(address)

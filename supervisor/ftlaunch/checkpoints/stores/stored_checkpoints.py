@@ -92,6 +92,11 @@ class StoredCheckpoints:
         self._is_stray = False
 
     @property
+    def where(self) -> str:
+        """The address of the store, for people."""
+        return self._store.where
+
+    @property
     def newest(self) -> int:
         """The newest step of the store that was not refused; -1 if there is none."""
         return max(self._usable(), default=-1)

@@ -12,6 +12,7 @@ _SILENCE = "`off` or a duration above zero such as 30m"
 _GRACE = "a duration such as 30s or 2m; 0 is allowed"
 _BACKOFF = "a duration such as 500ms or 10s; 0 is allowed"
 _FOLDER = "a path"
+_FOLDER_OR_ADDRESS = f"{_FOLDER}, or the address of a store"
 _YES_NO = "true or false"
 _TIMES = "off or a whole number, 1 or more"
 _POLICIES = ("on-failure", "by-cause", "never")
@@ -30,9 +31,15 @@ OURS = (
         show=shown.path,
     ),
     Key(
-        "checkpoint_dir", p.path, allowed=_FOLDER, default=None,
-        help="where checkpoints go; null: <run-dir>/checkpoints",
+        "checkpoint_dir", p.folder_or_address, allowed=_FOLDER_OR_ADDRESS, default=None,
+        help="where checkpoints go: a folder, or a store such as file:///mnt/bucket, from which an empty machine goes"
+             " on; null: <run-dir>/checkpoints",
         show=shown.path,
+    ),
+    Key(
+        "checkpoint_cache", p.path, allowed=_FOLDER, default=None,
+        help="with a store as checkpoint_dir: the folder of this machine in which checkpoints are made; null:"
+             " <run-dir>/checkpoints",
     ),
     Key(
         "max_restarts", p.whole(0), allowed="a whole number, 0 or more", default="3",

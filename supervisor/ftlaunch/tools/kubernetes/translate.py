@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ftlaunch.common.masking import MASK
+from ftlaunch.spec.checkpoint_stores import scheme_of
 from ftlaunch.spec.errors import Given, SpecError, one_line
 from ftlaunch.spec.keys import YAML_KEYS
 from ftlaunch.spec.meeting_stores.table import STORES
@@ -154,7 +155,7 @@ def _check_shared(given: Given, name: str, path: str) -> None:
     Raises:
         SpecError: the folder lies elsewhere.
     """
-    if given.value is None:
+    if given.value is None or scheme_of(given.value) is not None:
         return
     folder = PurePosixPath(given.value)
     if not folder.is_absolute() or ".." in folder.parts or not folder.is_relative_to(path):

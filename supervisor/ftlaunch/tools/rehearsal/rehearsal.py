@@ -280,7 +280,7 @@ class Rehearsal:
             report_page=False,
             metrics=None,
             traces=None,
-            saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1),
+            saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1, checkpoint_store=None),
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,
         )

@@ -1,0 +1,211 @@
+"""A saver whose committed steps go to a checkpoint store: the saver and the keeper, in the engine as one Saver.
+
+A step is committed in the folder first, and goes to the store behind it, beside the training. Only where the job is to
+end does the saver's answer wait until the store has the step too, because nobody may be left to bring it there. Runs in
+the event loop and never waits, but for `close` and `finish`.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.stores import CheckpointNotStored, CheckpointStored, StoreOvertaken
+
+Answer = dict[str, Any]
+
+_LAST = ("stop", "end", "incident")  # why a step is saved that may be the last one of this machine
+_LOOK_SECONDS = 1.0  # between two looks at whether the keeper works
+
+
+class KeepingSaver:
+    """Implements Saver. Made anew, with the same keeper if that lives, when the saver has died.
+
+    The keeper belongs to the caller.
+    """
+
+    def __init__(
+        self,
+        saver: SaverLink,
+        keeper: SaverLink | None,
+        where: str,
+        tell: Callable[[JobEvent], None],
+        stop: Callable[[str], None],
+    ) -> None:
+        """Take over a saver, and a keeper that has opened the store.
+
+        Args:
+            saver: commits steps in the folder.
+            keeper: keeps what is committed there in the store; None: it has died, or keeps the store no more.
+            where: the address of the store, for people.
+            tell: takes events.
+            stop: stops the job, with a reason.
+
+        Raises:
+            OSError: there is no descriptor left to wait for both.
+        """
+        self._saver = saver
+        self._keeper = keeper
+        self._where = where
+        self._tell = tell
+        self._stop = stop
+        self._requests: deque[Answer] = deque()  # for the keeper, once it is free
+        self._saved: Answer | None = None  # the saver's answer that waits for the store
+        self._asked: Answer = {}  # the newest request to the saver
+        self._tries = 0
+        self._both = select.epoll()
+        self.fd = self._both.fileno()
+        self._both.register(saver.fd, select.EPOLLIN)
+        if keeper is not None:
+            self._both.register(keeper.fd, select.EPOLLIN)
+
+    @property
+    def pid(self) -> int:
+        """The saver's pid."""
+        return self._saver.pid
+
+    @property
+    def pending(self) -> Answer | None:
+        """The request to the saver under way; a save that waits for the store is one."""
+        return self._asked if self._saved is not None else self._saver.pending
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._saver.closed
+
+    def ask(self, request: Answer) -> None:
+        """Send a request to the saver: `pending` until its answer is there."""
+        self._asked = request
+        self._saver.ask(request)
+
+    def hurry(self) -> None:
+        """Let the save under way, and an upload, go on as fast as they can."""
+        self._saver.hurry()
+        if self._keeper is not None:
+            self._keeper.hurry()
+
+    def answers(self) -> list[Answer] | None:
+        """Return the saver's answers that have arrived and need not wait for the store; None when the saver is gone."""
+        found = self._saver.answers()
+        if found is None and self._saved is None:
+            return None
+        if found is None:  # its last answer first; the end is heard again after that
+            return self._give_saved()
+        passed = [answer for answer in found if not self._follow(answer)]
+        return passed + self._hear_keeper()
+
+    def _follow(self, answer: Answer) -> bool:
+        """Have the store follow what the saver has done. Return whether the answer is to wait for that."""
+        if "error" in answer or self._keeper is None:
+            return False
+        if answer["did"] == "go_back":
+            self._to_keeper({"do": "put_aside", "above": answer["step"]})
+        elif answer["did"] == "save":
+            self._to_keeper({"do": "publish", "keep": self._asked["keep"], "keep_every": self._asked["keep_every"]})
+            if answer.get("why") in _LAST:
+                self._saved = answer
+                return True
+        return False
+
+    def _to_keeper(self, request: Answer) -> None:
+        """Ask the keeper, once it is free; a second request to publish says nothing that the first does not."""
+        if request not in self._requests:
+            self._requests.append(request)
+        self._ask_keeper()
+
+    def _ask_keeper(self) -> None:
+        if self._keeper is not None and self._keeper.pending is None and self._requests:
+            self._keeper.ask(self._requests.popleft())
+
+    def _hear_keeper(self) -> list[Answer]:
+        """Take what the keeper says. Return the saver's answer that has waited for it."""
+        if self._keeper is None:
+            return []
+        found = self._keeper.answers()
+        if found is None:
+            self._give_keeper_up("the process that brings them there has died")
+        for answer in found or ():
+            self._take(answer)
+        self._ask_keeper()
+        return [] if self._is_keeping else self._give_saved()
+
+    @property
+    def _is_keeping(self) -> bool:
+        """Whether the keeper has still to do what it was asked for."""
+        return self._keeper is not None and bool(self._keeper.pending or self._requests)
+
+    def _give_saved(self) -> list[Answer]:
+        """Return the saver's answer that has waited for the store, if there is one."""
+        saved = self._saved
+        self._saved = None
+        return [] if saved is None else [saved]
+
+    def _take(self, answer: Answer) -> None:
+        if answer.get("overtaken"):
+            self._tell(StoreOvertaken(answer["error"]))
+            self._stop(answer["error"])
+            self._leave_keeper()
+        elif "error" in answer:
+            self._tries += 1
+            self._tell(CheckpointNotStored(self._where, answer["error"], self._tries))
+        elif answer["did"] == "publish":
+            self._tries = 0
+            if answer["steps"]:
+                self._tell(CheckpointStored(answer, self._where))
+
+    def _give_keeper_up(self, error: str) -> None:
+        self._tries += 1
+        self._tell(CheckpointNotStored(self._where, error, self._tries))
+        self._leave_keeper()
+
+    def _leave_keeper(self) -> None:
+        """Go on without the keeper: what is committed stays in the folder, and goes to the store at the next start."""
+        assert self._keeper is not None
+        self._both.unregister(self._keeper.fd)
+        self._keeper.close(_LOOK_SECONDS)
+        self._keeper = None
+        self._requests.clear()
+
+    def work(self) -> object:
+        """Return something that changes whenever the saver or the keeper has done anything."""
+        return self._saver.work(), None if self._keeper is None else self._keeper.work()
+
+    def look(self, now: float) -> None:
+        """End a saver that was stopped over a request. now: monotonic seconds."""
+        self._saver.look(now)
+
+    def close(self, timeout: float) -> int | None:
+        """Let the saver finish and leave, and return its exit status, as `SaverLink.close` does."""
+        status = self._saver.close(timeout)
+        self._both.close()
+        return status
+
+    def finish(self, timeout: float, is_interrupted: Callable[[], bool]) -> None:
+        """Wait until the keeper has done what it was asked for, and end it. Call before `close`.
+
+        An upload may take as long as it takes. The keeper is killed once it has done nothing for `timeout` seconds, or
+        the job is told to stop; what it had not brought to the store is told.
+        """
+        if self._keeper is None:
+            return
+        self._both.unregister(self._saver.fd)
+        work: object = None
+        idle_since = time.monotonic()
+        while self._is_keeping and self._keeper is not None:
+            if self._both.poll(_LOOK_SECONDS):
+                self._hear_keeper()
+            elif is_interrupted():
+                self._give_keeper_up("the job was told to stop meanwhile")
+            elif self._keeper.work() != work:
+                work = self._keeper.work()
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > timeout:
+                self._give_keeper_up("it does not answer")
+        if self._keeper is not None:
+            self._leave_keeper()

@@ -1,0 +1,108 @@
+"""Opens the checkpoint store of a job before anything looks at the job's checkpoint folder. Waits for the store."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.reporting.events.stores import StoreOpened
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.helper_process import HelperProcesses
+
+_KEEPER = "ftlaunch.checkpoints.stores.keeper"
+
+
+class StoreClosedError(Exception):
+    """The store cannot be used. The message is a sentence."""
+
+
+class StoreOpening:
+    """The store of a job, from the start until the event loop runs."""
+
+    def __init__(self, spec: JobSpec, helpers: HelperProcesses, interrupted: int) -> None:
+        """Ask nothing yet.
+
+        Args:
+            spec: the job, which has a store.
+            helpers: the job's helper processes.
+            interrupted: a descriptor that becomes readable when the job is told to stop.
+        """
+        self._spec = spec
+        self._helpers = helpers
+        self._interrupted = interrupted
+        self._keeper: SaverLink | None = None
+
+    @property
+    def keeper(self) -> SaverLink:
+        """The running keeper, once `open` has returned."""
+        assert self._keeper is not None
+        return self._keeper
+
+    def open(self, marker: str, locks: Sequence[int], least: int) -> StoreOpened:
+        """Start the keeper, and wait until it has taken the store over and has brought what the folder lacks.
+
+        Args:
+            marker: NAME=VALUE by which leftovers of the job are recognised.
+            locks: descriptors of locks that the keeper holds, too: a successor waits until an upload is over.
+            least: nothing is brought unless the store has a newer step, because memory has this one.
+
+        Raises:
+            StoreClosedError: the store cannot be used, or the job was told to stop.
+            OSError: no process can be started.
+        """
+        spec = self._spec
+        self._keeper = SaverLink(self._helpers, marker, locks, program=_KEEPER)
+        answer = self._ask(
+            {
+                "do": "open",
+                "store": spec.saving.checkpoint_store,
+                "directory": str(spec.checkpoint_dir),
+                "job": spec.job_id,
+                "owner": f"{socket.gethostname()} (pid {os.getpid()})",
+                "least": least,
+                "bandwidth": spec.saving.storage_bandwidth,
+            }
+        )
+        return StoreOpened(answer)
+
+    def put_aside(self, above: int) -> None:
+        """Have the store know that the job begins anew (-1), or goes on from step `above`.
+
+        Raises:
+            StoreClosedError: the store does not answer, or the job was told to stop.
+        """
+        self._ask({"do": "put_aside", "above": above})
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Wait for the answer to a request, or for an interruption. Raises StoreClosedError."""
+        self.keeper.ask(request)
+        answer = self._answer()
+        if "error" in answer:
+            error = str(answer["error"])
+            where = f"cannot use {self._spec.saving.checkpoint_store} as `checkpoint_dir`: "
+            raise StoreClosedError(error if error.startswith("cannot ") else where + error)
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        ready = select.poll()
+        for fd in (self.keeper.fd, self._interrupted):
+            ready.register(fd, select.POLLIN)
+        while True:
+            readable = {fd for fd, _ in ready.poll()}
+            if self.keeper.fd in readable:
+                answers = self.keeper.answers()
+                if answers is None:
+                    return {"error": "the process that keeps it has died"}
+                if answers:
+                    return answers[0]
+            elif self._interrupted in readable:
+                return {"error": "the job was told to stop before the store had answered"}
+
+    def close(self) -> None:
+        """End the keeper of a job that does not start."""
+        if self._keeper is not None:
+            self._keeper.close(0.0)

@@ -1,0 +1,43 @@
+"""The table of checkpoint stores by the scheme of their addresses, and what is checked of an address. Pure.
+
+`checkpoints/stores/store.py` says how to write another store.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from ftlaunch.spec.errors import RefusedError
+
+STORES = {"file": "ftlaunch.checkpoints.stores.folder:FolderStore"}
+"""scheme -> "module:class" of a CheckpointStore; loaded when a job has such a store"""
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_HIDDEN = "***"
+
+
+def scheme_of(text: str) -> str | None:
+    """Return the scheme of an address, in lower case; None if the text is a path."""
+    found = _ADDRESS.match(text)
+    return None if found is None else found[1].lower()
+
+
+def address(text: str) -> str:
+    """Return the address of a checkpoint store, without slashes at its end.
+
+    Raises:
+        RefusedError: the address cannot be used. What the error says was given never has a password.
+    """
+    scheme = scheme_of(text)
+    parts = urlsplit(text)
+    if "@" in parts.netloc:
+        shown = f"{scheme}://{_HIDDEN}@{parts.netloc.rpartition('@')[2]}{parts.path}"
+        reason = "a user name or a password has no place in an address; give it as the store's own tools take it"
+        raise RefusedError(reason, given=shown)
+    if scheme not in STORES:
+        known = ", ".join(f"{word}://" for word in STORES)
+        raise RefusedError(f"it must be a folder, or an address that begins with {known}")
+    if parts.query or parts.fragment:
+        raise RefusedError("it must end with a path: nothing with `?` or `#`", given=text.partition("?")[0])
+    return text.rstrip("/")

@@ -1,0 +1,145 @@
+"""A job whose machine is lost with all that was on it goes on from its checkpoint store, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.harness import FtJob
+from tests.support.leftovers import carriers
+from tests.support.waiting import wait_for
+
+from ftlaunch.checkpoints.stores.store import open_store
+from ftlaunch.checkpoints.stores.stored_checkpoints import StoredCheckpoints
+from ftlaunch_contract.checkpoint import layout
+
+STEPS = "30"
+
+
+class StoredJob:
+    """One job on several machines: a run dir each, and a store that they share."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.address = f"file://{root}/bucket"
+        self.machines: list[FtJob] = []
+
+    def machine(self) -> FtJob:
+        """A machine with an empty disk, on which nothing has started yet."""
+        home = self.root / f"machine_{len(self.machines)}"
+        home.mkdir()
+        job = FtJob(home)
+        if self.machines:
+            job.job_id = self.machines[0].job_id
+            job.memory = self.machines[0].memory
+            job.tag = self.machines[0].tag
+        self.machines.append(job)
+        return job
+
+    def start(self, job: FtJob, *options: str, step_time: str = "0.05", fault: str = "") -> None:
+        words = ("--out", str(job.out), "--steps", STEPS, "--step-time", step_time)
+        store = ("--checkpoint-dir", self.address, "--storage-interval", "5")
+        job.start(*store, *options, args=words, env={"FAULT": fault} if fault else None)
+
+    def lose(self, job: FtJob) -> None:
+        """The machine is gone: every process, its memory, its disk."""
+        ranks = job.pids()
+        os.kill(job.supervisor.pid, signal.SIGKILL)
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        job.supervisor.wait()
+        wait_for(lambda: not carriers(job.tag), "the end of all processes of the machine")
+        shutil.rmtree(job.memory)
+        shutil.rmtree(job.run_dir)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[StoredJob]:
+    made = StoredJob(tmp_path)
+    yield made
+    for job in made.machines:
+        job.dispose()
+
+
+def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(stored: StoredJob, tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    alone = FtJob(tmp_path / "alone")
+    alone.start(args=("--out", str(alone.out), "--steps", STEPS))
+    assert alone.wait() == 0, alone.stderr
+    alone.dispose()
+    first = stored.machine()
+    stored.start(first, step_time="0.2")
+    first.wait_event("checkpoint_stored", count=2)
+    stored.lose(first)
+    second = stored.machine()
+    stored.start(second)
+    assert second.wait() == 0, second.stderr
+    (opened,) = second.events("store_opened")
+    assert opened["newest"] >= 10
+    assert opened["brought"] == [opened["newest"]]
+    assert f"brought step {opened['newest']} from {stored.address}" in second.stderr
+    assert [(one["source"], one["step"]) for one in second.events("resumed")] == [("storage", opened["newest"])]
+    assert second.final() == alone.final()
+    assert second.events("checkpoint_stored")[-1]["steps"] == [30], "the last step is there before the job ends"
+    second.assert_clean()
+
+
+def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(stored: StoredJob) -> None:
+    first = stored.machine()
+    stored.start(first, "--storage-interval", "1000", step_time="0.1")
+    first.wait_step(3)
+    first.supervisor.send_signal(signal.SIGTERM)
+    assert first.wait() == 75, first.stderr
+    (saved,) = first.events("checkpoint_committed")
+    assert [one["steps"] for one in first.events("checkpoint_stored")] == [[saved["step"]]]
+    shutil.rmtree(first.run_dir)
+    second = stored.machine()
+    stored.start(second)
+    assert second.wait() == 0, second.stderr
+    assert second.events("resumed")[0]["step"] == saved["step"]
+
+
+def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob) -> None:
+    """Another machine is there as what it does to the store: two supervisors of one job cannot run on one machine."""
+    first = stored.machine()
+    stored.start(first, step_time="0.2")
+    first.wait_event("checkpoint_stored")
+    other = StoredCheckpoints(
+        open_store(stored.address), stored.root / "other", job=first.job_id, owner="other (pid 7)"
+    )
+    other.claim()
+    assert first.wait() == 75, first.stderr
+    (overtaken,) = first.events("store_overtaken")
+    assert overtaken["error"] == f"other (pid 7) has taken over the checkpoints in {stored.address}"
+    assert f"{overtaken['error']}: the job goes on there, and is stopped here" in first.stderr
+    newest = other.newest
+    other.claim()
+    assert other.newest == newest, "nothing was stored after that"
+    assert first.events("checkpoint_committed")[-1]["step"] > newest
+    first.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("place", "refusal"),
+    [
+        ("s4://bucket/a", "it must be a folder, or an address that begins with "),
+        ("file://host/a", "it must be file:///PATH, with an absolute path and no host"),
+        ("file://me:5ecret@host/a", "a user name or a password has no place in an address"),
+        ("file:///a?b=c", "it must end with a path: nothing with `?` or `#`"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_before_anything_starts(
+    place: str, refusal: str, tmp_path: Path
+) -> None:
+    job = FtJob(tmp_path)
+    job.start("--checkpoint-dir", place)
+    assert job.wait() == 2
+    assert refusal in job.stderr
+    assert "5ecret" not in job.stderr
+    assert not job.memory.exists()
+    assert not list(layout.list_iterations(tmp_path))
+    job.dispose()
