@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import areas
 import commands
 import frameworks
-import house
 import journal
 import lists
 import metrics
@@ -24,7 +24,12 @@ from house import ROOT
 
 STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/guide/frameworks.md", "frameworks"): frameworks.table,
-    ("docs/architecture.md", "folders"): house.table,
+    ("docs/architecture.md", "folders of the core"): areas.core_table,
+    ("docs/architecture.md", "folders of nodes"): lambda: areas.area_table("nodes"),
+    ("docs/architecture.md", "folders of views"): lambda: areas.area_table("views"),
+    ("docs/architecture.md", "folders of tools"): lambda: areas.area_table("tools"),
+    ("docs/architecture.md", "folders of the hooks"): areas.hooks_table,
+    ("docs/architecture.md", "folders beside"): areas.beside_table,
     ("docs/guide/spec.md", "options"): lists.options,
     ("docs/guide/spec.md", "bare options"): commands.bare_options,
     ("docs/guide/journal.md", "events"): journal.table,
@@ -40,7 +45,12 @@ STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/reference/exit-codes.md", "exit codes"): lists.exit_table,
 }
 DRAWINGS: dict[str, Callable[[], str]] = {
-    "docs/house.svg": house.drawing,
+    "docs/images/areas.svg": areas.imports_drawing,
+    "docs/images/core.svg": lambda: areas.drawing(areas.CORE),
+    "docs/images/nodes.svg": lambda: areas.drawing(areas.NODES),
+    "docs/images/views.svg": lambda: areas.drawing(areas.VIEWS),
+    "docs/images/tools.svg": lambda: areas.drawing(areas.TOOLS),
+    "docs/images/hooks.svg": lambda: areas.drawing(areas.HOOKS),
     "docs/state_table.svg": state_table.drawing,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import sys
@@ -26,6 +27,7 @@ from ftlaunch.tools.planner.plan import DEFAULT_STORAGE
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "scripts/docs"))
 
+import areas  # noqa: E402
 import generate  # noqa: E402
 import house  # noqa: E402
 import journal  # noqa: E402
@@ -70,6 +72,12 @@ def test_every_folder_says_what_lives_there_and_stands_on_a_floor() -> None:
         top = house.SOURCES[package]
         standing = {name for row in house.floors(package) for name in row}
         assert standing == {init.parent.name for init in top.glob("*/__init__.py")}
+
+
+def test_a_folder_without_a_place_in_its_picture_is_an_error() -> None:
+    places = {name: place for name, place in areas.TOOLS.places.items() if name != "planner"}
+    with pytest.raises(ValueError, match="no place or no folder: planner"):
+        areas.drawing(dataclasses.replace(areas.TOOLS, places=places, flows=()))
 
 
 # --- links, targets, paths ----------------------------------------------------------------------------------
