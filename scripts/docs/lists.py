@@ -12,6 +12,14 @@ from ftlaunch.spec.job_spec import TITLES, part_of
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import KEYS
 
+AREAS_OF_DECISIONS = (
+    "The house", "Core: supervising", "Core: policy, health and autopsy", "Core: checkpoints and memory",
+    "Core: reporting, notices and history", "Hooks: snapshots", "Hooks: what is saved, and restored exactly",
+    "Hooks: data and random numbers", "Hooks: adapters and scripts as they are", "Nodes", "Where it runs", "Views",
+    "Packaging, tests and docs",
+)  # fmt: skip
+"""the areas of decisions, in the order of the index; each page names its area below its title"""
+
 _PROTOCOL = SOURCES["ftlaunch_contract"] / "protocol.py"
 _ENV = re.compile(r'^(ENV_\w+) = "(\w+)"(?:  # (.*))?$', re.MULTILINE)
 
@@ -109,14 +117,23 @@ def _docstring(path: Path, name: str) -> str:
 
 
 def decisions() -> str:
-    """The index of docs/decisions: number, title, and the first sentence of each page."""
-    lines = ["| | decision | what was decided |", "| --- | --- | --- |"]
+    """Return the index of docs/decisions: for each area the questions that its pages answer.
+
+    Raises:
+        ValueError: a page belongs to no area of AREAS_OF_DECISIONS.
+    """
+    rows: dict[str, list[str]] = {area: [] for area in AREAS_OF_DECISIONS}
     for path in sorted((ROOT / "docs/decisions").glob("[0-9]*.md")):
-        head, _, rest = path.read_text().partition("\n")
-        number, title = head.removeprefix("# ").split(". ", 1)
-        what = " ".join(rest.strip().split("\n\n", 1)[0].split()).removeprefix("**What.** ")
-        lines.append(f"| {number} | [{title}]({path.name}) | {what} |")
-    return "\n".join(lines)
+        head, asked = path.read_text().split("\n\n", 2)[:2]
+        title = head.removeprefix("# ")
+        area, question = asked.removeprefix("*").split("*: ")
+        if area not in rows:
+            raise ValueError(f"cannot list {path.name}: no area is called {area!r}")
+        rows[area].append(f"| {question} | [{title}]({path.name}) |")
+    lines: list[str] = []
+    for area, listed in rows.items():
+        lines += [f"## {area}", "", "| question | page |", "| --- | --- |", *listed, ""]
+    return "\n".join(lines).rstrip()
 
 
 def _cell(text: str) -> str:

@@ -28,7 +28,7 @@ _FENCE = "``````"
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Complete the sections: guides that none names, and every decision."""
+    """Complete the sections: guides that none names, and the decisions of each area."""
     assert config.nav is not None
     nav: list[Any] = config.nav
     docs = Path(config.docs_dir)
@@ -38,7 +38,11 @@ def on_config(config: MkDocsConfig) -> None:
         nav.insert(next(i for i, part in enumerate(nav) if _title(part) == "Troubleshooting"), {MORE: more})
     section = next(part["How it works"] for part in nav if _title(part) == "How it works")
     at = section.index("decisions/README.md")
-    section[at] = {"Decisions": ["decisions/README.md", *_pages_of(docs, "decisions/[0-9]*.md")]}
+    index = (docs / "decisions/README.md").read_text(encoding="utf-8")
+    areas: dict[str, list[str]] = {area: [] for area in re.findall("^## (.*)$", index, re.MULTILINE)}
+    for name in _pages_of(docs, "decisions/[0-9]*.md"):
+        areas[(docs / name).read_text(encoding="utf-8").split("*", 2)[1]].append(name)
+    section[at] = {"Decisions": ["decisions/README.md", *({area: pages} for area, pages in areas.items())]}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

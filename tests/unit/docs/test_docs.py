@@ -174,13 +174,28 @@ def test_what_the_pages_have_pip_install_is_an_extra() -> None:
     assert {extra for names in asked for extra in names.split(",")} <= extras.keys()
 
 
-def test_decisions_are_numbered_and_say_what_was_decided() -> None:
+def test_decisions_have_a_number_an_area_a_question_and_say_what_was_decided() -> None:
     pages = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
-    for number, page in enumerate(pages, 1):
-        text = page.read_text(encoding="utf-8")
-        assert page.name.startswith(f"{number:03}-")
-        assert text.startswith(f"# {number:03}. ")
-        assert text.split("\n\n")[1].startswith("**What.** "), page
+    numbers = [page.name[:3] for page in pages]
+    assert len(set(numbers)) == len(numbers)
+    for number, page in zip(numbers, pages, strict=True):
+        head, asked, what = page.read_text(encoding="utf-8").split("\n\n")[:3]
+        assert head.startswith(f"# {number}. "), page
+        assert re.fullmatch(r"\*[^*]+\*: .+\?", asked), page
+        assert what.startswith("**What.** "), page
+
+
+def test_every_decision_that_is_named_by_its_number_has_a_page() -> None:
+    """Links are checked above; the code, and prose, may name the number alone."""
+    named = re.compile(r"decisions?[ /]+0*([0-9]{1,3})\b", re.IGNORECASE)
+    there = {int(page.name[:3]) for page in (ROOT / "docs/decisions").glob("[0-9]*.md")}
+    files = [
+        path for folder in ("supervisor", "worker_hooks", "scripts", "tests") for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = {
+        path: {int(number) for number in named.findall(path.read_text(encoding="utf-8"))} for path in [*PAGES, *files]
+    }
+    assert {name_of(path): gone for path, numbers in found.items() if (gone := numbers - there)} == {}
 
 
 def test_the_number_of_states_is_right() -> None:

@@ -1,4 +1,4 @@
-"""What the trainings of a framework are called, where a script gives them no words: see decision 101."""
+"""What the trainings of a framework are called, where a script gives them no words: see decision 100."""
 
 from __future__ import annotations
 
