@@ -108,7 +108,11 @@ class LocalRanks:
     # --- starting ---------------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
-        """Start every rank on a fresh port."""
+        """Start every rank on a fresh port.
+
+        Restarts of torchelastic share a store, in which ranks find addresses of dead ranks. Here rank 0 of each attempt
+        hosts a store of its own.
+        """
         spec = self._surroundings.spec
         folder = self._log_path(self._place.first).parent
         try:

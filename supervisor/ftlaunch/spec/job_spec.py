@@ -1,6 +1,8 @@
 """JobSpec, the frozen description of a job, and its conversion back to the keys of a YAML job spec. Pure.
 
-`resolve.resolve` makes a JobSpec from flags, job spec, environment and defaults. All times are in seconds.
+`resolve.resolve` makes a JobSpec from flags, job spec, environment and defaults. All times are in seconds. A key is a
+row of the table in `keys.py` and a field of one part of the JobSpec: 58 flat fields were once repeated in
+up to 13 files.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def become_subreaper() -> None:
 def dies_with(parent: int) -> Callable[[], None]:
     """Return a preexec_fn which has the kernel kill the child when `parent` ends.
 
-    The child also gets the limit on descriptors that `parent` was started with.
+    The child also gets the limit on descriptors that `parent` was started with. A program in between that does both and
+    executes the child's would cost another start of an interpreter for each rank.
 
     Args:
         parent: pid of the process that starts the child.

@@ -3,6 +3,9 @@
 The statuses are MindSpore's. `normal`: nothing was known against the checkpoint when it was committed. `abnormal`: its
 losses or parameters were not finite, its loss was in a spike, or replicas differed. `unknown`: everything else.
 Pure functions; standard library only.
+
+The module is not part of metadata.py because code that uses the mark has variables called `metadata`, which would hide
+the module, and because some folders ask for the mark and never read metadata.json.
 """
 
 from __future__ import annotations

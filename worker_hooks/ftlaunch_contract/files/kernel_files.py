@@ -67,7 +67,8 @@ def _errno_error() -> OSError:
 def open_end(pid: int) -> int:
     """Return a descriptor that becomes readable when a process ends: a pidfd, or a pipe that a thread closes.
 
-    A child must still be waited for afterwards.
+    A loop that polls would see ends one tick late. A thread does not survive a fork, so a process that forks ranks must
+    not get here: without pidfds the fork server declines. A child must still be waited for afterwards.
 
     Raises:
         ProcessLookupError: there is no such process.

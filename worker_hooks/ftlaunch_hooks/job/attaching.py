@@ -2,6 +2,9 @@
 
 Scripts and the adapters of frameworks call them in the main thread of a rank. One process is one rank, so the job and
 its coordinator are module variables.
+
+The module must not be called `attach`: the import of a submodule sets the package's attribute of that name, so after
+the first call `ft.attach` meant the module, and a second part of a script got the module in the function's place.
 """
 
 from __future__ import annotations
