@@ -181,7 +181,8 @@ HOOKS = Picture(
         "ftlaunch_hooks/storage": Place(6, 2, 2), "ftlaunch_hooks/process": Place(7, 3),
         "ftlaunch_hooks/devices": Place(1, 3), "ftlaunch_hooks/programs": Place(2, 3, 2),
         "ftlaunch_hooks/data": Place(4, 3), "ftlaunch_hooks/tensors": Place(5, 3),
-        "ftlaunch_contract/pages": Place(0, 4, 3), "ftlaunch_contract/files": Place(3, 4, 2),
+        "ftlaunch_contract/pages": Place(0, 4, 2), "ftlaunch_contract/files": Place(2, 4, 2),
+        "ftlaunch_contract/schedulers": Place(4, 4),
         "ftlaunch_contract/checkpoint": Place(5, 4, 3),
     },
     outside={"the script": (Place(0, 0, 4), "The training loop of the user")},
@@ -229,6 +230,7 @@ _BEGIN = {
     "ftlaunch/memory": "recovery_plan.py", "ftlaunch/notify": "notifier.py", "ftlaunch/policy": "state_machine.py",
     "ftlaunch/ranks": "group.py", "ftlaunch/ranks/logs": "holes.py", "ftlaunch/reporting": "reporter.py",
     "ftlaunch/reporting/events": "base.py", "ftlaunch/spec": "keys.py", "ftlaunch/spec/nodes": "nodes_spec.py",
+    "ftlaunch/spec/meeting_stores": "store.py", "ftlaunch/checkpoints/stores": "stored_checkpoints.py",
     "ftlaunch/spec/notify_targets": "target.py", "ftlaunch/spec/parsing": "rule_parser.py",
     "ftlaunch/spec/tables": "ours.py", "ftlaunch/system": "processes.py", "ftlaunch/system/systemd": "notify.py",
     "ftlaunch/nodes/agent": "agent.py", "ftlaunch/nodes/agent/head": "main.py",
@@ -262,7 +264,7 @@ _BEGIN = {
     "ftlaunch_hooks/tensors/ddp": "bucket_layout.py", "ftlaunch_hooks/process": "bootstrap.py",
     "ftlaunch_hooks/programs": "fork_server.py", "ftlaunch_contract": "protocol.py",
     "ftlaunch_contract/checkpoint": "writer.py", "ftlaunch_contract/files": "atomic.py",
-    "ftlaunch_contract/pages": "page.py",
+    "ftlaunch_contract/pages": "page.py", "ftlaunch_contract/schedulers": "scheduler.py",
 }  # fmt: skip
 
 
