@@ -182,8 +182,8 @@ HOOKS = Picture(
         "ftlaunch_hooks/devices": Place(1, 3), "ftlaunch_hooks/programs": Place(2, 3, 2),
         "ftlaunch_hooks/data": Place(4, 3), "ftlaunch_hooks/tensors": Place(5, 3),
         "ftlaunch_contract/pages": Place(0, 4, 2), "ftlaunch_contract/files": Place(2, 4, 2),
-        "ftlaunch_contract/schedulers": Place(4, 4),
-        "ftlaunch_contract/checkpoint": Place(5, 4, 3),
+        "ftlaunch_contract/schedulers": Place(4, 4, 2),
+        "ftlaunch_contract/checkpoint": Place(6, 4, 2),
     },
     outside={"the script": (Place(0, 0, 4), "The training loop of the user")},
     flows=(
