@@ -15,7 +15,7 @@ from typing import Any
 
 from ftlaunch.common.suggestions import did_you_mean
 from ftlaunch.history.job_index import known_jobs
-from ftlaunch.history.journal import EVENTS, read_events
+from ftlaunch.history.journal import ENDS, EVENTS, newest_events, read_events
 from ftlaunch.history.lines.numbers import sound
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import memory_dirs, read_places
@@ -25,8 +25,6 @@ from ftlaunch_contract.protocol import memory_root, process_start_time
 RUNS = Path("runs")
 CLAIMS = "head"
 """the folder in the run dir of a job of several nodes where processes claim to be its head"""
-ENDS = frozenset({"job_finished", "job_stopped", "job_failed"})
-"""names of the events that end a run of the supervisor"""
 _LONGEST_NAME = 255  # bytes of a file name that Linux allows
 _LISTS = "; `ftctl jobs` lists your jobs"
 _MOST_NAMED = 12  # runs that a sentence lists
@@ -193,6 +191,22 @@ def load(run_dir: Path) -> Run:
     """Read the whole journal of a run dir. Raises CannotFind if it cannot be read."""
     try:
         return Run(run_dir, list(map(sound, read_events(run_dir))))
+    except OSError as error:
+        raise unreadable(run_dir / EVENTS, error) from error
+
+
+def load_newest(run_dir: Path, *, is_any_start_enough: bool = False) -> Run:
+    """Return a run with only its newest events, which are found from the journal's end, however long the journal is.
+
+    Args:
+        run_dir: the run dir.
+        is_any_start_enough: as `newest_events` takes it.
+
+    Raises:
+        CannotFind: the journal cannot be read.
+    """
+    try:
+        return Run(run_dir, newest_events(run_dir, is_any_start_enough=is_any_start_enough))
     except OSError as error:
         raise unreadable(run_dir / EVENTS, error) from error
 

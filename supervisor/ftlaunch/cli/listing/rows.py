@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.job_index import KnownJob, forget_if_gone, known_jobs
-from ftlaunch.history.runs import CannotFind, DamagedJournal, NoJournal, Run, runs_without_dir
-from ftlaunch.history.survey.newest_run import load_newest, tells_a_step
+from ftlaunch.history.journal import tells_a_step
+from ftlaunch.history.runs import CannotFind, DamagedJournal, NoJournal, Run, load_newest, runs_without_dir
 from ftlaunch.history.survey.patience import look_at_all
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import APART, read_places
@@ -86,7 +86,7 @@ def _rows_of(candidate: _Candidate) -> list[JobRow]:
     run_dir = Path(job.run_dir)
     rows = [_row_without_dir(run) for run in runs_without_dir(candidate.living)]
     try:
-        return [*rows, row_of(load_newest(run_dir))]
+        return [*rows, row_of(load_newest(run_dir, is_any_start_enough=True))]
     except DamagedJournal as damage:
         return [*rows, _row_without_journal(job, _DAMAGED, problem=str(damage))]
     except NoJournal:

@@ -6,14 +6,13 @@ log each run begins.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.journal import EVENTS
+from ftlaunch.history.journal import JournalFollower
 from ftlaunch.history.logs.notes import beginnings
-from ftlaunch.history.rank_logs import LogReader, attempts
+from ftlaunch.history.rank_logs import attempts
 from ftlaunch.history.timeline import epoch_seconds
 
 _NOTE_LEAD = 60.0  # seconds; a note may be this much older than the journal's event of its attempt
@@ -27,7 +26,11 @@ class NewestRun:
     def __init__(self, run_dir: Path, log_dir: Path) -> None:
         """Start without knowledge; `look` reads the journal."""
         self._log_dir = log_dir
-        self._journal = LogReader(run_dir / EVENTS)
+        self._journal = JournalFollower(run_dir, (_STARTED, *_ATTEMPTS), on_replaced=self._forget)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin without knowledge: also when another journal has taken the place of the one that was read."""
         self.since = 0.0
         """time at which the run began, in seconds of the epoch"""
         self._written_since = 0.0  # no note of this run is older; earlier than `since` if the clock was set back
@@ -38,25 +41,22 @@ class NewestRun:
     def look(self) -> None:
         """Read what has been added to the journal since the last call. Raises OSError."""
         self._beginnings.clear()
-        for line in self._journal.read():
-            if any(name in line for name in (_STARTED, *_ATTEMPTS)):
-                self._take_in(line)
+        for event in self._journal.events():
+            self._take_in(event)
 
-    def _take_in(self, line: str) -> None:
-        """Take in a line of the journal, which may be a start, an attempt, or anything."""
+    def _take_in(self, event: Mapping[str, Any]) -> None:
+        """Take in a start or an attempt. An event without a number of its attempt or without a time is passed over."""
         try:
-            event: Mapping[str, Any] = json.loads(line)
-            name = event["event"]
             attempt = int(event["attempt"])
             at = epoch_seconds(event["t"])
-        except (ValueError, KeyError, TypeError):
-            return  # a crash has torn the line
-        if name == _STARTED:
+        except (ValueError, KeyError, TypeError, OverflowError):
+            return
+        if event["event"] == _STARTED:
             self.since = at
             self._written_since = at
             self._earlier |= self._own
             self._own = set()
-        elif name in _ATTEMPTS:
+        else:
             self._own.add(attempt)
             if at < self.since:
                 self._written_since = min(self._written_since, at - _NOTE_LEAD)

@@ -15,10 +15,9 @@ from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, say_that_it_goe
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.report_view import ending
-from ftlaunch.history.runs import Run, locate
+from ftlaunch.history.runs import Run, load_newest, locate
 from ftlaunch.views.top import plain as plain_lines
 from ftlaunch.views.top.job_watch import JobWatch, Unanswered
-from ftlaunch.views.top.newest_run import newest_run
 
 _INSTALL = (
     "cannot show the job on the whole screen: Textual is not installed; `pip install 'ftlaunch[top]'` brings it, and"
@@ -35,12 +34,12 @@ def top(name: str | None, plain: bool) -> int:
     Keys: arrows choose a rank, l shows its log, s its stacks, n the nodes; x stops the job, after a question; q leaves.
     When the supervisor is killed and started again, this goes on. In plain lines it ends when the job ends.
     """
-    run = newest_run(locate(name))
+    run = load_newest(locate(name))
     watch = JobWatch(run, lambda run, request: _ask(run, name, request))
     try:
         ask_job(run, name, {"do": "status"})
     except NotRunning:
-        click.echo(printable(f"job {run.job_id} is not running: {ending(newest_run(run.run_dir).end)}"))
+        click.echo(printable(f"job {run.job_id} is not running: {ending(load_newest(run.run_dir).end)}"))
         return NO
     try:
         farewell = _in_lines(watch) if plain or _is_plain() else _on_screen(watch, name)

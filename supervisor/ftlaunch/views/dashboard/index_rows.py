@@ -16,7 +16,7 @@ from ftlaunch.history.goodput import Teller
 from ftlaunch.history.lines.numbers import sound
 from ftlaunch.history.story import Incident, Story
 from ftlaunch.history.timeline import TimeLine
-from ftlaunch.views.dashboard.growing_journal import FollowedJournal
+from ftlaunch.views.dashboard.followed_journal import FollowedJournal
 from ftlaunch.views.report_page.words import SafeText
 
 _PORTION = 4 << 20  # bytes of a journal that one look reads, so that a long journal does not hold up other rows

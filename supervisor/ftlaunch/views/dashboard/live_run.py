@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.runs import CLAIMS, Run
-from ftlaunch.views.dashboard.growing_journal import FollowedJournal
+from ftlaunch.views.dashboard.followed_journal import FollowedJournal
 from ftlaunch.views.report_page.data import NoEvents, data_of
 from ftlaunch.views.report_page.gathering.walk import Walk
 from ftlaunch.views.report_page.run_files import RunFiles

@@ -17,9 +17,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ftlaunch.history.goodput_shares import Goodput
+from ftlaunch.history.journal import JournalFollower
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch.system.device_names import DeviceNames
-from ftlaunch.views.metrics.journal_tail import JournalTail
+from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.tally import Tally
 from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.pages.words import ENDLESS
@@ -125,18 +126,25 @@ class Sources:
             devices: devices of this node.
         """
         self._devices = devices
-        self.tally = Tally(kinds)
-        self._tail = JournalTail(run_dir)
+        self._kinds = kinds
+        # The job of a run dir that was deleted goes on, and so do its metrics.
+        self._journal = JournalFollower(run_dir, on_replaced=self._forget, keeps_deleted=True)
+        self._forget()
         self._start: Mapping[str, Any] | None = None  # `job_started` of the run whose pages are mapped
         self._pages: Sequence[Page] = ()
         self._mark = (-1, -1, -1)  # attempt, newest step of all ranks, least number of optimizer steps seen
         self._run: Mapping[str, Any] | None = None  # `job_started` of the run in which `_progressed` was seen
         self._progressed: float | None = None
 
+    def _forget(self) -> None:
+        """Begin without lines: also when another journal has taken the place of the one that was read."""
+        self.tally = Tally(self._kinds)
+        self._unsound = 0  # number of events with a value of an unexpected type
+
     @property
     def skipped(self) -> int:
-        """Number of skipped lines of the journal."""
-        return self._tail.skipped
+        """Number of skipped lines: torn by a crash, too long, no event, or with a value of an unexpected type."""
+        return self._unsound + self._journal.dropped.total()
 
     def read(self) -> JobReading:
         """Make a reading.
@@ -144,8 +152,11 @@ class Sources:
         Raises:
             OSError: the journal cannot be read.
         """
-        for line in self._tail.lines():
-            self.tally.hear(line)
+        for event in self._journal.events():
+            if sound(event):
+                self.tally.hear(event)
+            else:
+                self._unsound += 1
         tally = self.tally
         over = bool(tally.state)
         status = None if over else self._ask({"do": "status", "ranks": False})
@@ -169,7 +180,7 @@ class Sources:
 
     def close(self) -> None:
         """Close the journal and the pages."""
-        self._tail.close()
+        self._journal.close()
         for page in self._pages:
             page.close()
         self._pages = ()

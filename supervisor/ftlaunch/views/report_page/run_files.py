@@ -17,7 +17,7 @@ _MOST_MADE = 1000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def open_journal(run_dir: Path) -> BinaryIO:
+def open_journal_without_links(run_dir: Path) -> BinaryIO:
     """Open the journal. Raises OSError, also if the journal is a link or no regular file."""
     return _opened(EVENTS, os.fspath(run_dir), ())
 
@@ -46,7 +46,7 @@ class RunFiles:
             inner = path.parts[-2:]
         if ".." in inner:
             raise PermissionError(errno.EPERM, "It may lie outside", str(path))
-        with open_journal(self._run_dir) as journal:
+        with open_journal_without_links(self._run_dir) as journal:
             owner = os.fstat(journal.fileno()).st_uid
         file = _opened(inner[-1], os.fspath(base), inner[:-1])
         if os.fstat(file.fileno()).st_uid != owner:

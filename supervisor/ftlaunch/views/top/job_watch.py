@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.goodput import HEARD
-from ftlaunch.history.journal import EVENTS
-from ftlaunch.history.rank_logs import LogReader
+from ftlaunch.history.journal import ENDS, JournalFollower
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
 from ftlaunch.history.story import UNKNOWN, USEFUL
 from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.tally import Tally
-from ftlaunch.views.top.newest_run import MARKS, event_name, of_newest, parsed
-from ftlaunch.views.top.news import News, news_of, tells
+from ftlaunch.views.top.news import NAMES_TOLD, News, news_of
 from ftlaunch.views.top.pace import Pace
 from ftlaunch.views.top.rank_memory import ResidentMemory
 from ftlaunch.views.top.view import JobPast, Picture, lack_of, least_step
@@ -30,7 +28,8 @@ _PAST_NEWS = 200  # past events that the first picture tells
 _MIN_INTERVAL = 1.0  # seconds between looks
 _MAX_INTERVAL = 10.0
 _INTERVAL_FACTOR = 200.0  # interval in lengths of an answer, so that looks take below 0.5 % of the supervisor's time
-_KEPT_EVENTS = MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})
+_MARKS = ENDS | {"job_started"}  # the events that begin and end a run
+_KEPT_EVENTS = _MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})
 
 
 class Unanswered(Exception):
@@ -52,14 +51,18 @@ class JobWatch:
     def __init__(self, run: Run, ask: Ask) -> None:
         self.run = run
         self._ask = ask
+        self._journal = JournalFollower(run.run_dir, _KEPT_EVENTS | NAMES_TOLD, on_replaced=self._forget)
         self.interval = _MIN_INTERVAL
         """seconds to wait before the next look"""
-        self._journal = LogReader(run.run_dir / EVENTS)
         self._pace = Pace()
         self._memory = ResidentMemory()
+        self._most_news: int | None = _PAST_NEWS  # most news of the next look; None for all
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin without events: also when another journal has taken the place of the one that was read."""
         self._waited_for: set[int] = set()
         self._tally = Tally(())
-        self._most_news: int | None = _PAST_NEWS  # most news of the next look; None for all
 
     def look(self) -> Picture:
         """Return a picture of the job now, with the news since the last picture.
@@ -112,27 +115,23 @@ class JobWatch:
 
     def _news(self) -> list[News]:
         """Read the journal's new lines, and return what they tell people."""
-        news_lines: deque[str] = deque(maxlen=self._most_news)
+        events_told: deque[Mapping[str, Any]] = deque(maxlen=self._most_news)
         self._most_news = None
-        for line in self._journal.read():
-            name = event_name(line)
-            if name in _KEPT_EVENTS:
-                self._keep(parsed(line))
-            if tells(name):
-                news_lines.append(line)
-        events = (event for line in news_lines if (event := parsed(line)) is not None)
-        return [news for event in events if (news := news_of(event)) is not None]
+        for event in self._journal.events():
+            if event["event"] in _KEPT_EVENTS:
+                self._keep(event)
+            if event["event"] in NAMES_TOLD:
+                events_told.append(event)
+        return [news for event in events_told if (news := news_of(event)) is not None]
 
-    def _keep(self, event: Mapping[str, Any] | None) -> None:
-        """Keep what pictures need of an event; None is a torn line."""
-        if event is None:
-            return
+    def _keep(self, event: Mapping[str, Any]) -> None:
+        """Keep what pictures need of an event."""
         if sound(event):
             self._tally.hear(event)
         name = event["event"]
         rank = event.get("rank")
-        if name in MARKS:
-            self.run = Run(self.run.run_dir, of_newest([*self.run.events, event]))
+        if name in _MARKS:
+            self.run = Run(self.run.run_dir, [event] if name == "job_started" else [*self.run.events, event])
         elif name == "attempt_started":
             self._waited_for.clear()
         elif name == "rank_slow" and isinstance(rank, int):

@@ -27,11 +27,6 @@ class News:
     """whether something is wrong"""
 
 
-def tells(name: str) -> bool:
-    """Return whether events of a name can have a sentence."""
-    return name in _SENTENCES
-
-
 def news_of(event: Event) -> News | None:
     """Return what an event tells people; None if it tells nothing. A malformed event has a sentence that says so."""
     name = str(event["event"])
@@ -125,3 +120,5 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "storage_answers": lambda event: f"storage answers again, after {duration(event['seconds'])}",
     "memory_reduced": lambda event: f"memory has less room for snapshots than was asked for: {event['slots']} slots",
 }
+NAMES_TOLD = frozenset(_SENTENCES)
+"""names of the events that can have a sentence"""

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from ftlaunch.history import goodput
+from ftlaunch.history import journal as journal_module
 from ftlaunch.history.journal import read_events
 from ftlaunch.history.runs import runs_in
 from ftlaunch.history.timeline import moments
-from ftlaunch.views.dashboard import growing_journal, index_rows
+from ftlaunch.views.dashboard import index_rows
 from ftlaunch.views.dashboard.index_rows import IndexRows
 from ftlaunch_contract.protocol import process_start_time
 
@@ -157,7 +158,7 @@ def test_a_long_journal_keeps_no_other_row_away(
     tmp_path: Path, rows: IndexRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken out (a portion a look): the first look took a minute for a million lines, and no row was told meanwhile."""
-    monkeypatch.setattr(growing_journal, "_BLOCK", 1000)
+    monkeypatch.setattr(journal_module, "_BLOCK", 1000)
     monkeypatch.setattr(index_rows, "_PORTION", 1000)
     write(tmp_path / "a", started(), *({"event": "progress", "step": step} for step in range(200)))
     write(tmp_path / "b", started("b"))

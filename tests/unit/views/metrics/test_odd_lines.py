@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from ftlaunch.history.journal import EVENTS
+from ftlaunch.history.journal import EVENTS, JournalFollower
 from ftlaunch.system.device_names import DeviceNames
-from ftlaunch.views.metrics.journal_tail import JournalTail
 from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.reading import Sources
 from ftlaunch.views.metrics.registry import ReadingCollector
@@ -74,18 +73,16 @@ def page_of(journal: list[bytes]) -> bytes:
         (Path(folder) / EVENTS).write_bytes(b"".join(line + b"\n" for line in journal))
         sources = Sources(Path(folder), ("killed",), DeviceNames("", "", "", "", ()))
         page = generate_latest(ReadingCollector(sources.read(), {}, by_rank=True))
-        phases, tail = RestartPhases(), JournalTail(Path(folder))
-        for line in tail.lines():
-            phases.hear(line)
-        tail.close()
-        assert tail.skipped == sources.skipped
+        phases = RestartPhases()
+        for event in filter(sound, JournalFollower(Path(folder)).events()):
+            phases.hear(event)
         sources.close()
     return page
 
 
 @given(journals())
 def test_no_journal_ends_a_reading(journal: list[bytes]) -> None:
-    """Taken out by hand: without `sound` in JournalTail a text as `seconds` ends the exporter, and the tracer."""
+    """Taken out by hand: without `sound` a text as `seconds` ends the exporter, and the tracer."""
     page = page_of(journal)
     assert b"ftlaunch_job_info{" in page or whole("job_started") not in journal
 
@@ -115,10 +112,10 @@ def test_what_is_skipped_is_counted() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / EVENTS
         path.write_bytes(b'{"event": "torn\n\n[1]\n' + b"[" * 100_000 + b'\n{"event": "progress", "step": []}\n')
-        tail = JournalTail(Path(folder))
-        assert list(tail.lines()) == []
-        assert tail.skipped == 4
-        tail.close()
+        sources = Sources(Path(folder), (), DeviceNames("", "", "", "", ()))
+        assert sources.read().tally.start is None
+        assert sources.skipped == 4
+        sources.close()
 
 
 def test_a_name_that_is_no_text_of_utf_8_is_told_all_the_same() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.views.report_page.run_files import RunFiles, open_journal
+from ftlaunch.views.report_page.run_files import RunFiles, open_journal_without_links
 
 MOST = 1000
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away: run as root")
@@ -54,14 +54,14 @@ def test_a_fifo_keeps_nobody_waiting(made: Path, name: str) -> None:
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(OSError, match="no regular file"):
-        open_journal(made) if name == "events.jsonl" else RunFiles(made).text(path, MOST)
+        open_journal_without_links(made) if name == "events.jsonl" else RunFiles(made).text(path, MOST)
 
 
 def test_a_journal_is_no_link(made: Path, tmp_path: Path) -> None:
     (made / "events.jsonl").unlink()
     (made / "events.jsonl").symlink_to(tmp_path / "home/key")
     with pytest.raises(OSError, match="symbolic link"):
-        open_journal(made)
+        open_journal_without_links(made)
 
 
 @needs_root

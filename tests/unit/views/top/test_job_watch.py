@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from ftlaunch.history.journal import EVENTS
-from ftlaunch.history.runs import CannotFind, Run
+from ftlaunch.history.runs import CannotFind, Run, load_newest
 from ftlaunch.views.top.job_watch import JobWatch, Unanswered
-from ftlaunch.views.top.newest_run import newest_run
 
 STARTED = {"event": "job_started", "job_id": "j", "pid": 1, "start_time": 0, "memory_dir": "/nothing/here"}
 STATUS = {"state": "running", "attempt": 0, "restarts_left": 3, "max_restarts": 3, "in_memory": 1, "committed": 1}
@@ -38,7 +37,7 @@ def test_a_long_journal_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     del steps
     tracemalloc.start()
     try:
-        picture = JobWatch(newest_run(run_dir), silent).look()
+        picture = JobWatch(load_newest(run_dir), silent).look()
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -52,16 +51,16 @@ def test_the_newest_run_is_the_last_that_has_begun(tmp_path: Path) -> None:
     run_dir = written(tmp_path, STARTED, failed, {**STARTED, "pid": 2}, {"event": "progress", "step": 3})
     with (run_dir / EVENTS).open("a") as file:
         file.write('{"event": "job_torn\n[1]\n{"event": ["job_"]}\n')
-    run = newest_run(run_dir)
+    run = load_newest(run_dir)
     assert (run.pid, run.end) == (2, None)
     written(run_dir, {"event": "job_stopped", "code": 75})
-    assert (newest_run(run_dir).end or {})["event"] == "job_stopped"
+    assert (load_newest(run_dir).end or {})["event"] == "job_stopped"
     with pytest.raises(CannotFind, match="no such file"):
-        newest_run(tmp_path / "nothing")
+        load_newest(tmp_path / "nothing")
 
 
 def test_a_run_that_begins_anew_is_followed(tmp_path: Path) -> None:
-    watch = JobWatch(newest_run(written(tmp_path, STARTED, {"event": "job_failed", "code": 1})), silent)
+    watch = JobWatch(load_newest(written(tmp_path, STARTED, {"event": "job_failed", "code": 1})), silent)
     assert watch.look().ended
     written(tmp_path, {**STARTED, "pid": 7})
     assert (watch.look().ended, watch.run.pid) == ("", 7)
@@ -75,7 +74,7 @@ def test_a_run_that_begins_anew_is_followed(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_answer_of_another_version_is_said(tmp_path: Path, answer: dict[str, Any], lacking: str) -> None:
     """Taken out by hand: without `lack_of` a KeyError ends the view."""
-    watch = JobWatch(newest_run(written(tmp_path, STARTED)), lambda run, request: answer)
+    watch = JobWatch(load_newest(written(tmp_path, STARTED)), lambda run, request: answer)
     picture = watch.look()
     assert (picture.status is None) is bool(lacking)
     assert (f" lacks {lacking}: " in picture.silence) is bool(lacking)
@@ -92,7 +91,7 @@ def test_what_the_journal_adds_up_to_is_told(tmp_path: Path) -> None:
         "verdict": "restart",
     }
     lines = [STARTED, {"event": "resumed", "step": 0}, step, incident, {**incident, "step": "x"}]
-    watch = JobWatch(newest_run(written(tmp_path, *lines)), lambda run, request: {**STATUS, "ranks": [RANK]})
+    watch = JobWatch(load_newest(written(tmp_path, *lines)), lambda run, request: {**STATUS, "ranks": [RANK]})
     past = watch.look().past
     assert past is not None
     assert past.incidents == 1, "a line with a value of another type is passed over"

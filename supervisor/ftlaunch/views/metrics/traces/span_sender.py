@@ -23,9 +23,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from ftlaunch import __version__
+from ftlaunch.history.journal import JournalFollower
 from ftlaunch.spec.parsing.outlets import endpoint_name
 from ftlaunch.system.descriptors import is_readable
-from ftlaunch.views.metrics.journal_tail import JournalTail
+from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.traces.phases import RestartPhases, RestartTrace
 
 _INTERVAL = 1.0  # seconds between looks at the journal
@@ -79,8 +80,8 @@ class Tracer:
             endpoint: URL of the collector; empty to use OpenTelemetry's variables.
         """
         self._link = link
-        self._tail = JournalTail(run_dir)
-        self._phases = RestartPhases()
+        self._journal = JournalFollower(run_dir, on_replaced=self._forget, keeps_deleted=True)
+        self._forget()
         self._exporter = OTLPSpanExporter(f"{endpoint}/v1/traces") if endpoint else OTLPSpanExporter()
         self._shown = endpoint_name(endpoint or _by_variables())
         self._ids = _Ids()
@@ -90,6 +91,10 @@ class Tracer:
         self._trouble = False
         self._log = _LastMessage()
         logging.getLogger("opentelemetry").addHandler(self._log)
+
+    def _forget(self) -> None:
+        """Begin without lines: also when another journal has taken the place of the one that was read."""
+        self._phases = RestartPhases()
 
     def run(self) -> None:
         """Send restarts until the supervisor closes the socket, then once more."""
@@ -105,10 +110,10 @@ class Tracer:
         """Return the restarts of this run that were completed since the last call."""
         found: list[RestartTrace] = []
         with contextlib.suppress(OSError):  # the journal may be on storage that comes back
-            for line in self._tail.lines():
-                if line.get("event") == "job_started":
+            for event in filter(sound, self._journal.events()):
+                if event["event"] == "job_started":
                     found = []  # the tracers of earlier runs sent those
-                found += self._phases.hear(line)
+                found += self._phases.hear(event)
         return found
 
     def _make_spans(self, restart: RestartTrace) -> None:
