@@ -151,6 +151,33 @@ def test_a_live_terminal_shows_the_bar_and_clears_it_for_other_lines(tmp_path: P
     os.close(secondary)
 
 
+def test_a_bar_whose_states_end_in_a_carriage_return_is_overwritten(tmp_path: Path) -> None:
+    """As `print(..., end="\\r")` writes it. Taken out: each state was shown behind all those before it."""
+    main, secondary = os.openpty()
+    os.set_blocking(main, False)
+    log = tmp_path / "rank_0"
+    seen = b""
+
+    def shows(text: bytes) -> bool:
+        nonlocal seen
+        with contextlib.suppress(BlockingIOError):
+            seen += os.read(main, 1 << 16)
+        return seen == text
+
+    with open(secondary, "w", closefd=False) as out, log.open("wb", buffering=0) as file:
+        terminal = Terminal(out, out)
+        terminal.follow({0: log})
+        shown = b""
+        for percent in (10, 20, 30):
+            file.write(b"%d %%\r" % percent)
+            shown += b"\r\x1b[K[0] %d %%" % percent
+            wait_for(lambda shown=shown: shows(shown), f"the bar at {percent} %")
+        terminal.close()
+    assert shows(shown + b"\r\x1b[K[0] 30 %\r\n")
+    os.close(main)
+    os.close(secondary)
+
+
 # --- terminals that take nothing --------------------------------------------------------------------------
 
 
@@ -234,7 +261,7 @@ def test_with_everything_closed_a_program_still_ends_with_its_own_exit_code(tmp_
 
 
 def test_of_a_line_of_megabytes_the_beginning_is_shown_once(tmp_path: Path) -> None:
-    """Taken out (`take_lines` cuts it into several): 20 MB of an error's message on the terminal."""
+    """Taken out (a long line is broken into several): 20 MB of an error's message on the terminal."""
     log, out = tmp_path / "log", tmp_path / "out"
     log.write_bytes(b"first\n" + b"ValueError: " + b"x" * 20_000_000 + b"\nlast\n" + b"y" * 200_000)
     with out.open("w") as file:

@@ -43,6 +43,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -51,6 +52,7 @@ from typing import Any
 
 import psutil
 
+from ftlaunch.common.line_splitter import LineSplitter
 from ftlaunch.extensions import ARBITER_AT, load
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch.system.descriptors import is_readable, is_writable
@@ -280,22 +282,22 @@ class Requests:
 
     def __init__(self, fd: int) -> None:
         """fd: read until it ends."""
-        self._fd, self._buffer = fd, b""
+        self._fd = fd
+        self._splitter = LineSplitter()
+        self._lines: deque[bytes] = deque()  # requests that have come and were not taken
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while True:
-            line, newline, rest = self._buffer.partition(b"\n")
-            if newline:
-                self._buffer = rest
-                yield json.loads(line)
+            if self._lines:
+                yield json.loads(self._lines.popleft())
             elif block := os.read(self._fd, 1 << 16):
-                self._buffer += block
+                self._lines += self._splitter.split(block)
             else:
                 return
 
     def waiting(self, seconds: float) -> bool:
         """Wait until there is more to read, or the supervisor is gone, `seconds` at most; True when so."""
-        return b"\n" in self._buffer or is_readable(self._fd, seconds)
+        return bool(self._lines) or is_readable(self._fd, seconds)
 
 
 def main() -> int:

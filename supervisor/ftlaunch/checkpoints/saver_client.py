@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ftlaunch.system import process_activity, processes
+from ftlaunch.system.answer_line import AnswerReader
 from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
@@ -75,11 +75,10 @@ class SaverLink:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self._stdout = self._process.stdout
-        os.set_blocking(self._stdout.fileno(), False)
         self.fd = self._stdout.fileno()
         self.pid = self._process.pid
         self.pending: dict[str, Any] | None = None
-        self._buffer = b""
+        self._answers = AnswerReader(self.fd)
         self._stopped_since: float | None = None
 
     @property
@@ -103,16 +102,10 @@ class SaverLink:
 
     def answers(self) -> list[dict[str, Any]] | None:
         """Answers that have arrived; None when the saver is gone."""
-        try:
-            block = os.read(self.fd, 1 << 16)
-        except BlockingIOError:
-            return []
-        if not block:
-            return None
-        *lines, self._buffer = (self._buffer + block).split(b"\n")
-        if lines:
+        answers = self._answers.read()
+        if answers:
             self.pending = None
-        return [json.loads(line) for line in lines]
+        return answers
 
     def work(self) -> tuple[float, int]:
         """What the saver has done up to now: seconds of processor time, and bytes read and written."""

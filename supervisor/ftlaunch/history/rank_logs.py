@@ -16,8 +16,6 @@ _ATTEMPT = re.compile(r"attempt_(\d+)")
 _RANK = re.compile(r"rank_(\d+)\.log")
 _PIECE = 1 << 20  # bytes that are read at once
 _TAIL = 64 << 10  # bytes that are searched for the beginning of a line
-_LONGEST_LINE = 16 << 20  # bytes of a line that are shown
-_CUT = b" ... (cut here: the log has the whole line)"
 
 
 def attempts(log_dir: Path) -> list[int]:
@@ -65,7 +63,7 @@ class LogReader:
         """
         self._path = path
         self._offset = offset
-        self._splitter = LineSplitter(_LONGEST_LINE, _CUT)
+        self._splitter = LineSplitter(long_lines="cut")
 
     def read(self, *, last: bool = False) -> Iterator[str]:
         """Yield the lines that have become complete since the last call.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ftlaunch.common.formatting import printable
+from ftlaunch.common.line_splitter import LineSplitter, newest_state
 from ftlaunch.history.rank_logs import data_from
 from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_to_journal, with_priority
 from ftlaunch_contract.files import atomic
@@ -27,7 +28,6 @@ _CUTTING = 0.2  # seconds that the thread has to see how long the files are
 _SHARE = 0.01
 _SLOWEST_POLL = 5.0
 _LONGEST = 64 << 10  # bytes of a line; of a longer one the rest is in the log alone
-_CUT = b" ... (cut here: the log has the whole line)"
 _BLOCK = 64 << 10
 
 
@@ -39,37 +39,14 @@ def poll_seconds(cost_seconds: float) -> float:
 class _Followed:
     """One file being followed: where we are, and the line begun."""
 
-    def __init__(self, path: Path, prefix: str, offset: int) -> None:
-        self.path, self.prefix, self.offset = path, prefix, offset
+    def __init__(self, path: Path, prefix: str, offset: int, longest: int) -> None:
+        """longest: bytes of a line that are shown. A rank may never end a line, or print an error of many megabytes."""
+        self.path = path
+        self.prefix = prefix
+        self.offset = offset
         self.wait = True  # for more
         self.until: int | None = None  # what comes after this offset is not shown
-        self.partial = b""
-        self._is_cutting = False  # the line begun was longer than is shown: its rest is passed over
-
-    def take_lines(self, block: bytes, longest: int) -> list[bytes]:
-        """Return the lines that a block ends; `partial` is the line begun.
-
-        Args:
-            block: what was read.
-            longest: bytes of a line. A longer line is cut there at once: a rank may never end it, or may print an error
-                of many megabytes.
-        """
-        lines = []
-        *ended, begun = block.split(b"\n")
-        for number, piece in enumerate((*ended, begun)):
-            is_whole = number < len(ended)
-            if not self._is_cutting:
-                self.partial += piece
-                shown = self.partial.rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar its newest state
-                if len(shown) > longest:
-                    lines.append(shown[: longest - len(_CUT)] + _CUT)
-                    self.partial, self._is_cutting = b"", True
-                elif is_whole:
-                    lines.append(self.partial)
-                    self.partial = b""
-            if is_whole:
-                self._is_cutting = False
-        return lines
+        self.splitter = LineSplitter(longest, long_lines="cut", overwrites=True)
 
     def size(self) -> int:
         """Return how long the file is; where it is read to, where its file system does not tell."""
@@ -149,7 +126,8 @@ class Terminal:
             for followed in self._followed:
                 followed.wait = False
             self._followed += [
-                _Followed(path, prefixes.get(rank, f"[{rank}] "), begins.get(rank, 0)) for rank, path in paths.items()
+                _Followed(path, prefixes.get(rank, f"[{rank}] "), begins.get(rank, 0), self._longest)
+                for rank, path in paths.items()
             ]
         self._wake.set()
 
@@ -213,7 +191,7 @@ class Terminal:
 
     def _end_line(self, entry: _Followed) -> None:
         """Show a line that was begun and is not ended any more."""
-        if entry.partial:
+        if entry.splitter.rest:
             self._put(self._show(entry, b"\n"))
 
     def _forget(self, ended: list[_Followed]) -> None:
@@ -232,18 +210,16 @@ class Terminal:
     def _show(self, entry: _Followed, block: bytes) -> str:
         """What to write for a block that was read."""
         shown = []
-        lines = entry.take_lines(block, self._longest)
+        lines = entry.splitter.split(block)
         if self._ranks_to_journal:
             lines = [piece for line in lines for piece in _pieces(harmless(line), self._longest)]
         for line in lines:
-            text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+            text = newest_state(line).decode(errors="replace")
             shown.append(f"{self._clear()}{entry.prefix}{text}\n")
-        if b"\r" in entry.partial:  # a progress bar: only its newest state counts
-            state = entry.partial.rstrip(b"\r").rpartition(b"\r")[2]
-            if self.live and state:
-                shown.append(f"\r\x1b[K{entry.prefix}{state.decode(errors='replace')}")
-                self._bar = True
-            entry.partial = b"\r" + state if state else b""
+        begun = entry.splitter.rest
+        if self.live and b"\r" in begun and (state := newest_state(begun)):  # a progress bar
+            shown.append(f"\r\x1b[K{entry.prefix}{state.decode(errors='replace')}")
+            self._bar = True
         return "".join(shown)
 
     def _clear(self) -> str:

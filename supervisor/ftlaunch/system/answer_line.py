@@ -1,4 +1,4 @@
-"""Writes the answers of a helper process on its stdout, one JSON value a line, for our process that started it."""
+"""Carries the answers of a helper process over its stdout, one JSON value a line, to our process that started it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+from ftlaunch.common.line_splitter import LineSplitter
+
+_BLOCK = 64 << 10  # bytes that are read at once
 
 
 def write_answer(answer: Mapping[str, Any] | list[Any]) -> bool:
@@ -30,3 +34,25 @@ def write_answer(answer: Mapping[str, Any] | list[Any]) -> bool:
         os.close(nowhere)
         return False
     return True
+
+
+class AnswerReader:
+    """Reads a helper's answers from a pipe, without waiting."""
+
+    def __init__(self, fd: int) -> None:
+        """Begin at the start of a line. fd: the pipe's read end, which is made non-blocking."""
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._splitter = LineSplitter()
+
+    def read(self) -> list[Any] | None:
+        """Return the answers that have arrived; None if the helper is gone.
+
+        Raises:
+            ValueError: a line is no JSON.
+        """
+        try:
+            block = os.read(self._fd, _BLOCK)
+        except BlockingIOError:
+            return []
+        return [json.loads(line) for line in self._splitter.split(block)] if block else None

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.common.line_splitter import LineSplitter
 from ftlaunch.system.loop import Clock, Loop
 
 SOCKET = "control.sock"
@@ -73,7 +74,7 @@ class Client:
         self._loop = loop
         self._clock = clock
         self._fd = connection.fileno()
-        self._received = b""
+        self._splitter = LineSplitter(_MOST)
         self._unsent = memoryview(b"")
         self._is_registered = False
         self.on_close: Callable[[], None] = lambda: None
@@ -107,13 +108,13 @@ class Client:
             return None
         if not block:
             raise ConnectionError("closed")
-        self._received += block
-        if b"\n" not in self._received:
-            if len(self._received) >= _MOST:
-                raise ValueError("request too long")
+        lines = self._splitter.split(block)
+        if self._splitter.too_long:
+            raise ValueError("request too long")
+        if not lines:
             return None
         try:
-            request = json.loads(self._received.partition(b"\n")[0])
+            request = json.loads(lines[0])
         except RecursionError:
             raise ValueError("nested too deeply") from None
         if not isinstance(request, dict):

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from typing import Any
 
 from ftlaunch.system import processes
+from ftlaunch.system.answer_line import AnswerReader
 from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
-_BLOCK = 1 << 16
 _STOPPED_SECONDS = 2.0  # after which a stopped copier is killed
 
 
@@ -33,11 +32,10 @@ class CopierLink:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self._stdout = self._process.stdout
-        os.set_blocking(self._stdout.fileno(), False)
         self.fd = self._stdout.fileno()
         """readable when the copier has answered or is gone"""
         self.pid = self._process.pid
-        self._buffer = b""
+        self._answers = AnswerReader(self.fd)
         self._stopped_since: float | None = None
 
     @property
@@ -52,14 +50,7 @@ class CopierLink:
 
     def answers(self) -> list[dict[str, Any]] | None:
         """Return the answers that have arrived, or None if the copier is gone."""
-        try:
-            block = os.read(self.fd, _BLOCK)
-        except BlockingIOError:
-            return []
-        if not block:
-            return None
-        *lines, self._buffer = (self._buffer + block).split(b"\n")
-        return [json.loads(line) for line in lines]
+        return self._answers.read()
 
     def look(self, now: float) -> None:
         """Kill a copier that has been stopped (SIGSTOP) for long. now: monotonic seconds."""

@@ -22,6 +22,7 @@ from typing import Any
 from ftlaunch.nodes.channel import arbiter
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.answer_line import AnswerReader
 from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 
@@ -36,7 +37,6 @@ LOOK = b"?"
 UNUSABLE = -1
 """answered instead of a head's pid after the terminal was told why no head can run with these settings"""
 _LAST_WORDS_SECONDS = 10.0  # that an agent waits for its head to end
-_BLOCK = 1 << 16  # bytes of answers read at once
 _IGNORED_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 
 BeHead = Callable[[int, bytes, int], None]
@@ -77,8 +77,7 @@ class HeadStarter:
         os.close(orders)
         os.close(answers)
         os.waitpid(child, 0)
-        os.set_blocking(self.fd, False)
-        self._unread = b""  # the begin of an answer whose end has not come yet
+        self._answers = AnswerReader(self.fd)
         self.gone = False
         """whether the starter was killed, so that `read_on` is due"""
         self.unusable = False
@@ -106,18 +105,14 @@ class HeadStarter:
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the answers that have arrived: {"head": pid, 0 or UNUSABLE} or {"sign": its fields, or empty}."""
-        with contextlib.suppress(BlockingIOError):
-            block = os.read(self.fd, _BLOCK)
-            self._unread += block
-            self.gone = not block
-        whole, _, self._unread = self._unread.rpartition(b"\n")
-        answers = [json.loads(line) for line in whole.splitlines()]
-        for answer in answers:
+        answers = self._answers.read()
+        self.gone = answers is None
+        for answer in answers or ():
             if answer.get("head", 0) > 0:
                 self._forget_head()
                 with contextlib.suppress(OSError):  # the head has ended already, or its end cannot be waited for
                     self._head = open_end(answer["head"])
-        return answers
+        return answers or []
 
     def read_on(self) -> None:
         """Replace the killed starter by a thread that reads signs; this node starts no head any more.
@@ -131,14 +126,13 @@ class HeadStarter:
         with contextlib.ExitStack() as made:
             orders, own_orders = _pipe(made)
             fd, answers = _pipe(made)
-            os.set_blocking(fd, False)
             arguments = arbiter.at(self._arbiter), lambda order, term: 0, orders, answers
             threading.Thread(target=_obey, args=arguments, name="signs", daemon=True).start()
             made.pop_all()
         self.close()
         self._orders = own_orders
         self.fd = fd
-        self._unread = b""
+        self._answers = AnswerReader(fd)
         self.gone = False
 
     def close(self) -> None:

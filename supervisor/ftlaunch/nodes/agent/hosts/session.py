@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ftlaunch.common.line_splitter import LineSplitter
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.nodes.agent.hosts.remote import REACHED
@@ -31,7 +32,7 @@ class _Stream:
     def __init__(self, fd: int, outlet: Outlet) -> None:
         self.fd = fd
         self.outlet = outlet
-        self._partial = b""
+        self._splitter = LineSplitter(_LONGEST_LINE, long_lines="break")
         os.set_blocking(fd, False)
 
     def read(self) -> tuple[list[bytes], bool]:
@@ -44,10 +45,9 @@ class _Stream:
             block = os.read(self.fd, _BLOCK)
         except BlockingIOError:
             return [], False
-        *lines, self._partial = (self._partial + block).split(b"\n")
-        if self._partial and (not block or len(self._partial) > _LONGEST_LINE):
-            lines.append(self._partial)
-            self._partial = b""
+        lines = self._splitter.split(block)
+        if not block and (rest := self._splitter.take_rest()):
+            lines.append(rest)
         return [line.rstrip(b"\r") + b"\n" for line in lines], bool(block)
 
 
