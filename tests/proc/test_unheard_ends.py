@@ -30,7 +30,7 @@ files = FileThread(home)
 warm = Warm(HelperProcesses(), spec, {}, home / "warm.log", files, lambda *_, **__: None)
 around = Surroundings(
     spec=spec, pages=Pages(home / "memory", 2), gpus=Gpus(), fork_server=warm, base_env=dict(os.environ),
-    control=home / "control", marker="NO=MARK", exits=Full(), clock=time.monotonic, files=files,
+    control=home / "control", marker="NO=MARK", loop=Full(), clock=time.monotonic, files=files,
 )
 ended = []
 group = LocalRanks(around, 0, lambda rank: ended.append((rank.number, rank.process.returncode)))

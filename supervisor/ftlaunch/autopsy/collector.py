@@ -26,6 +26,7 @@ from typing import Any
 from ftlaunch.autopsy import flight_recorder, procfs, stacks, worker_server
 from ftlaunch.memory import stack_file
 from ftlaunch_contract import protocol
+from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 _ANSWER = 0.6  # seconds for a rank's worker server to answer a question
@@ -160,7 +161,7 @@ class Subject:
 
     def _ask(self, pid: int, tid: int) -> str:
         """Return the stacks that a thread writes into the rank's stack file; "" if the thread does not answer."""
-        begin = stack_file.size(self._stacks)
+        begin = file_size(self._stacks)
         if not _signal(pid, tid, STACKS_SIGNAL):
             return ""
         _signal(pid, pid, signal.SIGCONT)

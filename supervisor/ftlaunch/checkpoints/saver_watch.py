@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.checkpoints import SaverDied, SaverMissing, is_abnormal, of_save
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.loop import Loop
 
 _AGAIN = 1.0  # seconds until it is tried again to start a saver
-
-
-class Timers(Protocol):
-    """Where the saver's answers and the next try are waited for: the event loop."""
-
-    def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call `handler` whenever `fd` is readable."""
-
-    def unregister(self, fd: int) -> None:
-        """No longer."""
-
-    def call_at(self, when: float, name: str, handler: Callable[[], None]) -> None:
-        """Call `handler` once, at monotonic `when`."""
 
 
 class SaverWatch:
@@ -32,7 +19,7 @@ class SaverWatch:
     def __init__(
         self,
         spec: JobSpec,
-        loop: Timers,
+        loop: Loop,
         clock: Callable[[], float],
         tell: Callable[[JobEvent], None],
         heed: Callable[[Answer], None],

@@ -14,7 +14,7 @@ from ftlaunch.health.resume_proof import ProofWatch
 from ftlaunch.health.stragglers import Stragglers
 from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
-from ftlaunch.ranks.log_files import size, tail
+from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import all_attached, any_attached, front
 from ftlaunch.reporting.events.ranks import (
@@ -26,6 +26,7 @@ from ftlaunch.reporting.events.ranks import (
     RankRestarted,
     RanksKilled,
 )
+from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import announce_step
 
@@ -81,7 +82,9 @@ class Attempt:
         files = self._context.files.of(self._context.spec.log_dir)
         paths = {number: rank.log for number, rank in ranks.items()}
         nothing = dict.fromkeys(paths, 0)
-        sizes = call(what, lambda: files.call(lambda: {number: size(log) for number, log in paths.items()}), nothing)
+        sizes = call(
+            what, lambda: files.call(lambda: {number: file_size(log) for number, log in paths.items()}), nothing
+        )
         logs = {number: (log, sizes[number]) for number, log in paths.items()}
         pids = [rank.process.pid for rank in ranks.values()]
         self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs, self._context.hosts()))

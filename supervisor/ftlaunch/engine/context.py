@@ -11,7 +11,7 @@ from ftlaunch.autopsy.client import Collect
 from ftlaunch.checkpoints.resume import Inherited, PeerMemory
 from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.common.bulkheads import Bulkheads
-from ftlaunch.engine.event_loop import Clock, EventLoop
+from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.policy.states import Event
@@ -20,6 +20,7 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.loop import Clock
 
 MakeGroup = Callable[[int, Exited], RankGroup]
 """Makes the ranks of an attempt: its number, and what is told of each rank whose process has ended."""

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-Clock = Callable[[], float]
-"""Monotonic seconds."""
+from ftlaunch.system.loop import Clock
+
 Posted = TypeVar("Posted")
 Posted_contra = TypeVar("Posted_contra", contravariant=True)
 

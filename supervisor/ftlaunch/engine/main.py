@@ -242,7 +242,7 @@ class _Job:
             base_env=base_env,
             control=self._control.path,
             marker=marker,
-            exits=loop,
+            loop=loop,
             clock=time.monotonic,
             files=workspace.files.of(spec.log_dir),
         )

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ftlaunch.extensions import METRICS_EXPORTER, TRACER, TRAINJOB_REPORTER
 from ftlaunch.reporting.events.base import JobEvent, Note
@@ -21,6 +21,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import device_names
 from ftlaunch.system.descriptors import is_readable
 from ftlaunch.system.helper_process import DEVNULL, HelperProcess, HelperProcesses
+from ftlaunch.system.loop import Loop
 from ftlaunch.system.own_modules import module
 
 _FIRST, _MOST = 1.0, 60.0  # seconds until one that has died is started again: doubled each time
@@ -35,24 +36,11 @@ _LAST_REPORT = 5.0  # seconds that the reporter may take for the end of the job
 _TRIES = 5  # deaths in a row after which there is no other
 
 
-class Waits(Protocol):
-    """Where what they say, and the next try, are waited for: the event loop."""
-
-    def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call `handler` whenever `fd` is readable."""
-
-    def unregister(self, fd: int) -> None:
-        """No longer."""
-
-    def call_at(self, when: float, name: str, handler: Callable[[], None]) -> None:
-        """Call `handler` once, at monotonic `when`."""
-
-
 class Outlets:
     """The exporter, the tracer and the reporter of a job, where they are asked for."""
 
     def __init__(
-        self, helpers: HelperProcesses, spec: JobSpec, loop: Waits, tell: Callable[[JobEvent], None],
+        self, helpers: HelperProcesses, spec: JobSpec, loop: Loop, tell: Callable[[JobEvent], None],
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         """Start them; one that cannot be started is told of, and the job goes on."""
@@ -93,7 +81,7 @@ class _Outlet:
     """One of them."""
 
     def __init__(
-        self, what: str, program: str, asked: Mapping[str, Any], helpers: HelperProcesses, loop: Waits,
+        self, what: str, program: str, asked: Mapping[str, Any], helpers: HelperProcesses, loop: Loop,
         tell: Callable[[JobEvent], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self.what, self._program, self._asked = what, program, asked

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ftlaunch.checkpoints.save_scheduler import SaveScheduler
 from ftlaunch.engine.attempt import Attempt
 from ftlaunch.engine.context import Context
-from ftlaunch.engine.event_loop import Clock
 from ftlaunch.engine.incidents import Incidents
 from ftlaunch.health import hang_detection
 from ftlaunch.health.hang_detection import Late
@@ -24,6 +23,7 @@ from ftlaunch.reporting.events.incidents import Unsound
 from ftlaunch.reporting.events.proofs import ResumeDiffers, of_proof
 from ftlaunch.reporting.events.ranks import HangSuspected, RankDyingSlowly, RankSlow, RankSlowOver, of_progress
 from ftlaunch.reporting.memory_news import MemoryNews
+from ftlaunch.system.loop import Clock
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.memory.living_jobs import living_jobs
-from ftlaunch.system.helper_process import HelperProcesses, WaitsForEnds
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.loop import Loop
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import read_regular
@@ -39,7 +40,7 @@ class KnownJob:
     run_dir: str
 
 
-def note(helpers: HelperProcesses, loop: WaitsForEnds, job_id: str, run_dir: Path) -> None:
+def note(helpers: HelperProcesses, loop: Loop, job_id: str, run_dir: Path) -> None:
     """Start a process that adds a job to the index, without waiting for it. Errors are ignored.
 
     Args:

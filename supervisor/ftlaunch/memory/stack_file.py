@@ -9,17 +9,11 @@ import contextlib
 import time
 from pathlib import Path
 
+from ftlaunch_contract.files.regular_file import file_size
+
 _PATIENCE = 0.6  # seconds for a process to write its stacks
 _QUIET = 0.05  # seconds without growth after which the stacks are complete
 _POLL = 0.005  # seconds
-
-
-def size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 if there is no file."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def added(path: Path, begin: int) -> str:
@@ -33,7 +27,7 @@ def added(path: Path, begin: int) -> str:
     end = begin
     while (now := time.monotonic()) < until and (end == begin or now - changed < _QUIET):
         time.sleep(_POLL)
-        if (new_end := size(path)) != end:
+        if (new_end := file_size(path)) != end:
             end = new_end
             changed = time.monotonic()
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:

@@ -21,6 +21,7 @@ from typing import Any
 import apprise
 from apprise.manager_plugins import NotificationManager
 
+from ftlaunch.notify.webhook import is_final
 from ftlaunch.spec.errors import did_you_mean
 from ftlaunch.spec.notify_targets.apprise import apprise_scheme
 from ftlaunch.system.answer_line import write_answer
@@ -31,7 +32,6 @@ _TYPES = {
     "done": apprise.NotifyType.SUCCESS,
     "recovered": apprise.NotifyType.SUCCESS,
 }
-_TRY_AGAIN = (408, 425, 429)  # the client errors that pass with time
 _STATUS = re.compile(r"error=([1-5]\d\d)\b")  # how Apprise logs the HTTP status of a service's answer
 
 
@@ -76,7 +76,7 @@ def send(url: str, notice: Mapping[str, Any]) -> tuple[str, bool]:
     status = status_handler.status
     if status is None:
         return "the service could not be reached, or did not take it", False
-    return f"the service says {status}", status < 500 and status not in _TRY_AGAIN
+    return f"the service says {status}", is_final(status)
 
 
 def wrong(url: str) -> str | None:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ftlaunch import __version__
 from ftlaunch.system.answer_line import write_answer
 
-_TRY_AGAIN = (408, 425, 429)  # the client errors that pass with time
+_PASSING = (408, 425, 429)  # the client errors that pass with time
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -52,6 +52,11 @@ def request(url: str, body: str) -> urllib.request.Request:
     return urllib.request.Request(bare, body.encode(), headers)  # noqa: S310 - the spec's parser allows http(s) only
 
 
+def is_final(status: int) -> bool:
+    """Return whether it is of no use to retry a request that was answered with an HTTP status other than success."""
+    return status < 500 and status not in _PASSING
+
+
 def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
     """Post `body` to `url`, waiting at most `timeout` seconds for each answer.
 
@@ -63,7 +68,7 @@ def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
             return "", False
     except urllib.error.HTTPError as error:
         error.close()
-        return f"the server says {error.code} {error.msg}", error.code < 500 and error.code not in _TRY_AGAIN
+        return f"the server says {error.code} {error.msg}", is_final(error.code)
     except urllib.error.URLError as error:
         if isinstance(error.reason, OSError) and error.reason.strerror:
             return error.reason.strerror, False

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftlaunch.ranks.log_files import size
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity
 from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.protocol import Flag
 
 _LONGEST_INTERVAL = 5.0  # seconds between measurements of what processes use
@@ -102,7 +102,7 @@ class ActivityMonitor:
         A silent file system is reported elsewhere.
         """
         try:
-            return self._files.call(lambda: {key: size(log) for key, log in logs.items()})
+            return self._files.call(lambda: {key: file_size(log) for key, log in logs.items()})
         except FileSystemSilent:
             return None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ftlaunch.ranks.fork_client import Warm
-from ftlaunch.ranks.local_ranks import Exits
+from ftlaunch.system.loop import Loop
 
 
 class ForkServerWatch:
     """Listens to the fork server of one job, and to each server that takes a dead one's place."""
 
-    def __init__(self, server: Warm, loop: Exits, say: Callable[[str], None]) -> None:
+    def __init__(self, server: Warm, loop: Loop, say: Callable[[str], None]) -> None:
         """Register the server with the event loop.
 
         Args:

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ftlaunch.history.logs.notes import Of
 from ftlaunch.memory.pages import Pages
@@ -30,6 +30,7 @@ from ftlaunch.spec.nodes.placement import Placement, on_one_node
 from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.loop import Loop
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume
 
@@ -37,19 +38,6 @@ Result = TypeVar("Result")
 
 _STORAGE_PATIENCE = 20.0
 """seconds that storage has to make the directory and the logs of an attempt"""
-
-
-class Exits(Protocol):
-    """The event loop, as far as it waits for the ends of processes."""
-
-    turn: int
-    """number of the current turn of the loop; ends that are seen in one turn came together"""
-
-    def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call `handler` whenever `fd` is readable."""
-
-    def unregister(self, fd: int) -> None:
-        """Stop watching `fd`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,8 @@ class Surroundings:
     """path of the control socket"""
     marker: str
     """NAME=VALUE in the environment of every rank, by which leftover processes are recognised"""
-    exits: Exits
+    loop: Loop
+    """event loop, in which the ends of ranks are waited for"""
     clock: Callable[[], float]
     """returns monotonic seconds"""
     files: FileThread
@@ -240,7 +229,7 @@ class LocalRanks:
     def _await_exit(self, rank: Rank, process: processes.Leader) -> None:
         """Have the event loop report the end of a rank; if the loop cannot watch the process, `reap` polls it."""
         try:
-            self._surroundings.exits.register(process.pidfd, lambda: self._on_exit(rank, process))
+            self._surroundings.loop.register(process.pidfd, lambda: self._on_exit(rank, process))
         except OSError:
             self._unwatched[rank.number] = process
         else:
@@ -248,7 +237,7 @@ class LocalRanks:
 
     def _on_exit(self, rank: Rank, process: processes.Leader) -> None:
         """Handle a readable pidfd: reap the process, or watch it again if it cannot be reaped yet."""
-        self._surroundings.exits.unregister(process.pidfd)
+        self._surroundings.loop.unregister(process.pidfd)
         if process.reap():
             self._record_end(rank)
         else:
@@ -257,7 +246,7 @@ class LocalRanks:
     def _record_end(self, rank: Rank) -> None:
         """Record when a reaped rank ended, and report the rank."""
         if rank.order < 0:
-            rank.order = self._surroundings.exits.turn
+            rank.order = self._surroundings.loop.turn
         rank.ended = self._surroundings.clock()
         self._exited(rank)
 

@@ -50,11 +50,3 @@ def length_to_append_to(path: Path) -> int:
     if kind := kind_of(found.st_mode):
         raise OSError(errno.EINVAL, f"it is no regular file ({kind})", str(path))
     return found.st_size
-
-
-def size(path: Path) -> int:
-    """Return the bytes of a log; 0 if there is no log. Raises OSError if the length cannot be found out."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

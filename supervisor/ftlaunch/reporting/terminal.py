@@ -18,6 +18,7 @@ from typing import TextIO
 from ftlaunch.common.formatting import printable
 from ftlaunch.common.line_splitter import LineSplitter, newest_state
 from ftlaunch.history.rank_logs import data_from
+from ftlaunch.system.descriptors import lead_nowhere
 from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_to_journal, with_priority
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
@@ -231,8 +232,8 @@ class Terminal:
         try:
             atomic.write_all(self._out, text.encode(errors="replace"))
             self._taken += 1
-        except OSError:
-            _silence(self._out)
+        except OSError:  # SSH is lost, or a pipe is closed; the logs have everything
+            lead_nowhere(self._out)
 
     def _show_own(self, line: str) -> None:
         if clear := self._clear():
@@ -241,7 +242,7 @@ class Terminal:
             atomic.write_all(self._err, f"{line}\n".encode(errors="replace"))
             self._taken += 1
         except OSError:
-            _silence(self._err)
+            lead_nowhere(self._err)
 
 
 def _pieces(line: bytes, most: int) -> list[bytes]:
@@ -251,10 +252,3 @@ def _pieces(line: bytes, most: int) -> list[bytes]:
 def _descriptor(stream: TextIO | None) -> int:
     """Where a stream goes; nowhere for one that was closed before the program began."""
     return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC) if stream is None else stream.fileno()
-
-
-def _silence(descriptor: int) -> None:
-    """Its reader is gone (SSH lost, pipe closed): what follows goes nowhere. The logs have everything."""
-    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)

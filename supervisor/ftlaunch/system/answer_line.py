@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.common.line_splitter import LineSplitter
+from ftlaunch.system.descriptors import lead_nowhere
 
 _BLOCK = 64 << 10  # bytes that are read at once
 
@@ -29,9 +30,7 @@ def write_answer(answer: Mapping[str, Any] | list[Any]) -> bool:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        lead_nowhere(sys.stdout.fileno())
         return False
     return True
 

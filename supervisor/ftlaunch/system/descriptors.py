@@ -1,8 +1,12 @@
-"""Waits for one descriptor with any number, unlike select(), which refuses numbers of 1,024 and more."""
+"""Waits for one descriptor with any number, unlike select(), which refuses numbers of 1,024 and more.
+
+Also leads a descriptor nowhere once its reader is gone.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 import select
 import time
 from typing import Protocol
@@ -63,3 +67,10 @@ def _is_ready(descriptor: int | HasFileno, events: int, seconds: float | None) -
             if error.errno != errno.ENOMEM or left == 0.0:
                 raise
         time.sleep(_PAUSE if left is None else min(_PAUSE, left))
+
+
+def lead_nowhere(descriptor: int) -> None:
+    """Point a descriptor at /dev/null, because its reader is gone. What follows is written, and read by nobody."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

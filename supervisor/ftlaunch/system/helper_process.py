@@ -15,27 +15,18 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from subprocess import DEVNULL, PIPE
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from ftlaunch.system import processes
 from ftlaunch.system.job_token import without_secrets
+from ftlaunch.system.loop import Loop
 from ftlaunch_contract.files.kernel_files import open_end
 
 _DYING_SECONDS = 5.0  # seconds that a process may take to die of SIGKILL
 
-__all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "WaitsForEnds"]
-
-
-class WaitsForEnds(Protocol):
-    """The event loop, as far as it waits for the ends of helpers."""
-
-    def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call `handler` whenever `fd` is readable."""
-
-    def unregister(self, fd: int) -> None:
-        """Stop watching `fd`."""
+__all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses"]
 
 
 class HelperProcess(subprocess.Popen[bytes]):
@@ -58,7 +49,7 @@ class HelperProcess(subprocess.Popen[bytes]):
             return self.wait(_DYING_SECONDS)
         return None
 
-    def forget_at_end(self, loop: WaitsForEnds) -> None:
+    def forget_at_end(self, loop: Loop) -> None:
         """Have the event loop reap the helper once it ends, so that it does not stay a zombie. Raises OSError."""
         pidfd = open_end(self.pid)
 

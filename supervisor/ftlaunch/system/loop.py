@@ -10,7 +10,13 @@ Clock = Callable[[], float]
 
 
 class Loop(Protocol):
-    """Waits for descriptors and timers, and calls their handlers. The engine's EventLoop is one."""
+    """Waits for descriptors and timers, and calls their handlers. The engine's EventLoop is one.
+
+    Everything that is called in the loop takes it as this, also what needs a part of it only.
+    """
+
+    turn: int
+    """number of the current turn; what is seen in one turn came together"""
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
         """Call `handler` in every turn in which `fd` is readable."""

@@ -32,7 +32,7 @@ def test_a_node_without_a_place_for_logs_names_a_rank_of_its_own(tmp_path: Path)
     try:
         around = Surroundings(
             spec=spec, pages=Pages(tmp_path / "memory", 2, first=2), gpus=Gpus(), fork_server=warm, base_env={},
-            control=tmp_path / "control", marker="NO=MARK", exits=unused, clock=time.monotonic, files=files,
+            control=tmp_path / "control", marker="NO=MARK", loop=unused, clock=time.monotonic, files=files,
         )  # fmt: skip
         group = LocalRanks(around, 0, unused, Placement(2, 2, 4, 1, 2, "10.0.0.1", 29500))
         with pytest.raises(SpawnFailed, match=r"attempt_0: Not a directory") as failed:

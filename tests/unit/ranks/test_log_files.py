@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.ranks.log_files import log_path, size, tail
+from ftlaunch.ranks.log_files import log_path, tail
+from ftlaunch_contract.files.regular_file import file_size
 
 
 def test_tail(tmp_path: Path) -> None:
@@ -23,8 +24,8 @@ def test_tail(tmp_path: Path) -> None:
 def test_only_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     """Taken out (any error counts as none): an attempt would be judged by what an earlier run has left in its log."""
     log = tmp_path / "log"
-    assert size(log) == 0
+    assert file_size(log) == 0
     log.write_text("twelve bytes")
-    assert size(log) == 12
+    assert file_size(log) == 12
     with pytest.raises(NotADirectoryError):
-        size(log / "below")
+        file_size(log / "below")

@@ -25,6 +25,14 @@ def kind_of(mode: int) -> str:
     return "a directory" if stat.S_ISDIR(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
+def file_size(path: Path) -> int:
+    """Return the bytes of a file; 0 if there is no file. Raises OSError if they cannot be found out."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, without ever waiting for another process.
 

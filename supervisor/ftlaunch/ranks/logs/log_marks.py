@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ftlaunch.history.logs.notes import LengthNote, Of, beginnings, marks_name
-from ftlaunch.ranks.log_files import length_to_append_to, size
+from ftlaunch.ranks.log_files import length_to_append_to
 from ftlaunch.ranks.logs import holes
+from ftlaunch_contract.files.regular_file import file_size
 
 _EVERY = 10.0  # seconds between observations
 _NOTE_RATE = 100.0  # bytes of notes a second; if very many ranks print all the time, notes are written less often
@@ -93,7 +94,7 @@ class LogMarks:
 
     def _observe(self, is_last: bool) -> None:
         """Note which logs have grown, and punch holes into those that are too long. Raises OSError."""
-        sizes = {rank: size(log) for rank, log in self._logs.items()}
+        sizes = {rank: file_size(log) for rank, log in self._logs.items()}
         now = time.monotonic()
         if is_last or now >= self._next_note:
             grown = {rank: length for rank, length in sizes.items() if self._sizes.get(rank) != length}

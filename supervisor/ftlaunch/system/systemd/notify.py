@@ -9,8 +9,9 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Hashable, MutableMapping
-from typing import Protocol
+from collections.abc import MutableMapping
+
+from ftlaunch.system.loop import Loop
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
@@ -19,13 +20,6 @@ STOP_COMMAND = "FTLAUNCH_STOP_COMMAND"
 """variable that a service has if systemd starts it again after each end: the command that stops it for good"""
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _LONGEST = 400  # characters of a status
-
-
-class LifeTimers(Protocol):
-    """The event loop, as far as it sets timers."""
-
-    def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
-        """Call `handler` once, at `when` in monotonic seconds."""
 
 
 class ServiceManager:
@@ -57,11 +51,11 @@ class ServiceManager:
         """Send the sentence that `systemctl status` is to show."""
         self.tell(f"STATUS={' '.join(sentence.split())[:_LONGEST]}")
 
-    def show_life(self, timers: LifeTimers) -> None:
+    def show_life(self, loop: Loop) -> None:
         """Send a sign of life, and schedule the next one in the event loop.
 
         Three are sent in the time after which systemd takes the service for stuck.
         """
         if self._watchdog_seconds:
             self.tell(_ALIVE)
-            timers.call_at(time.monotonic() + self._watchdog_seconds, "watchdog", lambda: self.show_life(timers))
+            loop.call_at(time.monotonic() + self._watchdog_seconds, "watchdog", lambda: self.show_life(loop))

@@ -8,7 +8,8 @@ from ftlaunch.common.formatting import printable
 from ftlaunch.history.logs.newest_run import NewestRun
 from ftlaunch.history.rank_logs import LogReader
 from ftlaunch.history.runs import Run
-from ftlaunch.ranks.log_files import log_path, size
+from ftlaunch.ranks.log_files import log_path
+from ftlaunch_contract.files.regular_file import file_size
 
 _END_BYTES = 128 << 10  # end of the first log that is shown
 
@@ -35,7 +36,7 @@ class RankLog:
             begin = self._newest.begin(attempt, self._rank, path) if path.exists() else None
             if begin is not None and (self._newest.since, attempt) > self._shown:
                 yield from self._lines(last=True)
-                length = size(path)
+                length = file_size(path)
                 begin = max(length - _END_BYTES, begin) if self._reader is None else begin
                 yield f"--- attempt {attempt}: {path}" + (f", the last {length - begin} bytes" if begin else "")
                 self._shown = (self._newest.since, attempt)

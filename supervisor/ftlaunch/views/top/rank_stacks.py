@@ -17,6 +17,7 @@ from ftlaunch.common.formatting import printable
 from ftlaunch.memory import stack_file
 from ftlaunch.views.top.rank_proc import proc_lines, stopped
 from ftlaunch_contract.files.kernel_files import open_end
+from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.protocol import STACKS_SIGNAL, stacks_path, witness_path
 
 _ANSWER_SECONDS = 5.0
@@ -84,7 +85,7 @@ class RankStacks:
         path = next((found for folder in self._dirs if (found := stacks_path(folder, self.rank)).exists()), None)
         if path is None:
             raise self._refusal(_MUTE)
-        begin = stack_file.size(path)
+        begin = file_size(path)
         try:
             self._signal(self._pid)
         except OSError as error:

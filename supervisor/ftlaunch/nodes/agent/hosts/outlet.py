@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 
+from ftlaunch.system.descriptors import lead_nowhere
 from ftlaunch_contract.files import atomic
 
 _MOST_WAITING = 1 << 20  # bytes that wait for the reader
@@ -58,10 +58,4 @@ class Outlet:
             try:
                 atomic.write_all(self._fd, data)
             except OSError:
-                self._discard()
-
-    def _discard(self) -> None:
-        """Point the descriptor at /dev/null, because its reader is gone."""
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        os.dup2(nowhere, self._fd)
-        os.close(nowhere)
+                lead_nowhere(self._fd)

@@ -231,7 +231,7 @@ class AgentRanks:
             base_env=base_env,
             control=node.control,
             marker=node.marker,
-            exits=node.loop,
+            loop=node.loop,
             clock=node.clock,
             files=node.files,
         )
