@@ -8,7 +8,7 @@ import pytest
 from tests.support.ctl import ftctl
 from tests.support.harness import FtJob
 
-from ftlaunch.ranks.logs.holes import why_not
+from ftlaunch.ranks.log_holes import why_not
 
 pytestmark = pytest.mark.long
 

@@ -26,13 +26,12 @@ from ftlaunch.history import job_index
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event, JobState
-from ftlaunch.ranks import environment
+from ftlaunch.ranks import environment, log_holes
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.ranks.group import Exited, RankGroup
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
-from ftlaunch.ranks.logs import holes
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.failures import CallFailed, JobBrokenOff
@@ -314,7 +313,7 @@ def keeps_logs_short(spec: JobSpec) -> str:
     if spec.log_max_size is None:
         return ""
     try:
-        why = holes.why_not(spec.log_dir)
+        why = log_holes.why_not(spec.log_dir)
     except OSError as error:
         why = f"{spec.log_dir}: {error.strerror}"
     return f"cannot keep logs at `log_max_size`: {why}; they grow as without it" if why else ""

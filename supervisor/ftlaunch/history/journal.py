@@ -15,13 +15,13 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ftlaunch.common.finite import without_nan
 from ftlaunch.common.line_splitter import LONGEST_LINE, LineSplitter
-from ftlaunch.history.lines.numbers import sound
+from ftlaunch.history.events import ENDS, STEPS, Event, sound, tells_a_step
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
@@ -32,10 +32,6 @@ TOO_LONG = "too long"
 """why a line is left out: it is longer than LONGEST_LINE"""
 STRANGE = "no event"
 """why a line is left out: it is JSON, but no event with a name"""
-ENDS = frozenset({"job_finished", "job_stopped", "job_failed"})
-"""names of the events that end a run of the supervisor"""
-STEPS = frozenset({"progress", "recovered", "resumed", "rank_exited", "checkpoint_committed", "job_stopped"})
-"""names of the events with a step that ranks had reached"""
 NEWEST = 4 << 20
 """bytes at the end of a journal that are searched for every kind of event"""
 _BLOCK = 64 << 10  # bytes that are read at once
@@ -47,7 +43,6 @@ _END = "end"
 _STEP = "step"
 # For each kind of which the newest event is shown, the names of the events.
 _KINDS = {_START: frozenset({_START}), _END: ENDS, _STEP: STEPS, "incident": frozenset({"incident"})}
-Event = Mapping[str, Any]
 Found = tuple[int, Event]
 """the offset of a line in the bytes that were read, and its event"""
 
@@ -320,12 +315,6 @@ def _find_newest(data: bytes, kind: str) -> Found | None:
     fits = tells_a_step if kind == _STEP else _fits_always
     candidates = [_find_last(data, name, fits) for name in _KINDS[kind]]
     return max((found for found in candidates if found is not None), key=_offset, default=None)
-
-
-def tells_a_step(event: Event) -> bool:
-    """Return whether an event has a step that ranks had reached."""
-    step = event.get("step")
-    return event["event"] in STEPS and isinstance(step, int) and step >= 0
 
 
 def _fits_always(_: Event) -> bool:

@@ -94,7 +94,7 @@ class LogReader:
 def data_from(fd: int, offset: int) -> tuple[int, int] | None:
     """Return begin and end of the next data in a file from an offset on; None if no data follow.
 
-    The supervisor may have punched holes into a log (ranks/logs/holes.py), which are skipped.
+    The supervisor may have punched holes into a log (ranks/log_holes.py), which are skipped.
 
     Raises:
         OSError: the file system gives an error.

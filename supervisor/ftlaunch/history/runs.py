@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.common.suggestions import did_you_mean
+from ftlaunch.history.events import ENDS, sound
 from ftlaunch.history.job_index import known_jobs
-from ftlaunch.history.journal import ENDS, EVENTS, newest_events, read_events
-from ftlaunch.history.lines.numbers import sound
+from ftlaunch.history.journal import EVENTS, newest_events, read_events
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import memory_dirs, read_places
 from ftlaunch.memory.living_jobs import LivingJob, living_jobs

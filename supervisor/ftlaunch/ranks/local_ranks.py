@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ftlaunch.history.logs.notes import Of
+from ftlaunch.history.log_notes import Of
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
@@ -22,7 +22,7 @@ from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.leavings import Sought, read_leavings
 from ftlaunch.ranks.log_files import length_to_append_to, log_path, open_log
-from ftlaunch.ranks.logs.log_marks import LogMarks
+from ftlaunch.ranks.log_marks import LogMarks
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec

@@ -12,7 +12,7 @@ import pytest
 
 from ftlaunch.history import journal as journal_module
 from ftlaunch.history.journal import EVENTS, JournalFollower, read_events
-from ftlaunch.history.logs.newest_run import NewestRun
+from ftlaunch.history.run_logs import NewestRun
 from ftlaunch.history.runs import Run, load_newest
 from ftlaunch.system.device_names import DeviceNames
 from ftlaunch.views.dashboard.followed_journal import FollowedJournal

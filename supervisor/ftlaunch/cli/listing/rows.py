@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.history.events import tells_a_step
 from ftlaunch.history.job_index import KnownJob, forget_if_gone, known_jobs
-from ftlaunch.history.journal import tells_a_step
 from ftlaunch.history.runs import CannotFind, DamagedJournal, NoJournal, Run, load_newest, runs_without_dir
-from ftlaunch.history.survey.patience import look_at_all
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import APART, read_places
 from ftlaunch.memory.living_jobs import LivingJob, living_jobs
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch.system.patience import look_at_all
 from ftlaunch_contract.protocol import memory_root
 
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}

@@ -17,10 +17,9 @@ from ftlaunch.cli.asking import Cannot, end_of_supervisor, say_that_it_goes_on
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import printable
-from ftlaunch.history.logs.follower import Begins, Follower
-from ftlaunch.history.logs.newest_run import NewestRun
-from ftlaunch.history.logs.notes import lengths_at
+from ftlaunch.history.log_notes import lengths_at
 from ftlaunch.history.rank_logs import LogReader, attempts, logs_of, start_of_line
+from ftlaunch.history.run_logs import Begins, Follower, NewestRun
 from ftlaunch.history.runs import Run, find
 from ftlaunch.system.descriptors import is_readable
 

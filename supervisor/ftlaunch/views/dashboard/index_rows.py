@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ftlaunch.history.events import sound
 from ftlaunch.history.goodput import Teller
-from ftlaunch.history.lines.numbers import sound
 from ftlaunch.history.story import Incident, Story
 from ftlaunch.history.timeline import TimeLine
 from ftlaunch.views.dashboard.followed_journal import FollowedJournal

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.lines.newest_step import NewestStep
+from ftlaunch.history.events import NewestStep
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import DamagedJournal, Run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ftlaunch.common.formatting import times
+from ftlaunch.history.events import ODD
 from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
-from ftlaunch.history.lines.numbers import ODD
 from ftlaunch.views.report_page.gathering.node_lanes import MOST_NODES, MOST_STAYS
 from ftlaunch.views.report_page.gathering.step_lines import MOST_LINES
 from ftlaunch.views.report_page.gathering.walk import Walk

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.history.events import ENDS
 from ftlaunch.history.goodput import HEARD
-from ftlaunch.history.journal import ENDS, JournalFollower
+from ftlaunch.history.journal import JournalFollower
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
 from ftlaunch.history.story import UNKNOWN, USEFUL

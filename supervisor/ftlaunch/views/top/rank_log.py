@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ftlaunch.common.formatting import printable
-from ftlaunch.history.logs.newest_run import NewestRun
 from ftlaunch.history.rank_logs import LogReader
+from ftlaunch.history.run_logs import NewestRun
 from ftlaunch.history.runs import Run
 from ftlaunch.ranks.log_files import log_path
 from ftlaunch_contract.files.regular_file import file_size

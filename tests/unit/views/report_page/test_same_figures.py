@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.run_dirs import Timed, at, failed, run_dir, started
 
+from ftlaunch.history.events import sound
 from ftlaunch.history.goodput import tell
 from ftlaunch.history.journal import read_events
-from ftlaunch.history.lines.numbers import sound
 from ftlaunch.history.report_view import report_data, report_lines
 from ftlaunch.history.story import CLASSES, Story
 from ftlaunch.history.timeline import moments

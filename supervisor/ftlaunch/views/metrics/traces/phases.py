@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ftlaunch.history.lines.numbers import is_number
+from ftlaunch.history.events import is_number
 from ftlaunch.history.timeline import moments
 
 Line = Mapping[str, Any]

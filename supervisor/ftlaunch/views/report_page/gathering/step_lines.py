@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftlaunch.history.lines.numbers import by_rank
+from ftlaunch.history.events import by_rank
 from ftlaunch.history.timeline import Moment
 from ftlaunch.views.report_page.gathering.lanes import Line
 

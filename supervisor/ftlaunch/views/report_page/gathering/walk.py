@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from typing import Any
 
+from ftlaunch.history.events import NewestStep, sound
 from ftlaunch.history.goodput import Teller
-from ftlaunch.history.lines.newest_step import NewestStep
-from ftlaunch.history.lines.numbers import sound
 from ftlaunch.history.story import HistoryEntry, Incident, Story
 from ftlaunch.history.timeline import Moment, TimeLine
 from ftlaunch.views.metrics.traces.phases import RestartPhases

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.history.logs.newest_run import NewestRun
+from ftlaunch.history.run_logs import NewestRun
 
 NOON = 1_790_000_000.0
 

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ftlaunch.history.logs.notes import LengthNote, Of, beginnings, marks_name
+from ftlaunch.history.log_notes import LengthNote, Of, beginnings, marks_name
+from ftlaunch.ranks import log_holes
 from ftlaunch.ranks.log_files import length_to_append_to
-from ftlaunch.ranks.logs import holes
 from ftlaunch_contract.files.regular_file import file_size
 
 _EVERY = 10.0  # seconds between observations
@@ -31,7 +31,7 @@ class LogMarks:
 
         Args:
             logs: the logs by rank. All lie in one folder, which exists.
-            newest: bytes to keep at the end of each log, besides `holes.HEAD` at its beginning; None keeps all.
+            newest: bytes to keep at the end of each log, besides `log_holes.HEAD` at its beginning; None keeps all.
             every: seconds between observations.
         """
         self._logs = dict(logs)
@@ -105,7 +105,7 @@ class LogMarks:
             for rank, length in sizes.items():
                 ends = (*self._earlier.get(rank, ()), *self._ends.get(rank, ()))
                 done = self._punched.get(rank, 0)
-                if found := holes.to_punch(length=length, newest=self._newest, done=done, ends=ends):
+                if found := log_holes.to_punch(length=length, newest=self._newest, done=done, ends=ends):
                     self._punch(rank, found)
 
     def _append(self, note: LengthNote) -> int:
@@ -121,7 +121,7 @@ class LogMarks:
         fd = os.open(self._logs[rank], os.O_WRONLY | os.O_CLOEXEC)
         try:
             for begin, length in found:
-                holes.punch(fd, begin, length)
+                log_holes.punch(fd, begin, length)
         finally:
             os.close(fd)
         begin, length = found[-1]

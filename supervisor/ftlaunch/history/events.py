@@ -1,6 +1,6 @@
-"""Checks whether the fields of an event have the types that their names mean. Pure.
+"""What events of a journal mean to all its readers: which names matter, and whether fields hold what they should. Pure.
 
-Journals may be damaged or edited by hand, so every reader drops such fields before using an event.
+Journals may be damaged or edited by hand, so every reader drops unsound fields (`sound`) before using an event.
 """
 
 from __future__ import annotations
@@ -8,6 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeGuard
+
+Event = Mapping[str, Any]
+"""an event with at least its name"""
+ENDS = frozenset({"job_finished", "job_stopped", "job_failed"})
+"""names of the events that end a run of the supervisor"""
+STEPS = frozenset({"progress", "recovered", "resumed", "rank_exited", "checkpoint_committed", "job_stopped"})
+"""names of the events with a step that ranks had reached"""
+_MADE = frozenset({"progress", "recovered", "checkpoint_committed"})
+"""events after which all ranks have completed their `step`"""
 
 ODD = "odd"
 """why an event lost a field: the field does not hold what its name means"""
@@ -26,7 +35,13 @@ _TEXTS = frozenset(
 _EXCEPTIONS = {"ranks_killed": "ranks", "drain_requested": "node"}
 
 
-def sound(event: Mapping[str, Any], dropped: Counter[str] | None = None) -> Mapping[str, Any]:
+def tells_a_step(event: Event) -> bool:
+    """Return whether an event has a step that ranks had reached."""
+    step = event.get("step")
+    return event["event"] in STEPS and isinstance(step, int) and step >= 0
+
+
+def sound(event: Event, dropped: Counter[str] | None = None) -> Event:
     """Return the event without the fields that do not hold what their names mean, so that readers' defaults apply.
 
     A number must be a finite JSON number that a clock or a disk can count. A number that is null is unknown, and is
@@ -82,3 +97,33 @@ def by_rank(value: object) -> list[tuple[int, float]]:
         and type(row[1]) in _REAL
         and -_LARGEST < row[1] < _LARGEST
     ]
+
+
+class NewestStep:
+    """Follows the newest completed step through the events of a run dir. A resume may lower the step."""
+
+    EVENTS = _MADE | {"resumed", "job_started", "job_finished"}
+    """names of the events that `hear` uses"""
+
+    def __init__(self) -> None:
+        """Start without a step."""
+        self.step: int | None = None
+        """newest completed step; None if the journal has none"""
+        self._is_finished = False  # whether the job was done, so that the next run in this run dir is another job
+
+    def hear(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Take in one event. Call with the events in their order.
+
+        Args:
+            name: name of the event.
+            fields: fields of the event.
+        """
+        if name == "job_finished":
+            self._is_finished = True
+        elif name == "job_started":
+            if self._is_finished:
+                self.step = None
+            self._is_finished = False
+        elif (name in _MADE or name == "resumed") and is_number(step := fields.get("step")):
+            before = -1 if self.step is None or name == "resumed" else self.step
+            self.step = max(before, int(step))

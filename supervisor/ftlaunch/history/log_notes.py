@@ -1,6 +1,6 @@
 """Reads the notes beside the logs: how long logs were at what time, and where in them ranks began.
 
-ranks/logs/log_marks.py writes the notes.
+ranks/log_marks.py writes the notes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the newest run of a supervisor in the logs of its job.
+"""Finds the newest run of a supervisor in the logs of its job, and follows its lines.
 
 Each run counts attempts from 0, so that several runs share the logs of an attempt. Notes beside the logs say where in a
 log each run begins.
@@ -6,18 +6,20 @@ log each run begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.journal import JournalFollower
-from ftlaunch.history.logs.notes import beginnings
-from ftlaunch.history.rank_logs import attempts
+from ftlaunch.history.log_notes import beginnings
+from ftlaunch.history.rank_logs import LogReader, attempts, logs_of
 from ftlaunch.history.timeline import epoch_seconds
 
 _NOTE_LEAD = 60.0  # seconds; a note may be this much older than the journal's event of its attempt
 _STARTED = "job_started"
 _ATTEMPTS = ("attempt_started", "attempt_adopted")
+Begins = Mapping[tuple[int, int], int]
+"""offsets in logs in bytes, by attempt and rank"""
 
 
 class NewestRun:
@@ -104,3 +106,57 @@ class NewestRun:
                         # Logs only grow, so the largest offset is the newest beginning, whatever the clocks say.
                         known[rank] = max(length, known.get(rank, 0))
         return self._beginnings[attempt]
+
+
+class Follower:
+    """Reads new lines of some or all ranks of a supervisor's newest run, from an attempt on. Never waits for lines."""
+
+    def __init__(
+        self, run: NewestRun, log_dir: Path, ranks: Collection[int], attempt: int, begins: Begins | None = None
+    ) -> None:
+        """Start before the first line.
+
+        Args:
+            run: the run.
+            log_dir: directory of the logs.
+            ranks: the ranks to follow; empty for all.
+            attempt: the first attempt to follow.
+            begins: where to begin in logs that are not to be read from the begin of the run.
+        """
+        self._run = run
+        self._dir = log_dir
+        self._ranks = ranks
+        self._attempt = attempt
+        self._begins = begins or {}
+        self._readers: dict[tuple[int, int], LogReader] = {}  # by attempt and rank
+
+    def read(self, *, last: bool = False) -> Iterator[tuple[int, str]]:
+        """Yield rank and line for all lines that have come since the last call.
+
+        Args:
+            last: nothing more will come, so that unfinished lines are yielded as well.
+
+        Raises:
+            OSError: the journal or a log cannot be read.
+        """
+        self._run.look()
+        numbers = [attempt for attempt in self._run.attempts() if attempt >= self._attempt]
+        for attempt in numbers:
+            is_over = last or attempt != numbers[-1]
+            for rank, path in logs_of(self._dir, attempt).items():
+                if self._ranks and rank not in self._ranks:
+                    continue
+                reader = self._reader(attempt, rank, path)
+                if reader is not None:
+                    for line in reader.read(last=is_over):
+                        yield rank, line
+
+    def _reader(self, attempt: int, rank: int, path: Path) -> LogReader | None:
+        """Return the reader of a log; None if the rank has not begun in this run. Raises OSError."""
+        key = (attempt, rank)
+        if key not in self._readers:
+            begin = self._begins[key] if key in self._begins else self._run.begin(attempt, rank, path)
+            if begin is None:
+                return None
+            self._readers[key] = LogReader(path, begin)
+        return self._readers[key]

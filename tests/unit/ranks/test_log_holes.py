@@ -9,8 +9,8 @@ import pytest
 from tests.support.waiting import wait_for
 
 from ftlaunch.history.rank_logs import LogReader
-from ftlaunch.ranks.logs import holes
-from ftlaunch.ranks.logs.log_marks import LogMarks
+from ftlaunch.ranks import log_holes
+from ftlaunch.ranks.log_marks import LogMarks
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -30,7 +30,7 @@ KIB, MIB = 1 << 10, 1 << 20
 def test_the_beginning_and_the_newest_are_kept(
     length: int, newest: int, done: int, found: list[tuple[int, int]]
 ) -> None:
-    assert holes.to_punch(length, newest, done) == found
+    assert log_holes.to_punch(length, newest, done) == found
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_stands_before_the_end_of_a_process_is_kept(
     ends: list[int], done: int, kept: list[tuple[int, int]]
 ) -> None:
     """Of a log of 10 MiB whose newest 2 MiB are kept. kept: what no hole covers from the first MiB, or done, on."""
-    found = holes.to_punch(10 * MIB, 2 * MIB, done, ends)
+    found = log_holes.to_punch(10 * MIB, 2 * MIB, done, ends)
     edges = [max(MIB, done), *(edge for begin, length in found for edge in (begin, begin + length)), 8 * MIB]
     gaps = [(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end]
     assert gaps == kept
@@ -62,8 +62,8 @@ def test_what_stands_before_the_end_of_a_process_is_kept(
 
 def test_a_log_that_is_written_to_meanwhile_loses_nothing_of_what_is_kept(tmp_path: Path) -> None:
     """Every line that is left is whole and in its place. Tried: a hole that ends one block later fails it."""
-    if holes.why_not(tmp_path):
-        pytest.skip(holes.why_not(tmp_path))
+    if log_holes.why_not(tmp_path):
+        pytest.skip(log_holes.why_not(tmp_path))
     log, newest, count = tmp_path / "rank_0.log", 2 * MIB, 120_000
     lines = [f"line {number} {'x' * 90}\n".encode() for number in range(count)]
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -91,5 +91,5 @@ def test_a_file_system_that_cannot_is_named(tmp_path: Path, monkeypatch: pytest.
     def refuse(*_: int) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(holes, "punch", refuse)
-    assert holes.why_not(tmp_path) == f"the file system of {tmp_path} cannot give back a part of a file"
+    monkeypatch.setattr(log_holes, "punch", refuse)
+    assert log_holes.why_not(tmp_path) == f"the file system of {tmp_path} cannot give back a part of a file"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ftlaunch.history.survey.patience import look_at_all
+from ftlaunch.system.patience import look_at_all
 
 
 def test_each_place_is_seen_in_its_order() -> None:

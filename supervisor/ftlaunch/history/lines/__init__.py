@@ -1,1 +1,0 @@
-"""Interprets lines of a journal in the same way for all readers. Pure: nothing here opens a file."""

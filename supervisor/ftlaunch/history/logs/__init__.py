@@ -1,1 +1,0 @@
-"""Finds the lines of one run in the logs of its job, with the help of notes on where in the logs runs begin."""
