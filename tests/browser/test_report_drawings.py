@@ -11,7 +11,7 @@ from tests.support.browser import DESKTOP, PHONE, BrowserPages, browser_page
 from tests.support.run_dirs import at, failed, run_dir, started
 
 from ftlaunch.views.report_page.data import page_data
-from ftlaunch.views.report_page.writing import write_page
+from ftlaunch.views.report_page.render import write_page
 
 __all__ = ["browser_page"]
 

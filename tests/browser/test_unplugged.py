@@ -12,7 +12,7 @@ from tests.browser.conftest import CHROMIUM, QUIET, Window
 from tests.support.ctl import journal, started
 from tests.support.dashboards import Dashboard
 
-from ftlaunch.views.report_page.writing import write_page
+from ftlaunch.views.report_page.render import write_page
 
 ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 """becomes the command behind it, with a loopback device and no other"""

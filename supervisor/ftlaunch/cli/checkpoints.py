@@ -18,7 +18,7 @@ import click
 
 from ftlaunch.checkpoints import catalog
 from ftlaunch.checkpoints import catalog_view as view
-from ftlaunch.cli.place_first import PlaceFirst
+from ftlaunch.cli.parameters import PlaceFirst
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.system.own_modules import module

@@ -18,12 +18,12 @@ import click
 from ftlaunch import __version__
 from ftlaunch.cli.asking import INTERRUPTED, NO, Cannot, NotRunning, ask_job, end_of_supervisor
 from ftlaunch.cli.checkpoints import checkpoints
+from ftlaunch.cli.jobs import jobs
 from ftlaunch.cli.parameters import seconds
 from ftlaunch.cli.recovery import recovery
 from ftlaunch.cli.terminal.attach import attach
 from ftlaunch.cli.terminal.completion import complete_run, completion
 from ftlaunch.cli.terminal.help import SectionedGroup, usage_sentence
-from ftlaunch.cli.terminal.jobs import jobs
 from ftlaunch.cli.terminal.logs import logs
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.common.formatting import duration, printable

@@ -37,7 +37,7 @@ from ftlaunch.spec.notify_targets.notify_target import check_targets
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import with_lines
 from ftlaunch.system.process_end import leave
-from ftlaunch.system.systemd.journald import Priority, leads_to_journal, with_priority
+from ftlaunch.system.systemd import Priority, leads_to_journal, with_priority
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 _STDERR = 2

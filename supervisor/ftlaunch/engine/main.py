@@ -17,8 +17,8 @@ from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
-from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.outlet_watch import Outlets
+from ftlaunch.engine.preemption_watch import watch_for
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import LIMIT_REACHED, Unusable, Workspace, limit_hint
@@ -49,7 +49,7 @@ from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.jobset import restart_attempt
 from ftlaunch.system.signals import Signals
-from ftlaunch.system.systemd.notify import STOP_COMMAND, ServiceManager
+from ftlaunch.system.systemd import STOP_COMMAND, ServiceManager
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout, seeds
 from ftlaunch_contract.protocol import process_start_time

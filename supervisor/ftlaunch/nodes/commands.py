@@ -7,7 +7,7 @@ import json
 import click
 
 from ftlaunch.cli.asking import NO, NotRunning, ask_job
-from ftlaunch.cli.place_first import PlaceFirst
+from ftlaunch.cli.parameters import PlaceFirst
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.nodes_view import node_lines

@@ -30,7 +30,7 @@ from ftlaunch.reporting.messages import PREFIX
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThread
-from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
+from ftlaunch.system.systemd import READY, STOPPING, ServiceManager
 from ftlaunch_contract.checkpoint import operation_log
 from ftlaunch_contract.files import atomic
 

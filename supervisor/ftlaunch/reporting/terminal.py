@@ -19,7 +19,7 @@ from ftlaunch.common.formatting import printable
 from ftlaunch.common.line_splitter import LineSplitter, newest_state
 from ftlaunch.history.rank_logs import data_from
 from ftlaunch.system.descriptors import lead_nowhere
-from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_to_journal, with_priority
+from ftlaunch.system.systemd import LONGEST_JOURNAL_LINE, Priority, harmless, leads_to_journal, with_priority
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
@@ -91,7 +91,7 @@ class Terminal:
         self._own_to_journal = leads_to_journal(self._err, os.environ)
         # the variable names one stream, standard error where both are connected
         self._ranks_to_journal = self._own_to_journal or leads_to_journal(self._out, os.environ)
-        self._longest = LONGEST if self._ranks_to_journal else _LONGEST
+        self._longest = LONGEST_JOURNAL_LINE if self._ranks_to_journal else _LONGEST
         self._said: deque[str] = deque(maxlen=1000)
         self._followed: list[_Followed] = []
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ class Terminal:
     def say(self, line: str, priority: Priority = Priority.INFO) -> None:
         """Show a line of the supervisor's own; never blocks. priority: shown where systemd's journal reads it."""
         line = printable(line)
-        self._said.append(with_priority(line[: LONGEST // 4], priority) if self._own_to_journal else line)
+        self._said.append(with_priority(line[: LONGEST_JOURNAL_LINE // 4], priority) if self._own_to_journal else line)
         self._wake.set()
 
     def follow(

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ftlaunch.common.durations import parse_duration
-from ftlaunch.common.rates import parse_rate
+from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.spec import checkpoint_stores
 from ftlaunch.spec.errors import RefusedError
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE
 
+_LEAST_LOG_SIZE = 1_000_000  # bytes, as a diagnosis reads the end of a log
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -326,3 +327,16 @@ def text_map(raw: object) -> dict[str, str]:
         if not isinstance(value, str) or not _can_be_passed(value):
             raise RefusedError('it must be text; "" stands for an empty one', at, value)
     return raw
+
+
+def log_size(raw: object) -> int | None:
+    """Parse `log_max_size`: a size of a million bytes or more, and `off` to None."""
+    if raw == "off":
+        return None
+    try:
+        size = int(parse_size(text(raw)))
+    except ValueError:
+        raise RefusedError from None
+    if size < _LEAST_LOG_SIZE:
+        raise RefusedError
+    return size

@@ -22,7 +22,7 @@ import click
 from ftlaunch.cli.terminal.terminal_log import log_name
 from ftlaunch.history.journal import read_events
 from ftlaunch.spec.job_spec import JobSpec, SpecError
-from ftlaunch.system.systemd import logout
+from ftlaunch.system.systemd import warning_here
 from ftlaunch_contract.checkpoint.ownership import make_dirs
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_DONE
@@ -78,7 +78,7 @@ def detach(spec: JobSpec, run: Callable[[Callable[[], None]], int]) -> int:
         f"`ftctl attach {job}` shows its terminal, `ftctl logs -f {job}` its ranks' output, `ftctl stop {job}` stops it"
     )
     click.echo(f"ftlaunch: job {job} is detached (pid {child}): {ways}", err=True)
-    if warning := logout.warning_here():
+    if warning := warning_here():
         click.echo(f"ftlaunch: {warning}", err=True)
     return EXIT_DONE
 

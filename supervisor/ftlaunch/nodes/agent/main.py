@@ -22,7 +22,7 @@ from ftlaunch.common.bulkheads import Bulkheads, FailedCall
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import keeps_logs_short
-from ftlaunch.engine.notices.preemption_watch import watch_for
+from ftlaunch.engine.preemption_watch import watch_for
 from ftlaunch.engine.workspace import Unusable
 from ftlaunch.extensions import MACHINE_WARNINGS, load
 from ftlaunch.history import job_index
@@ -66,7 +66,7 @@ from ftlaunch.system.device_names import gather_names
 from ftlaunch.system.file_thread import FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
-from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
+from ftlaunch.system.systemd import READY, STOPPING, ServiceManager
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import fresh_start
 from ftlaunch_contract.files.dirlock import Locked

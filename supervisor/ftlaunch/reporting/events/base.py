@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 from ftlaunch_contract.checkpoint import health_mark, initial, layout
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.checkpoint.writer import MADE_AGAIN

@@ -10,7 +10,7 @@ from typing import Any
 from ftlaunch.common.bulkheads import FailedCall
 from ftlaunch.common.formatting import cut_in_the_middle
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 from ftlaunch_contract.protocol import EXIT_BUG
 
 _LONGEST = 300

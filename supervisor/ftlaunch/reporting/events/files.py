@@ -8,7 +8,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 
 
 @dataclass(frozen=True)

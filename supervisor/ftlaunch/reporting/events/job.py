@@ -16,7 +16,7 @@ from ftlaunch.policy.states import JobState
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 from ftlaunch_contract.protocol import EXIT_SAVED
 
 

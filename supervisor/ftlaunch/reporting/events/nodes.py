@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 
 _LONGEST = 200  # characters of what a node says of itself
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftlaunch.health.resume_proof import Deviation, ProofAnswer, ResumeProof, describe_proof
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 from ftlaunch_contract.pages.proof_record import ProofPart
 
 _WHAT = {

@@ -15,7 +15,7 @@ from ftlaunch.health.progress import Milestone, News, Recovery, Resumption
 from ftlaunch.health.stragglers import StragglerNews
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM
 

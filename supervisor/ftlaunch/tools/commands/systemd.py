@@ -15,7 +15,7 @@ from ftlaunch.common.suggestions import did_you_mean
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import is_spec_file, resolve
-from ftlaunch.system.systemd.notify import STOP_COMMAND
+from ftlaunch.system.systemd import STOP_COMMAND
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 _MAX_SAVE_SECONDS = 600.0  # time for the last checkpoint, on top of the grace

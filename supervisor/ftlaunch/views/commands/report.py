@@ -17,7 +17,7 @@ from ftlaunch.history.runs import find, locate
 from ftlaunch.history.timeline import moments
 from ftlaunch.views.commands.digest import digest, directory_of_runs
 from ftlaunch.views.report_page.data import NoEvents
-from ftlaunch.views.report_page.writing import NAME, write_page
+from ftlaunch.views.report_page.render import NAME, write_page
 
 
 @click.command()

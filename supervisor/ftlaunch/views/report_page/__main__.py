@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ftlaunch.views.report_page.data import NoEvents
-from ftlaunch.views.report_page.writing import NAME, write_page
+from ftlaunch.views.report_page.render import NAME, write_page
 
 
 def main(argv: list[str]) -> int:

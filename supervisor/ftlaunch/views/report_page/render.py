@@ -1,18 +1,45 @@
-"""Renders the page as one HTML document with styles, scripts and data inlined, which fetches nothing."""
+"""Renders the page as one HTML document with styles, scripts and data inlined, which fetches nothing, and writes it."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import os
+import tempfile
 from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from ftlaunch.views.report_page.data import encoded
+from ftlaunch.views.report_page.data import encoded, page_data
 
+NAME = "report.html"
 _SCRIPTS = ("base.js", "view.js", "timeline.js", "charts.js", "tables.js", "incidents.js", "page.js")
 _STATIC = files("ftlaunch.views.report_page") / "static"
+
+
+def write_page(run_dir: Path, path: Path) -> int:
+    """Write the page of a run dir to `path`, readable only by its owner, and return its size in bytes.
+
+    A reader sees either the old page or the new page, whole.
+
+    Raises:
+        OSError: the journal cannot be read, or the page cannot be written.
+        NoEvents: the journal has no whole event.
+    """
+    document = render(page_data(run_dir)).encode()
+    fd, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(document)
+        Path(written).replace(path)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            Path(written).unlink()
+        raise
+    return len(document)
 
 
 def render(data: Mapping[str, Any], *, live: bool = False) -> str:

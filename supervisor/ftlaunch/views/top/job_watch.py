@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ftlaunch.history.events import ENDS
 from ftlaunch.history.goodput import HEARD
 from ftlaunch.history.journal import JournalFollower
@@ -22,7 +24,6 @@ from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.tally import Tally
 from ftlaunch.views.top.news import NAMES_TOLD, News, news_of
 from ftlaunch.views.top.pace import Pace
-from ftlaunch.views.top.rank_memory import ResidentMemory
 from ftlaunch.views.top.view import JobPast, Picture, lack_of, least_step
 
 _PAST_NEWS = 200  # past events that the first picture tells
@@ -157,3 +158,36 @@ def _pids_here(status: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) ->
     elsewhere = {rank for node in nodes if node["host"] != host for rank in node["ranks"]}
     living = {rank["rank"]: rank["pid"] for rank in status["ranks"] if rank["alive"]}
     return {rank: pid for rank, pid in living.items() if rank not in elsewhere}
+
+
+class ResidentMemory:
+    """Reads the resident memory of the ranks on this machine.
+
+    A handle is kept for each process, because creating a handle costs more than reading.
+    """
+
+    def __init__(self) -> None:
+        self._processes: dict[int, psutil.Process] = {}
+
+    def look(self, pids: Mapping[int, int]) -> dict[int, int]:
+        """Return the resident bytes by rank, without ranks whose process is gone.
+
+        Args:
+            pids: pid by rank.
+        """
+        before = self._processes
+        self._processes = {}
+        found: dict[int, int] = {}
+        for rank, pid in pids.items():
+            try:
+                process = before.get(pid) or psutil.Process(pid)
+                found[rank] = process.memory_info().rss
+            except psutil.Error:  # the process has ended, or belongs to another user
+                continue
+            self._processes[pid] = process
+        return found
+
+    @staticmethod
+    def free() -> int:
+        """Return the bytes of available memory of this machine."""
+        return int(psutil.virtual_memory().available)

@@ -1,8 +1,9 @@
-"""Gets the Python stacks of a rank's threads.
+"""Gets the Python stacks of a rank's threads, or what /proc shows of a rank that gives no answer.
 
 First the worker server inside the rank is asked, which holds the interpreter's lock while it walks the stacks. If there
-is no answer, /proc shows something, and the signal of an autopsy makes the rank write its stacks. The signal interrupts
-the rank's main thread and walks stacks while other threads run, so the signal is sent only after the user has agreed.
+is no answer, /proc shows something without disturbing the rank, and the signal of an autopsy makes the rank write its
+stacks. The signal interrupts the rank's main thread and walks stacks while other threads run, so the signal is sent
+only after the user has agreed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ftlaunch.autopsy import procfs, stacks, worker_server
+from ftlaunch.autopsy.procfs import Process, Thread
 from ftlaunch.common.formatting import printable
 from ftlaunch.memory import stack_file
-from ftlaunch.views.top.rank_proc import proc_lines, stopped
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.protocol import STACKS_SIGNAL, stacks_path, witness_path
 
 _ANSWER_SECONDS = 5.0
+_STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "is stopped", "t": "is traced", "Z": "has ended",
+           "I": "is idle"}  # fmt: skip
 _MUTE = "the hooks are not in the process, or its interpreter has ended: to ask it would end it"
 
 
@@ -128,3 +131,42 @@ def _frames(thread: stacks.Stack) -> Iterator[str]:
         yield "  runs no Python"
     for frame in thread.frames:
         yield f"  {frame.function}:{frame.line}  {frame.path}"
+
+
+def proc_lines(process: Process) -> Iterator[str]:
+    """Yield a line for each thread, the main thread first, then the main thread's stack in the kernel.
+
+    A line has the state, the system call, the place in the kernel and the processor time of a thread.
+    """
+    if not process.threads:
+        yield f"process {process.pid} has ended"
+        return
+    yield f"/proc shows of process {process.pid}:"
+    for thread in sorted(process.threads, key=lambda thread: thread.tid != process.pid):
+        yield f"  {_sentence(thread, main=thread.tid == process.pid)}"
+    if stack := _kernel_stack(process.pid):
+        yield "its main thread in the kernel:"
+        yield from (f"  {line}" for line in stack)
+
+
+def stopped(process: Process) -> bool:
+    """Return whether the process is stopped or traced, so that it answers nothing until continued."""
+    return process.main is not None and process.main.state in ("T", "t")
+
+
+def _sentence(thread: Thread, *, main: bool) -> str:
+    name = "main thread" if main else f"thread {thread.tid}"
+    sentence = f"{name} ({thread.comm}) {_STATES.get(thread.state, f'is in state {thread.state}')}"
+    sentence += f", in {thread.syscall}" if thread.syscall else ""
+    sentence += f" of {thread.file}" if thread.file else ""
+    sentence += f", at {thread.wchan}" if thread.wchan else ""
+    return f"{sentence}; it has run {thread.cpu:.1f} s"
+
+
+def _kernel_stack(pid: int) -> list[str]:
+    """Return the functions of the main thread's kernel stack, innermost first; empty if reading is not permitted."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/stack").read_text()
+    except OSError:
+        return []
+    return [line.partition("] ")[2] or line for line in text.splitlines()]

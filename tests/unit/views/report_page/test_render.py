@@ -12,8 +12,7 @@ from typing import Any
 from tests.support.run_dirs import failed, run_dir, started
 
 from ftlaunch.views.report_page.data import page_data
-from ftlaunch.views.report_page.render import render
-from ftlaunch.views.report_page.writing import write_page
+from ftlaunch.views.report_page.render import render, write_page
 
 EVIL = "</script><script>alert(1)</script><!-- \u2028 {{script}} & \" ' <img src=x onerror=alert(1)>"
 

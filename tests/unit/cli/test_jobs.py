@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from ftlaunch.cli.listing.rows import JobRow
-from ftlaunch.cli.listing.table import job_lines
+from ftlaunch.cli.jobs import JobRow, job_lines
 
 LONG = JobRow(
     "night", "running", True, 12, "2031-01-02T03:04:05.000Z", "rank 1 " + "x" * 99, "/data/" + "y" * 99 + "/run"

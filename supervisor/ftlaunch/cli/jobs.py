@@ -1,4 +1,4 @@
-"""Collects a row for each job of this user, for `ftctl jobs`.
+"""The command `ftctl jobs`: all jobs of this user, running and past. Nothing here changes a job.
 
 A row comes from the job's supervisor, its memory on this machine, and the beginning and end of its journal. Run dirs
 are read on helper threads, so that storage that does not answer holds up no other job.
@@ -6,12 +6,19 @@ are read on helper threads, so that storage that does not answer holds up no oth
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import click
+
+from ftlaunch.common.formatting import fitted, printable, table
 from ftlaunch.history.events import tells_a_step
 from ftlaunch.history.job_index import KnownJob, forget_if_gone, known_jobs
 from ftlaunch.history.runs import CannotFind, DamagedJournal, NoJournal, Run, load_newest, runs_without_dir
@@ -26,6 +33,35 @@ _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "fail
 _NO_ANSWER = "no answer"
 _DAMAGED = "damaged"
 _UNREADABLE = "unreadable"
+_LEFT_ALIGNED = (0, 1, 3, 4, 5)  # columns with text
+
+
+@click.command(short_help="List all jobs of this user, running and past.")
+@click.option("--running", "only_running", is_flag=True, help="only those that run")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def jobs(only_running: bool, as_json: bool) -> int:
+    """List all jobs of this user, running and past, the newest first.
+
+    A job is known from its first start on, in whatever folder that was, until its run dir is deleted and it has ended.
+    On a terminal long cells are cut in their middle; in a pipe they are whole.
+    """
+    rows = [row for row in all_rows() if row.running or not only_running]
+    rows.sort(key=lambda row: row.started, reverse=True)
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=1))
+    elif rows:
+        click.echo("\n".join(job_lines(rows, _width())))
+    else:
+        click.echo("no job is running" if only_running else "no jobs are known")
+    return 0
+
+
+def _width() -> int | None:
+    """Return the columns of the terminal; None in a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+# --- the rows -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -175,3 +211,38 @@ def _common_step(status: Mapping[str, Any]) -> int | None:
 def _newest_step(events: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the newest step in the journal; None if no event of the journal's end names a step."""
     return next((int(event["step"]) for event in events[::-1] if tells_a_step(event)), None)
+
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+
+def job_lines(rows: Sequence[JobRow], width: int | None) -> list[str]:
+    """Return a heading and a line for each row.
+
+    Args:
+        rows: the jobs, in the order of the lines.
+        width: columns of the terminal, to which long cells are cut; None for no cutting.
+    """
+    stamps = [stamp for row in rows if (stamp := _local(row.started)) is not None]
+    zone = f" ({stamps[0]:%Z})" if stamps else ""
+    cells = [
+        ("job", "state", "step", f"started{zone}", "run dir", "last incident or problem"),
+        *map(_cells, rows),
+    ]
+    cells = [tuple(map(printable, row)) for row in cells]
+    return table(cells if width is None else fitted(cells, width), left=_LEFT_ALIGNED)
+
+
+def _cells(row: JobRow) -> tuple[str, ...]:
+    step = "-" if row.step is None else str(row.step)
+    stamp = _local(row.started)
+    started = "-" if stamp is None else f"{stamp:%Y-%m-%d %H:%M}"
+    return row.job_id, row.state, step, started, row.run_dir, row.problem or row.incident
+
+
+def _local(stamp: str) -> datetime | None:
+    """Convert a journal's time to this machine's time zone; None if the time cannot be parsed."""
+    try:
+        return datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None

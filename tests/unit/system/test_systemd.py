@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.system.systemd.logout import logout_warning
-from ftlaunch.system.systemd.notify import READY, ServiceManager
+from ftlaunch.system.systemd import READY, ServiceManager, logout_warning
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""Talks to systemd as one of its services, and knows what logind does to a user who logs out."""
