@@ -90,6 +90,15 @@ def test_the_newest_are_kept_and_what_is_not_ours_stays(tmp_path: Path) -> None:
     assert not (autopsy.directory / "verdict.txt").exists()
 
 
+def test_a_file_that_somebody_has_damaged_is_said_to_be(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    autopsy = made(tmp_path, 0, subject(sleeper.pid, tmp_path / "log"))
+    (autopsy.directory / "rank_0.proc.json").write_text('{"threads": ["x"]}')
+    assert autopsy.dumps()[0].state == ""
+    assert autopsy.error == (
+        f"cannot read the autopsy of rank 0 in {autopsy.directory}: `threads` is not a list of objects"
+    )
+
+
 def test_where_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "autopsy").touch()
     autopsy = Autopsy(

@@ -95,12 +95,22 @@ class Autopsy:
             self._process.kill()
 
     def dumps(self) -> dict[int, RankDump]:
-        """Return the dump of each rank; empty, with `error` set, if the run dir does not answer."""
+        """Return the dump of each rank; empty, with `error` set, if the run dir does not answer.
+
+        A rank whose files are not as an autopsy writes them is unknown, and `error` says so.
+        """
         try:
-            return self._files.call(lambda: {rank: read_dump(self.directory, rank) for rank in self._ranks})
+            return self._files.call(lambda: {rank: self._read(rank) for rank in self._ranks})
         except FileSystemSilent as error:
             self.error = f"cannot read the autopsy: {error.filename}: {error.strerror}"
             return {}
+
+    def _read(self, rank: int) -> RankDump:
+        try:
+            return read_dump(self.directory, rank)
+        except ValueError as error:
+            self.error = f"cannot read the autopsy of rank {rank} in {self.directory}: {error}"
+            return RankDump(rank)
 
     def conclude(self, sentence: str) -> None:
         """Write the verdict beside the files from which the verdict was drawn. A failure sets `error`."""
@@ -127,6 +137,9 @@ def read_dump(directory: Path, rank: int, read: Callable[[Path], str] = _whole) 
         directory: directory of the autopsy.
         rank: the rank.
         read: returns the text of a file, or raises OSError.
+
+    Raises:
+        ValueError: a file is not as an autopsy writes it.
     """
     stack = _text(directory / f"rank_{rank}.stack.txt", read).partition("\n--- child ")[0]
     facts = _json(directory / f"rank_{rank}.proc.json", read)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ftlaunch_contract.files import untrusted_json
+
 KEPT = 32  # newest entries of each group that a dump keeps
 
 
@@ -65,9 +67,12 @@ def read(dump: Mapping[str, Any]) -> FlightRecord:
 
     Args:
         dump: a dump that `kept` has filtered, as parsed from JSON.
+
+    Raises:
+        ValueError: the entries are no list of objects, which `kept` always makes of them.
     """
     entries = []
-    for entry in dump.get("entries", ()):
+    for entry in untrusted_json.mappings(dump.get("entries", []), "`entries`"):
         number = entry.get("collective_seq_id")
         if not isinstance(number, int) or entry.get("is_p2p"):
             continue

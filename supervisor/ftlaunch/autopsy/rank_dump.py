@@ -14,6 +14,7 @@ from ftlaunch.autopsy import flight_recorder as flight
 from ftlaunch.autopsy import stacks
 from ftlaunch.autopsy.flight_recorder import Collective, FlightRecord
 from ftlaunch.autopsy.stacks import Stack
+from ftlaunch_contract.files import untrusted_json
 
 BUSY = 0.5  # processors: a thread that uses more does not wait
 _FUTEX = re.compile(r"futex")
@@ -97,29 +98,45 @@ def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str,
         stack: text of rank_<r>.stack.txt without the stacks of children.
         facts: object of rank_<r>.proc.json; empty if there is none.
         recorder: object of rank_<r>.flight.json; None if there is none.
+
+    Raises:
+        ValueError: a field has another type than an autopsy writes; the message names the field.
     """
-    main: Mapping[str, Any] = next((t for t in facts.get("threads", ()) if t.get("tid") == facts.get("pid")), {})
+    threads = untrusted_json.mappings(facts.get("threads", []), "`threads`")
+    main: Mapping[str, Any] = next((thread for thread in threads if thread.get("tid") == facts.get("pid")), {})
     children = tuple(
         Child(
-            pid=child.get("pid", 0),
-            name=child.get("comm", ""),
-            state=child.get("state", ""),
-            stack=child.get("stack", ""),
+            pid=untrusted_json.whole(child.get("pid", 0), "`pid` of a child"),
+            name=_text(child, "comm"),
+            state=_text(child, "state"),
+            stack=_text(child, "stack"),
         )
-        for child in facts.get("children", ())
+        for child in untrusted_json.mappings(facts.get("children", []), "`children`")
     )
+    sources = untrusted_json.mapping(facts.get("sources", {}), "`sources`")
+    lock_held = facts.get("lock_held")
+    busy = main.get("busy", 0.0)
+    if not isinstance(busy, int | float):
+        raise ValueError("`busy` is not a number")
+    if lock_held is not None and not isinstance(lock_held, bool):
+        raise ValueError("`lock_held` is not true, false or null")
     return RankDump(
         rank=rank,
         stack=stack,
-        state=main.get("state", ""),
-        system_call=main.get("syscall", ""),
-        file=main.get("file", ""),
-        channel=main.get("wchan", ""),
-        in_sleep=main.get("sleeps", False),
-        busy=main.get("busy", 0.0),
-        stopped=main.get("state", "") in ("T", "t"),
-        lock_held=facts.get("lock_held"),
+        state=_text(main, "state"),
+        system_call=_text(main, "syscall"),
+        file=_text(main, "file"),
+        channel=_text(main, "wchan"),
+        in_sleep=bool(main.get("sleeps")),
+        busy=busy,
+        stopped=_text(main, "state") in ("T", "t"),
+        lock_held=lock_held,
         children=children,
-        sources=facts.get("sources", {}),
+        sources={place: _text(sources, place) for place in sources},
         flight=None if recorder is None else flight.read(recorder),
     )
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field that is text, empty if there is none. Raises ValueError."""
+    return untrusted_json.text(fields.get(name, ""), f"`{name}`")

@@ -69,6 +69,13 @@ def mapping(value: object, what: str) -> dict[str, Any]:
     return value
 
 
+def mappings(value: object, what: str) -> list[dict[str, Any]]:
+    """Return `value` as a list of JSON objects. Raises ValueError for anything else."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError(f"{what} is not a list of objects")
+    return value
+
+
 def plain_name(name: str) -> str:
     """Return `name` if a file directly in a directory can have it. Raises ValueError for a path, `.` and `..`."""
     try:

@@ -109,7 +109,11 @@ class _Pages:
         """Execute a command: stop, save, or let a node leave."""
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return PlainTextResponse("a command comes as application/json\n", 415)
-        if int(request.headers.get("content-length") or _MAX_COMMAND_BYTES + 1) > _MAX_COMMAND_BYTES:
+        length = request.headers.get("content-length", "")
+        if length and not (length.isascii() and length.isdigit()):
+            return PlainTextResponse("the content-length is no number\n", 400)
+        # A number of very many digits is not parsed: Python refuses to.
+        if not length or len(length) > len(str(_MAX_COMMAND_BYTES)) or int(length) > _MAX_COMMAND_BYTES:
             return PlainTextResponse(f"a command has at most {_MAX_COMMAND_BYTES} bytes\n", 413)
         try:
             asked = await request.json()

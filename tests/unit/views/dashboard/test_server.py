@@ -58,3 +58,27 @@ def test_a_browser_does_not_wait_for_a_long_journal(tmp_path: Path, monkeypatch:
             assert '"version":1' in answer.text
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [("x", 400), ("-5", 400), ("1.0", 400), ("\u0661".encode(), 400), ("9" * 5000, 413), ("2001", 413), ("", 413),
+     ("2", 200)],
+)  # fmt: skip
+def test_a_length_that_is_none_is_refused(tmp_path: Path, length: str | bytes, status: int) -> None:
+    """Taken out: a ValueError of int() ended the request with a traceback on the terminal."""
+    access = Access(TOKEN, frozenset({"localhost"}), beyond=False)
+    made = run_dir(tmp_path, started())
+    app = server.application(access, RunsShown(made, every=False), Commands(lambda *_: {}, "alice"))
+
+    async def scene() -> None:
+        client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app), base_url="http://localhost", cookies={access.cookie: TOKEN}
+        )
+        headers = {"content-type": "application/json", "origin": "http://localhost", "content-length": length}
+        async with client:
+            answer = await client.post("/run/run/do", content=b"{}", headers=headers)
+        # The job of this run dir does not run, so that a command that is read has no one to go to.
+        assert answer.status_code == (409 if status == 200 else status), answer.text
+
+    asyncio.run(scene())

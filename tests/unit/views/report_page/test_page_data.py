@@ -178,6 +178,19 @@ def test_who_waits_for_whom(tmp_path: Path) -> None:
     assert "train.py:7" in autopsy["edges"][0][2]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("proc", '{"threads": [1]}'), ("proc", '{"children": {"pid": 1}}'), ("flight", '{"entries": ["x"]}')],
+)
+def test_damaged_files_of_an_autopsy_are_said_to_be(tmp_path: Path, name: str, text: str) -> None:
+    hang = failed(100, 5, kind="hang", cause="rank 1 is hung", autopsy="/r/autopsy/attempt_0")
+    made = run_dir(tmp_path, [*started(3), *hang, END])
+    autopsy_of(made, "rank 1 is hung")
+    (made / f"autopsy/attempt_0/rank_2.{name}.json").write_text(text)
+    [incident] = page_data(made)["incidents"]
+    assert incident["autopsy"]["note"] == "the files there are not as an autopsy writes them"
+
+
 def test_the_autopsy_of_another_hang_is_not_shown(tmp_path: Path) -> None:
     hang = failed(100, 5, kind="hang", cause="rank 1 is hung", autopsy="/r/autopsy/attempt_0")
     made = run_dir(tmp_path, [*started(3), *hang, END])
