@@ -24,6 +24,16 @@ from ftlaunch.views.dashboard.runs_shown import RunsShown  # noqa: E402
 TOKEN = "a-token-that-is-long"
 
 
+def client_of(tmp_path: Path) -> Any:
+    """A browser with the token, of a dashboard of one run dir."""
+    access = Access(TOKEN, frozenset({"localhost"}), beyond=False)
+    made = run_dir(tmp_path, started())
+    app = server.application(access, RunsShown(made, every=False), Commands(lambda *_: {}, "alice"))
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost", cookies={access.cookie: TOKEN}
+    )
+
+
 class LongRun(LiveRun):
     """One whose journal takes until `read` to be read."""
 
@@ -38,15 +48,9 @@ def test_a_browser_does_not_wait_for_a_long_journal(tmp_path: Path, monkeypatch:
     """Taken out: a blank window for a minute, and after six reloads no thread was left for any other page."""
     monkeypatch.setattr(server, "_PAGE_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(runs_shown, "LiveRun", LongRun)
-    access = Access(TOKEN, frozenset({"localhost"}), beyond=False)
-    made = run_dir(tmp_path, started())
-    app = server.application(access, RunsShown(made, every=False), Commands(lambda *_: {}, "alice"))
 
     async def scene() -> None:
-        client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://localhost", cookies={access.cookie: TOKEN}
-        )
-        async with client:
+        async with client_of(tmp_path) as client:
             for _ in range(20):
                 answer = await asyncio.wait_for(client.get("/run/run/"), 60)
                 assert (answer.status_code, "The journal is being read." in answer.text) == (200, True)
@@ -67,16 +71,10 @@ def test_a_browser_does_not_wait_for_a_long_journal(tmp_path: Path, monkeypatch:
 )  # fmt: skip
 def test_a_length_that_is_none_is_refused(tmp_path: Path, length: str | bytes, status: int) -> None:
     """Taken out: a ValueError of int() ended the request with a traceback on the terminal."""
-    access = Access(TOKEN, frozenset({"localhost"}), beyond=False)
-    made = run_dir(tmp_path, started())
-    app = server.application(access, RunsShown(made, every=False), Commands(lambda *_: {}, "alice"))
 
     async def scene() -> None:
-        client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://localhost", cookies={access.cookie: TOKEN}
-        )
         headers = {"content-type": "application/json", "origin": "http://localhost", "content-length": length}
-        async with client:
+        async with client_of(tmp_path) as client:
             answer = await client.post("/run/run/do", content=b"{}", headers=headers)
         # The job of this run dir does not run, so that a command that is read has no one to go to.
         assert answer.status_code == (409 if status == 200 else status), answer.text
