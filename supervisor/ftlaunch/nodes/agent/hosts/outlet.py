@@ -1,4 +1,8 @@
-"""Output that never blocks its writer: a thread writes it, and drops the oldest data that no reader takes in time."""
+"""Output that never blocks its writer: a thread writes it, and drops the oldest data that no reader takes in time.
+
+The thread of reporting/terminal.py drops nothing of a rank's output, because what it has not written stands in the
+rank's log. Here there is no file: what ssh has printed is gone from the pipe.
+"""
 
 from __future__ import annotations
 
