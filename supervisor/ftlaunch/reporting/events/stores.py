@@ -8,7 +8,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import times
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.system.systemd.journald import Priority
+from ftlaunch.system.systemd import Priority
 
 Answer = Mapping[str, Any]
 """An answer of the keeper, see checkpoints/stores/keeper.py."""
