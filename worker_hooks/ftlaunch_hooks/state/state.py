@@ -336,11 +336,21 @@ class RankState:
             self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
     def restore_again(self, saved: SavedTensors) -> None:
-        """Put the attached objects back once more, after the script has changed what `restore` has put back."""
+        """Put the attached objects back once more, after the script has changed what `restore` has put back.
+
+        Args:
+            saved: the checkpoint or snapshot that was given to `restore`.
+
+        Raises:
+            StateError: what was saved does not fit what is attached now.
+        """
         lookup = self._lookup(saved, ignore)
         state = saved.state(self.reads_as(saved))
+        self.collect()
+        lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
+        lookup.layout.arrange()
         for load in loads:
             load()
 

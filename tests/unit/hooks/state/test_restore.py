@@ -110,6 +110,28 @@ def test_state_of_another_dtype_than_its_parameter_comes_back_exact(tmp_path: Pa
     assert equal(optimizer.state_dict(), second.state_dict())
 
 
+def test_what_is_restored_again_lies_in_memory_as_it_did(tmp_path: Path) -> None:
+    """State that the script has replaced after attach() is put back with its strides: kernels add up by them."""
+
+    def make(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = net(seed)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    model, optimizer = make(0)
+    weight = model[0].weight
+    optimizer.state[weight] = {"momentum_buffer": torch.randn(4, 6).t(), "other": torch.randn(6, 8)[:, ::2]}
+    strides = [tensor.stride() for tensor in optimizer.state[weight].values()]
+    reader = save(RankState({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
+    other, second = make(1)
+    state = RankState({"m": other, "o": second}, (), 0, 1)
+    state.restore(reader)
+    assert [tensor.stride() for tensor in second.state[other[0].weight].values()] == strides
+    second.state[other[0].weight] = {"momentum_buffer": torch.zeros(6, 4), "other": torch.zeros(6, 4)}
+    state.restore_again(reader)
+    assert equal(optimizer.state_dict(), second.state_dict())
+    assert [tensor.stride() for tensor in second.state[other[0].weight].values()] == strides
+
+
 def test_memory_format_of_optimizer_state_follows_the_parameter(tmp_path: Path) -> None:
     def make(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(seed)
