@@ -1,1 +1,1 @@
-"""What is seen of training: steps, losses, replicas. Nothing here changes the state of training."""
+"""Observes training: steps, losses, replicas. Nothing here changes the state of training."""

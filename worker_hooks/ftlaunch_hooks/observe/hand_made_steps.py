@@ -1,4 +1,7 @@
-"""Whether a script trains without torch.optim: `p.data.add_(p.grad, alpha=-lr)` makes steps that nobody sees."""
+"""Tells whether a script trains without torch.optim: `p.data.add_(p.grad, alpha=-lr)` makes steps that nobody sees.
+
+`optimizer_steps` and `forward_passes` ask for it in ranks without attach(). Nothing here changes an object.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from ftlaunch_contract.protocol import Flag
 
 
 def noter(page: Page) -> Callable[[], None]:
-    """Return what is called as an exception ends the rank: it notes that the rank's steps are not known.
+    """Return a function that notes in `page` that this rank's steps are not known, for an exception that ends the rank.
 
-    Gradients say that the script has trained. Where an optimizer is there, and has not stepped, the script has not come
-    to its first step.
+    Gradients show that the script has trained. A script with an optimizer that has not stepped has not come to its
+    first step, and is left alone.
     """
     owner = os.getpid()
 
@@ -27,14 +30,14 @@ def noter(page: Page) -> Callable[[], None]:
 
 
 def has_gradients() -> bool:
-    """Whether any parameter of this process has a gradient. Takes some ten milliseconds."""
+    """Return whether any parameter of this process has a gradient. Takes some ten milliseconds."""
     from torch.nn import Parameter  # noqa: PLC0415 - torch may be the caller
 
-    return any(type(one) is Parameter and one.grad is not None for one in gc.get_objects())
+    return any(type(found) is Parameter and found.grad is not None for found in gc.get_objects())
 
 
 def has_optimizer() -> bool:
-    """Whether any of torch's optimizers is there. Takes some ten milliseconds."""
-    from torch.optim import Optimizer  # noqa: PLC0415 - likewise
+    """Return whether this process has an optimizer of torch. Takes some ten milliseconds."""
+    from torch.optim import Optimizer  # noqa: PLC0415 - torch may be the caller
 
-    return any(issubclass(type(one), Optimizer) for one in gc.get_objects())
+    return any(issubclass(type(found), Optimizer) for found in gc.get_objects())

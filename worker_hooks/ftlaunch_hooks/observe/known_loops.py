@@ -1,4 +1,7 @@
-"""Says once that a training loop which runs without attach() is one that an adapter could keep safe."""
+"""Tells the user that the running training loop has an adapter, where the loop runs without attach().
+
+`optimizer_steps` calls `tell` at a rank's first optimizer step.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ _ADAPTERS = {
 
 
 def tell(frame: FrameType | None) -> None:
-    """frame: in which an optimizer has stepped. Rank 0 speaks for all."""
+    """Write a sentence to the log where a known loop is among the callers of `frame`. Only rank 0 writes.
+
+    Args:
+        frame: the frame in which an optimizer has stepped.
+    """
     if os.environ.get("RANK", "0") != "0":
         return
     while frame is not None:

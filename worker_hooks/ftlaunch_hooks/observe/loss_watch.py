@@ -1,8 +1,11 @@
 """Finds losses that are not finite, and spikes. Every rank judges every step, and writes bad losses into its page.
 
-A spike is a loss that lies above the median of the last 100 losses by so many deviations, and above nine in ten of
-these losses. Deviations are scaled median absolute deviations, which one outlier does not move (Iglewicz and Hoaglin,
-"How to detect and handle outliers", 1993). The OLMo 2 report's spike score counts from seven. Standard library only.
+A spike is a loss above the median of the last 100 losses by the number of deviations that the job's rule names, and
+above nine in ten of these losses. A deviation is the scaled median absolute deviation, which one outlier does not move
+(Iglewicz and Hoaglin, "How to detect and handle outliers", 1993). The OLMo 2 report's spike score counts from seven
+deviations.
+
+The Job calls this module in the thread that trains. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,21 +17,27 @@ from collections import deque
 from ftlaunch_contract.pages.loss_record import CALM, Bad, LossFault, SpikeRule, tell
 from ftlaunch_contract.pages.page import Page
 
-WINDOW, _ENOUGH = 100, 20  # losses that a spike is measured against: at most, and at least
-_SCALE = 1.4826  # of a median absolute deviation to a standard deviation, where the noise is Gaussian
-_LEAST_RISE = 0.01  # of the median: a smaller rise is no spike, however little the losses differ
+WINDOW = 100
+"""the largest number of losses that a spike is measured against"""
+_LEAST_LOSSES = 20
+"""the smallest number of losses that a spike is measured against"""
+_SCALE = 1.4826
+"""the standard deviation of Gaussian noise, in median absolute deviations"""
+_LEAST_RISE = 0.01
+"""the smallest rise of a spike, as a share of the median: losses may differ very little"""
 
 
 class Window:
     """The last losses, and the limit above which the next loss is a spike."""
 
     def __init__(self, deviations: float) -> None:
+        """Begin without losses. deviations: the distance of a spike from the median."""
         self._deviations = deviations
         self._losses: deque[float] = deque()
         self._sorted: list[float] = []
 
     def add(self, loss: float) -> float:
-        """Add a loss; returns the limit that it exceeds, or infinity."""
+        """Add a loss. Return the limit that the loss exceeds, or infinity where the loss is no spike."""
         limit = self._limit(loss)
         self._losses.append(loss)
         insort(self._sorted, loss)
@@ -37,75 +46,101 @@ class Window:
         return limit if loss > limit else math.inf
 
     def _limit(self, loss: float) -> float:
-        known, count = self._sorted, len(self._sorted)
-        if count < _ENOUGH or loss <= known[count * 9 // 10]:
+        count = len(self._sorted)
+        if count < _LEAST_LOSSES or loss <= self._sorted[count * 9 // 10]:
             return math.inf
-        median = known[count // 2]
-        deviation = sorted(abs(other - median) for other in known)[count // 2]
+        median = self._sorted[count // 2]
+        deviation = sorted(abs(other - median) for other in self._sorted)[count // 2]
         return median + max(self._deviations * _SCALE * deviation, _LEAST_RISE * abs(median))
 
 
 class _Episodes:
-    """Bad steps of one kind: so many in a row begin an episode, CALM good ones end it."""
+    """Counts bad steps of one kind. A row of bad steps begins an episode, and CALM good steps in a row end it."""
 
     def __init__(self, page: Page, kind: LossFault, row: int) -> None:
-        self._page, self._kind, self._needed = page, kind, row
-        self._row = self._calm = self._count = 0
+        """Begin without an episode. row: the number of bad steps in a row that begins one."""
+        self._page = page
+        self._kind = kind
+        self._needed = row
+        self._bad_in_row = 0
+        self._good_in_row = 0
+        self._episodes = 0
         self._first: Bad | None = None
-        self.on: Bad | None = None
+        """the first bad step of the row"""
+        self.current: Bad | None = None
+        """the episode that has begun and not ended"""
 
-    def good(self) -> None:
-        """A good step."""
-        self._row = 0
-        self._calm += 1
-        if self._calm >= CALM:
-            self.on = None
+    def record_good(self) -> None:
+        """Count a good step."""
+        self._bad_in_row = 0
+        self._good_in_row += 1
+        if self._good_in_row >= CALM:
+            self.current = None
 
-    def bad(self, step: int, value: float, span: tuple[int, int], limit: float) -> None:
-        """A bad step. span: samples consumed before and after it."""
-        self._calm = 0
-        self._row += 1
-        if self._row == 1 or self._first is None:
-            self._first = Bad(self._kind, step, value, *span, limit, self._count + 1, step)
-        if self._row >= self._needed and self.on is None:
-            self.on = self._first._replace(end=span[1])
-            self._count += 1
-            tell(self._page, self.on)
+    def record_bad(self, step: int, *, value: float, begin: int, end: int, limit: float) -> None:
+        """Count a bad step, and write into the page an episode that begins with it.
+
+        Args:
+            step: number of the step.
+            value: the loss of the step.
+            begin: samples consumed over all ranks before the step.
+            end: samples consumed over all ranks after the step.
+            limit: the limit that the loss exceeded.
+        """
+        self._good_in_row = 0
+        self._bad_in_row += 1
+        if self._bad_in_row == 1 or self._first is None:
+            self._first = Bad(
+                kind=self._kind, step=step, value=value, begin=begin, end=end, limit=limit,
+                episodes=self._episodes + 1, newest=step,
+            )  # fmt: skip
+        if self._bad_in_row >= self._needed and self.current is None:
+            self.current = self._first._replace(end=end)
+            self._episodes += 1
+            tell(self._page, self.current)
 
 
 class LossWatch:
     """Judges a rank's losses."""
 
     def __init__(self, page: Page, rule: SpikeRule | None) -> None:
-        """rule: what a spike is; None: spikes are not looked for."""
-        self.noted: float | None = None  # the loss of the step being made
+        """Begin without losses. rule: what counts as a spike; with None only losses that are not finite are bad."""
+        self.noted: float | None = None
+        """the loss of the step under way"""
         self._nan = _Episodes(page, LossFault.NAN, 1)
         self._spike = _Episodes(page, LossFault.SPIKE, rule.steps if rule else 1)
         self._window = Window(rule.deviations) if rule else None
 
     def note(self, loss: float) -> None:
-        """Note a loss of the step being made. Of several the last one counts, but one that is not finite stays."""
+        """Note a loss of the step under way. The last loss of a step counts, except that the first NaN or inf stays."""
         if self.noted is None or math.isfinite(self.noted):
             self.noted = loss
 
     def judge(self, step: int, begin: int, end: int) -> None:
-        """The step is complete. begin, end: samples consumed over all ranks before and after it, or NONE."""
-        loss, self.noted = self.noted, None
+        """Judge the loss that was noted of a complete step.
+
+        Args:
+            step: number of the step.
+            begin: samples consumed over all ranks before the step, or NONE.
+            end: samples consumed over all ranks after the step, or NONE.
+        """
+        loss = self.noted
+        self.noted = None
         if loss is None:
             return
         if not math.isfinite(loss):
-            self._nan.bad(step, loss, (begin, end), math.inf)
+            self._nan.record_bad(step, value=loss, begin=begin, end=end, limit=math.inf)
             return
-        self._nan.good()
+        self._nan.record_good()
         if self._window is not None:
             limit = self._window.add(loss)
             if loss > limit:
-                self._spike.bad(step, loss, (begin, end), limit)
+                self._spike.record_bad(step, value=loss, begin=begin, end=end, limit=limit)
             else:
-                self._spike.good()
+                self._spike.record_good()
 
     @property
     def trouble(self) -> str:
-        """Why a snapshot taken now is not to be trusted; empty where nothing speaks against it."""
-        bad = self._nan.on or self._spike.on
+        """The reason not to trust a snapshot taken now; empty where there is none."""
+        bad = self._nan.current or self._spike.current
         return "" if bad is None else f"the loss was {bad.value:g} at step {bad.step}"

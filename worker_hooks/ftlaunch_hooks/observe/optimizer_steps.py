@@ -1,7 +1,8 @@
-"""Observes the progress of a script without attach(): an optimizer step is a beat. See also forward_passes.py.
+"""Observes the progress of a script without attach(): every optimizer step is a beat in the rank's page.
 
 torch calls `install` at the end of `import torch` in every process of an environment in which this package is
-installed (entry point group `torch.backends`). Only in a supervisor's ranks it does anything.
+installed (entry point group `torch.backends`). `install` does nothing outside a supervisor's ranks. The hook runs in
+the thread that steps the optimizer. `forward_passes` observes scripts that have no optimizer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _observer: Observer | None = None
 
 
 def install() -> None:
-    """Observe this rank. Where that is impossible, say so on stderr: the import of torch must not fail."""
+    """Observe this rank. A failure is written to stderr, because the import of torch must not fail."""
     global _observer  # noqa: PLW0603 - one process is one rank
     try:
         page = bootstrap.own_page()
@@ -33,7 +34,7 @@ def install() -> None:
 
 
 def stop() -> None:
-    """attach() makes steps of its own known: observe no longer. Not to be called while an optimizer steps."""
+    """Stop observing, because attach() reports steps itself from now on. Do not call this while an optimizer steps."""
     if _observer is not None:
         _observer.close()
 
@@ -43,18 +44,20 @@ def _has_peers() -> bool:
 
 
 class Observer:
-    """Beats at every optimizer step, until attach() makes steps of its own known."""
+    """Beats at every optimizer step, until attach() reports steps itself."""
 
     def __init__(self, page: Page) -> None:
+        """Register the hook. page: of this rank."""
         from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415 - torch calls us first
 
-        from ftlaunch_hooks.observe.forward_passes import Passes  # noqa: PLC0415 - likewise
-        from ftlaunch_hooks.observe.step_timer import Stopwatch  # noqa: PLC0415
+        from ftlaunch_hooks.observe.forward_passes import Passes  # noqa: PLC0415 - it imports torch
+        from ftlaunch_hooks.observe.step_timer import Stopwatch  # noqa: PLC0415 - it imports torch
 
         self._page: Page | None = page
-        self._steps: Counter[int] = Counter()  # by optimizer: a script may step several in turn
-        self._last = time.monotonic_ns()
-        self._watch, self._passes = Stopwatch(page, compared=_has_peers()), Passes(page)
+        self._steps: Counter[int] = Counter()  # by the optimizer's id: a script may step several optimizers in turn
+        self._last_ns = time.monotonic_ns()
+        self._stopwatch = Stopwatch(page, compared=_has_peers())
+        self._passes = Passes(page)
         self._hook = register_optimizer_step_post_hook(self._stepped)
         error_file.before_it_is_shown(hand_made_steps.noter(page))
         os.register_at_fork(after_in_child=self.close)  # a child's steps are not the rank's
@@ -64,14 +67,15 @@ class Observer:
         if page is None:
             return
         self._steps[id(optimizer)] += 1
-        made, now = self._steps[id(optimizer)], time.monotonic_ns()
+        made = self._steps[id(optimizer)]
+        now_ns = time.monotonic_ns()
         if made < page.seen_steps:
-            return  # this optimizer steps less often than another one
+            return  # this optimizer steps less often than another optimizer
         if made == 1 and not page.seen_steps:
             known_loops.tell(sys._getframe(1))
-        self._watch.turn(now)
-        page.observe(made, now - self._last, now)
-        self._last = now
+        self._stopwatch.turn(now_ns)
+        page.observe(made, now_ns - self._last_ns, now_ns)
+        self._last_ns = now_ns
 
     def close(self) -> None:
         """Stop observing, and leave no hook."""
@@ -81,5 +85,5 @@ class Observer:
     def _stop(self) -> None:
         if self._page is not None:
             self._page = None
-            self._watch.close()
+            self._stopwatch.close()
             self._passes.close()

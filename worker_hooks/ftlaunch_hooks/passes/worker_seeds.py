@@ -1,9 +1,9 @@
-"""Seeds the random numbers of a DataLoader's workers for each batch, so that a batch that is read again draws the same.
+"""Gives a DataLoader's workers a seed for each batch, so that a batch that is read again draws the same numbers.
 
 DataLoader itself seeds a worker once, when the worker begins. A worker of a resumed run begins in the middle of a pass,
-or has not lived through the passes before, and would draw other numbers for the same samples. So the order for a batch
-carries a seed. When it arrives in the worker, every generator there is seeded anew, including those that the data set
-and the collator hold.
+or has not lived through the passes before, and would draw other numbers for the same samples. Therefore the order for a
+batch carries a seed. When the order arrives in the worker, every generator there is seeded anew, including those that
+the data set and the collator hold.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SeededIndex:
 
 
 def _arrive(index: Any, seed: int) -> Any:
-    """Seed all generators of a worker, and return the index. Runs in the worker."""
+    """Give all generators of a worker the seed, and return the index. Runs in the worker."""
     shared.seed_all(seed)
     for path, generator in _held or ():
         _seed_generator(generator, mixed(seed, zlib.crc32(path.encode())))

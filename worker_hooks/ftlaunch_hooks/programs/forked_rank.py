@@ -122,7 +122,7 @@ def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _reseed_generators() -> None:
-    """Seed NumPy's and torch's generators, because forked ranks must not draw the same numbers.
+    """Give NumPy's and torch's generators new seeds, because forked ranks must not draw the same numbers.
 
     Python itself seeds `random` after a fork.
     """
@@ -193,7 +193,7 @@ def _hook_imports(env: Mapping[str, str]) -> None:
 
 
 def _seed_torch(env: Mapping[str, str]) -> None:
-    """Seed torch from the job's seed, as its import does in a rank that is not forked."""
+    """Give torch the job's seed, as its import does in a rank that is not forked."""
     for name, seed in _sibling("unseeded_draws").calls(env, with_torch=True).items():
         if name == "torch":
             seed(sys.modules["torch"])
