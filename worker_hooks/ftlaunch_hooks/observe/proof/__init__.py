@@ -1,1 +1,1 @@
-"""The proof of a resume: fingerprints of steps, and their comparison with those of the process before."""
+"""Proves resumes: fingerprints of steps, and their comparison with the fingerprints of the process before."""

@@ -1,7 +1,8 @@
-"""Samples on their way from a device into this process's memory: nothing waits for them at an ordinary boundary.
+"""Brings samples of parameters from a device into this process's memory. An ordinary boundary does not wait for them.
 
-The device copies what was queued into pinned memory, and an event behind the copy tells when it is there. Until then
-the samples of some further steps may be on their way; where all buffers are, the next step goes without samples.
+The device copies what was queued into pinned memory, and an event behind the copy tells when the copy is complete.
+Meanwhile samples of further steps may be queued. Once all buffers are in use, the next step is noted without samples.
+StepProof calls all of this in the thread that trains.
 """
 
 from __future__ import annotations
@@ -19,56 +20,59 @@ _BUFFERS = 4
 
 @dataclass(frozen=True)
 class StagingBuffer:
-    """A stretch of pinned memory.
-
-    samples: bytes, as they lie in a ring's record. loss: one double.
-    """
+    """Pinned memory for the samples and the loss of one step."""
 
     samples: Tensor
+    """uint8, laid out as the samples in a ring's record"""
     loss: Tensor
+    """one float64"""
     memory: memoryview
-    """of `samples`"""
+    """the memory of `samples`"""
 
 
 class DeviceStaging:
-    """The buffers of one rank."""
+    """The buffers of one rank, and the copies that are under way."""
 
     def __init__(self, sample_bytes: int, make_event: Callable[[], Any], *, is_pinned: bool) -> None:
         """Make the buffers.
 
         Args:
-            sample_bytes: of one step.
+            sample_bytes: bytes of the samples of one step.
             make_event: makes an event of the device, with record(), query() and synchronize() as torch.cuda.Event has.
-            is_pinned: whether the buffers are pinned, without which a copy from a device waits.
+            is_pinned: whether the buffers are pinned. A copy from a device into memory that is not pinned waits.
         """
         self._make_event = make_event
         self._free = [_make_buffer(sample_bytes, is_pinned=is_pinned) for _ in range(_BUFFERS)]
         self._sent: deque[tuple[int, StagingBuffer, bool, Any]] = deque()
+        """step, buffer, whether the buffer has a loss, and the event behind the copy"""
 
     @classmethod
     def of_device(cls, device: torch.device, sample_bytes: int) -> DeviceStaging:
-        """Return buffers for parameters on a device other than the CPU."""
+        """Make pinned buffers for parameters on a device other than the CPU."""
         module: Any = torch.get_device_module(device)
         return cls(sample_bytes, module.Event, is_pinned=True)
 
     def take_buffer(self) -> StagingBuffer | None:
-        """Return a buffer that nothing is on its way to; None where there is none."""
+        """Return a free buffer, or None while copies into all buffers are under way."""
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: StagingBuffer) -> None:
-        """Nothing was queued for a buffer that was taken."""
+        """Free a buffer from `take_buffer` for which no copy was queued."""
         self._free.append(buffer)
 
     def send(self, step: int, buffer: StagingBuffer, *, has_loss: bool) -> None:
-        """All copies of a step into `buffer` are queued on the current stream."""
+        """Record an event behind the copies into `buffer`, which are all queued on the current stream."""
         event = self._make_event()
         event.record()
         self._sent.append((step, buffer, has_loss, event))
 
     def arrivals(self, *, must_wait: bool) -> Iterator[tuple[int, StagingBuffer, bool]]:
-        """Yield what has arrived, the oldest first: step, buffer, and whether the buffer has a loss.
+        """Yield the complete copies, the oldest first: step, buffer, and whether the buffer has a loss.
 
-        A buffer is used again once the next one is asked for. must_wait: wait for all that is on its way.
+        A buffer is freed once the next copy is asked for.
+
+        Args:
+            must_wait: whether to wait for all copies that are under way.
         """
         while self._sent:
             step, buffer, has_loss, event = self._sent[0]

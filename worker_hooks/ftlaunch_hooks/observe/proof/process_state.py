@@ -1,4 +1,7 @@
-"""Fingerprints of what a step depends on besides the parameters: global random numbers, learning rates, batches."""
+"""Fingerprints everything that a step depends on besides the parameters: random numbers, learning rates, batches.
+
+StepProof calls these functions in the thread that trains. They change nothing, and wait for no device.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +17,44 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 _GROUPS = 64
-"""parameter groups of an optimizer whose learning rates are looked at"""
+"""largest number of an optimizer's parameter groups whose learning rates are read"""
 
 
 def fingerprint_random_numbers(*, has_all_generators: bool) -> int:
-    """Return 64 bits of the states of torch's global generators, those of GPUs included.
+    """Return a hash, of 64 bits, of the states of torch's global generators, including the generators of GPUs.
 
-    Nothing waits for a device: the state of a GPU's generator lies in this process's memory.
+    The state of a GPU's generator lies in this process's memory, so that the function waits for no device.
 
     Args:
-        has_all_generators: whether Python's generator counts, and NumPy's once NumPy is imported. Reading them costs
-            ten times as much as torch's.
+        has_all_generators: whether Python's generator counts, and NumPy's once NumPy is imported. Reading these two
+            costs ten times as much as reading torch's.
     """
-    found = xxhash.xxh3_64(torch.get_rng_state().numpy().data)
+    fingerprint = xxhash.xxh3_64(torch.get_rng_state().numpy().data)
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         for generator in torch.cuda.default_generators:
-            found.update(generator.get_state().numpy().data)
+            fingerprint.update(generator.get_state().numpy().data)
     if has_all_generators:
-        _update_with_other_generators(found)
-    return found.intdigest()
+        _update_with_other_generators(fingerprint)
+    return fingerprint.intdigest()
 
 
-def _update_with_other_generators(found: xxhash.xxh3_64) -> None:
+def _update_with_other_generators(fingerprint: xxhash.xxh3_64) -> None:
     _, words, gauss = random.getstate()
-    # a tuple of ints has the same hash in every process: only strings and bytes are hashed with a seed
-    found.update(struct.pack("<qd", hash(words), gauss if gauss is not None else 0.0))
+    # A tuple of ints has the same hash in every process: only strings and bytes are hashed with a seed.
+    fingerprint.update(struct.pack("<qd", hash(words), gauss if gauss is not None else 0.0))
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state(legacy=False)
         inner = state["state"]
         if state["bit_generator"] == "MT19937":
-            found.update(inner["key"])
-            found.update(struct.pack("<qqd", inner["pos"], state["has_gauss"], state["gauss"]))
+            fingerprint.update(inner["key"])
+            fingerprint.update(struct.pack("<qqd", inner["pos"], state["has_gauss"], state["gauss"]))
         else:
-            found.update(repr(state).encode())
+            fingerprint.update(repr(state).encode())
 
 
 def fingerprint_learning_rates(optimizers: Sequence[Optimizer]) -> int:
-    """Return 64 bits of the learning rates of the optimizers' groups; a rate that lies on a device is left out."""
+    """Return a hash, of 64 bits, of the learning rates of the optimizers' groups. A rate on a device counts as 0."""
     rates = [group.get("lr") for optimizer in optimizers for group in optimizer.param_groups[:_GROUPS]]
     numbers = [_number(rate) for rate in rates]
     return xxhash.xxh3_64_intdigest(struct.pack(f"<{len(numbers)}d", *numbers))
@@ -64,9 +67,14 @@ def _number(rate: Any) -> float:
 
 
 def fingerprint_batch(sample: Tensor, before: int) -> int | None:
-    """Return 64 bits of a sample of a batch, and of the batches `before` it in the same step.
+    """Return a hash, of 64 bits, of a sample of a batch and of the batches before in the same step.
 
-    None where the sample lies on a device: reading it would wait.
+    Args:
+        sample: a few values of the batch.
+        before: the hash of the batches before in the same step; 0 for the first.
+
+    Returns:
+        None for a sample on a device, because reading the sample would wait.
     """
     if sample.device.type != "cpu":
         return None

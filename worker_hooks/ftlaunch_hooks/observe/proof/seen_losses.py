@@ -1,7 +1,7 @@
-"""The losses of a step, seen where a script calls `loss.backward()`.
+"""Reports the losses of a step where a script calls `loss.backward()`.
 
-`torch.Tensor.backward` is replaced by a function that notes the tensor and goes on as before. Only a tensor with one
-number counts.
+`torch.Tensor.backward` is replaced by a function that reports the tensor to a listener, and then calls the original.
+Only tensors with one number count as losses. The listener runs in the thread that calls `backward`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _listener: Callable[[Tensor], None] | None = None
 
 
 def listen(listener: Callable[[Tensor], None] | None) -> None:
-    """Have `listener` called with each loss, detached, from here on; None: with none.
+    """Call `listener` with each detached loss from now on, in place of the listener before; None ends this.
 
-    There is one listener in a process. A loss may lie on a device: reading it would wait for the device.
+    A loss may lie on a device, where reading the loss would wait for the device.
     """
     global _listener  # noqa: PLW0603 - one process is one rank
     _listener = listener
