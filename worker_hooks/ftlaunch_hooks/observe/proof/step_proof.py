@@ -1,9 +1,12 @@
-"""Notes the fingerprint of every step, and proves a resume: compares the steps that are made again with those before.
+"""Notes the fingerprint of every step, and proves a resume: compares steps made again with the process before.
 
-What the process before has left lies in its ring (fingerprint_ring.py) beside the page, or in a copy of the ring beside
-the checkpoints. It counts only where its record of the step at which this process resumes has the very parameters that
-were restored: records of another run, or of a run that went another way, are forgotten. An object that was not restored
-as it was saved ends the proof before its first step.
+The process before has left its fingerprints in its ring (fingerprint_ring.py) beside the page, or in a copy of the ring
+beside the checkpoints. These fingerprints count only if their record of the step at which this process resumes has the
+very parameters that were restored: records of another run, or of a run that went another way, are forgotten. An object
+that was not restored as it was saved ends the proof before its first step.
+
+ResumeVerification (job/resume_verification.py) calls this module in the thread that trains. Copies of the ring are
+written in a thread of their own.
 """
 
 from __future__ import annotations
@@ -43,23 +46,22 @@ from ftlaunch_hooks.observe.proof.process_state import (
 )
 from ftlaunch_hooks.process.say import say
 
+# A fingerprint may take a share of the step's time. Where a full fingerprint takes more, only every n-th step is noted
+# in full, and the other steps without samples of the parameters.
 _LONG_STEP_SECONDS = 0.01
-_SHARE_OF_LONG_STEPS, _SHARE_OF_SHORT_STEPS = 0.008, 0.02
-"""of a step's time: what its fingerprint may take; where it takes more, only every n-th step is noted in full, and of
-the others batches, losses, learning rates and torch's random numbers"""
+_SHARE_OF_LONG_STEPS = 0.008
+_SHARE_OF_SHORT_STEPS = 0.02
 _FORGETTING = 0.1
 """share of a new measurement in the running means of costs and of step times"""
-
-
-_RARELY = 8
-"""of so many steps one is noted with the generators of Python and NumPy as well, and so is one with a snapshot"""
+_ALL_GENERATORS_EVERY = 8
+"""number of steps between two that are noted with the generators of Python and NumPy; steps with a snapshot also are"""
 
 PLACE_IN_LOOPS = "place in job.epochs()"
-"""what is named beside the attached objects"""
+"""the name under which the loops' position stands among the attached objects"""
 
 
 class StepProof:
-    """The fingerprints of one training on one rank."""
+    """The fingerprints of one training on one rank, and their comparison with the process before."""
 
     def __init__(
         self,
@@ -70,15 +72,15 @@ class StepProof:
         rank: int,
         on_end: Callable[[Proof, str], None],
     ) -> None:
-        """Lay the ring out, before anything is noted.
+        """Lay out the ring. `begin` must follow before anything is noted.
 
         Args:
-            objects: name -> attached object.
-            page: of this rank.
-            directory: of pages and snapshots.
-            rank: of the job.
-            on_end: called once when nothing is to be compared any more, with the record and the name of the parameter
-                or the object that differs; the name is empty where none does.
+            objects: attached objects by name.
+            page: the page of this rank.
+            directory: the memory directory, which has pages and snapshots.
+            rank: the rank's number in the job.
+            on_end: called once, when the comparison has ended, with the proof, and with the name of the parameter or
+                object that differs; the name is empty where neither does.
 
         Raises:
             OSError: the ring cannot be made.
@@ -88,10 +90,10 @@ class StepProof:
         self._rank = rank
         self._on_end = on_end
         self._objects = [*objects, PLACE_IN_LOOPS]
-        self._optimizers = [one for one in objects.values() if isinstance(one, Optimizer)]
+        self._optimizers = [target for target in objects.values() if isinstance(target, Optimizer)]
         self._samples = ParameterSamples(objects)
         self._names = [*self._samples.names, *self._objects]
-        """of the sampled parameters, in the order of their indices, and of the attached objects"""
+        """names of the sampled parameters in the order of their indices, then names of the attached objects"""
         self._ring = FingerprintRing(
             ring_path(directory, rank), sample_bytes=self._samples.bytes_needed, names_checksum=self._samples.checksum
         )
@@ -99,35 +101,45 @@ class StepProof:
         size = self._samples.bytes_needed
         self._staging = None if device is None else DeviceStaging.of_device(device, size)
         self._device_loss: Tensor | None = None
-        """the last loss of the step under way, where it lies on a device"""
+        """the last loss of the step under way, if the loss lies on a device"""
         self._before: dict[int, StepFingerprint] = {}
-        """what the process before has noted of steps that are not made again yet"""
+        """the fingerprints by the process before, by step, of steps that are not made again yet"""
         self._restored: StepFingerprint | None = None
-        """what the process before has noted of the step at which this process resumes"""
+        """the fingerprint by the process before of the step at which this process resumes"""
         self._previous = b""
+        """the samples at the beginning of the step that is compared next"""
         self._step = 0
-        """the step under way"""
+        """number of the step under way"""
         self._batch = 0
+        """fingerprint of the batches of the step under way"""
         self._compared = 0
+        """number of steps compared so far"""
         self._ahead = 0
+        """number of steps that the process before had made beyond the restored step"""
         self._newest_before = -1
-        """the newest step that can be compared; -1: there is none any more"""
-        self._cost_seconds = self._step_seconds = 0.0
+        """the newest step that can be compared; -1 once there is none"""
+        self._cost_seconds = 0.0
+        """running mean of the time of a full fingerprint"""
+        self._step_seconds = 0.0
+        """running mean of the time of a step"""
         self._every = 1
+        """number of steps between two that are noted in full"""
         self._begun = 0.0
+        """time.perf_counter() at the beginning of the step under way"""
 
     def begin(
         self, step: int, kind: Resume, copy: Path, *, is_comparable: bool, restored_otherwise: Sequence[str] = ()
     ) -> None:
-        """The state of `step` is restored, or training begins with it: find what can be compared, and note the state.
+        """Find the fingerprints that can be compared, and note the state of `step`, which the rank has now.
 
         Args:
-            step: steps completed so far.
+            step: number of completed steps.
             kind: where the state came from.
-            copy: where a job that was stopped may have left a copy of the ring, see `leave_copy`.
-            is_comparable: False where what follows is to be other than it was: the script asks for a new schedule, or
-                samples are skipped.
-            restored_otherwise: the attached objects, or PLACE_IN_LOOPS, that are not as they were when they were saved.
+            copy: path at which a job that was stopped may have left a copy of the ring with `leave_copy`.
+            is_comparable: False if the following steps are meant to differ from those before: the script asks for a
+                new schedule, or samples are skipped.
+            restored_otherwise: names of the attached objects, or PLACE_IN_LOOPS, whose restored state differs from the
+                saved state.
         """
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         found = self._ring.read() if is_resumed and is_comparable else {}
@@ -138,9 +150,8 @@ class StepProof:
         before = found if self._is_same_state(found.get(step), now, is_in_memory=kind.in_memory) else {}
         self._restored = before.get(step)
         if is_resumed and is_comparable and not _made_after(step, before):
-            sizes = {"sample_bytes": self._samples.bytes_needed, "names_checksum": self._samples.checksum}
-            stopped = read_copy(copy, **sizes)
-            before = stopped if self._is_same_state(stopped.get(step), now, is_in_memory=False) else {}
+            copied = read_copy(copy, sample_bytes=self._samples.bytes_needed, names_checksum=self._samples.checksum)
+            before = copied if self._is_same_state(copied.get(step), now, is_in_memory=False) else {}
             self._restored = self._restored or before.get(step)
         self._before = _made_after(step, before)
         if not self._before:
@@ -151,29 +162,32 @@ class StepProof:
         self._list_names()
         if restored_otherwise:
             first = len(self._samples.names) + self._objects.index(restored_otherwise[0])
-            self._differs(step, StepDifference(ProofPart.OBJECT, is_rounding=False, parameter=first))
-        elif is_resumed:  # else a training before this one may have told what its resume has shown
+            self._end_with_difference(step, StepDifference(ProofPart.OBJECT, is_rounding=False, parameter=first))
+        elif is_resumed:  # otherwise the page may have the proof of a training before this one, which must stay
             verdict = ProofVerdict.AHEAD if self._before else ProofVerdict.UNVERIFIED
             tell_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
         self._begin_step(step + 1)
         seen_losses.listen(self._note_seen_loss)
 
     def check_random_numbers(self) -> None:
-        """Training begins, and the generators were put back: compare them with those of the snapshot, once.
+        """Compare the generators with their states at the restored step, once, after they were put back.
 
-        Only now they are those of the step at which this process resumes, and are noted for the process after this one.
+        Call this as training begins: earlier the generators do not have the states of the restored step. The states are
+        noted for the process after this one.
         """
-        before, self._restored = self._restored, None
+        before = self._restored
+        self._restored = None
         step = self._step - 1
         self._finish(step, has_samples=bool(self._ring.record(step).parts & StepPart.SAMPLES), has_all_generators=True)
         now = self._ring.record(step).random
         if before is not None and before.parts & StepPart.ALL_RANDOM and now != before.random:
-            self._differs(before.step, StepDifference(ProofPart.RANDOM, is_rounding=False))
+            self._end_with_difference(before.step, StepDifference(ProofPart.RANDOM, is_rounding=False))
 
     def _is_same_state(self, before: StepFingerprint | None, now: StepFingerprint, *, is_in_memory: bool) -> bool:
-        """Whether the process before had these parameters at this step.
+        """Return whether the process before had the parameters of `now` at the same step.
 
-        Of short steps not all are noted in full. What lies in memory is of this job, and of the attempt before.
+        A short step may have been noted without samples. Then only a ring in memory is trusted: the attempt before of
+        this very job has left it.
         """
         if before is None or not before.parts & StepPart.SAMPLES:
             return is_in_memory
@@ -186,9 +200,12 @@ class StepProof:
         temporary.rename(path)
 
     def leave_copy(self, path: Path) -> threading.Thread:
-        """Copy the ring to `path`, for the run that goes on where this one ends; returns the thread that writes.
+        """Copy the ring to `path` in a new thread, for the run that resumes where this one ends.
 
-        Storage that does not answer must not hold up the training: only the caller may wait for the thread.
+        Storage that does not answer must not hold up the training.
+
+        Returns:
+            The thread, which is a daemon. The caller decides how long to wait for it.
         """
         writer = threading.Thread(
             target=_write_copy, args=(path, bytes(self._ring.memory)), name="ftlaunch-fingerprints", daemon=True
@@ -197,11 +214,11 @@ class StepProof:
         return writer
 
     def await_step(self, step: int) -> None:
-        """Have the saver wait for the record of a step that is made behind a stop; 0: it shall not wait any more."""
+        """Make the saver wait for the record of `step`, which is made behind a stop; 0 ends the saver's wait."""
         self._ring.await_step(step)
 
     def close(self) -> None:
-        """Another training begins: note nothing more."""
+        """Stop listening to losses, because another training begins."""
         seen_losses.listen(None)
 
     def _begin_step(self, step: int) -> None:
@@ -214,14 +231,14 @@ class StepProof:
     # --- within a step ----------------------------------------------------------------------------------------
 
     def note_batch(self, sample: Tensor) -> None:
-        """Note a batch that the step under way was given. sample: a few values of the batch, of any shape and dtype."""
+        """Note a batch of the step under way. sample: a few values of the batch, of any shape and dtype."""
         fingerprint = fingerprint_batch(sample, self._batch)
         if fingerprint is not None:
             self._batch = fingerprint
             self._ring.note_batch(self._step, fingerprint)
 
     def note_loss(self, loss: float) -> None:
-        """Note a loss of the step under way; of several the last one counts."""
+        """Note a loss of the step under way. The last loss of a step counts."""
         self._ring.note_loss(self._step, loss)
 
     def _note_seen_loss(self, loss: Tensor) -> None:
@@ -233,15 +250,17 @@ class StepProof:
     # --- at a boundary ----------------------------------------------------------------------------------------
 
     def end_step(self, step: int, *, in_full: bool = False) -> None:
-        """`step` is complete, and its snapshot not taken yet: note it, and compare it where it was made before.
+        """Note a complete step, and compare it if the process before has made it. Call this before its snapshot.
 
-        in_full: however short the step was.
+        Args:
+            step: number of the step.
+            in_full: whether to sample the parameters however short the step was.
         """
         began = time.perf_counter()
         if step <= self._newest_before:
             self._compare(step)
         elif in_full or step % self._every == 0:
-            self._note(step, must_wait=in_full, has_all_generators=step % _RARELY == 0)
+            self._note(step, must_wait=in_full, has_all_generators=step % _ALL_GENERATORS_EVERY == 0)
             cost = time.perf_counter() - began
             self._pace(cost, took=began - self._begun)
         else:
@@ -249,7 +268,7 @@ class StepProof:
         self._begin_step(step + 1)
 
     def note_snapshot(self, step: int) -> None:
-        """A snapshot of `step`, which is complete, is to be taken: what resumes from it must find its fingerprint."""
+        """Complete the fingerprint of `step` before its snapshot is taken, for a process that resumes from it."""
         if self._staging is not None:
             self._receive(self._staging, must_wait=True)  # the snapshot waits for the device as well
         parts = self._ring.record(step).parts
@@ -257,7 +276,7 @@ class StepProof:
             self._note(step, must_wait=True, has_all_generators=True)
 
     def _pace(self, cost: float, took: float) -> None:
-        """Note only every n-th step in full where steps are too short for more."""
+        """Set the number of steps between two that are noted in full, from the means of costs and step times."""
         weight = _FORGETTING if self._cost_seconds else 1.0
         self._cost_seconds += weight * (cost - self._cost_seconds)
         self._step_seconds += weight * (took - self._step_seconds)
@@ -265,9 +284,12 @@ class StepProof:
         self._every = max(1, math.ceil(self._cost_seconds / max(share * self._step_seconds, 1e-9)))
 
     def _note(self, step: int, *, must_wait: bool, has_all_generators: bool = False) -> None:
-        """Write what is known at the end of a step.
+        """Write a full fingerprint at the end of a step.
 
-        must_wait: also for what a device has yet to compute. has_all_generators: with Python's and NumPy's, too.
+        Args:
+            step: number of the step.
+            must_wait: whether to wait for samples that a device has yet to compute.
+            has_all_generators: whether to include the generators of Python and NumPy.
         """
         if self._staging is None:
             has_samples = self._samples.gather(step, self._ring.memory, self._ring.samples_at(step))
@@ -280,7 +302,7 @@ class StepProof:
             self._receive(self._staging, must_wait=True)
 
     def _finish(self, step: int, *, has_samples: bool, has_all_generators: bool = False) -> None:
-        """Write the random numbers and the learning rates as they are at the end of a step: some microseconds."""
+        """Write the random numbers and the learning rates at the end of a step. Takes some microseconds."""
         self._ring.finish(
             step,
             random=fingerprint_random_numbers(has_all_generators=has_all_generators),
@@ -290,7 +312,7 @@ class StepProof:
         )
 
     def _send(self, step: int, staging: DeviceStaging) -> None:
-        """Queue the samples and the loss of a step on the device."""
+        """Queue copies of the samples and the loss of a step on the device, if a buffer is free."""
         buffer = staging.take_buffer()
         if buffer is None:
             return
@@ -302,15 +324,17 @@ class StepProof:
         staging.send(step, buffer, has_loss=self._device_loss is not None)
 
     def _receive(self, staging: DeviceStaging, *, must_wait: bool) -> None:
-        """Write what has come from the device into the records of its steps."""
+        """Write samples and losses that have arrived from the device into the records of their steps."""
         for step, buffer, has_loss in staging.arrivals(must_wait=must_wait):
             if has_loss:
                 self._ring.note_loss(step, buffer.loss.item())
             self._ring.note_samples(step, buffer.memory)
 
     def _compare(self, step: int) -> None:
+        """Note a step in full, compare it with the process before, and report the result."""
         before = self._before.pop(step, None)
-        has_all_generators = step % _RARELY == 0 or (before is not None and bool(before.parts & StepPart.ALL_RANDOM))
+        was_in_full = before is not None and bool(before.parts & StepPart.ALL_RANDOM)
+        has_all_generators = step % _ALL_GENERATORS_EVERY == 0 or was_in_full
         self._note(step, must_wait=True, has_all_generators=has_all_generators)
         now = self._ring.record(step)
         previous = self._previous if self._samples.is_one_turn else b""
@@ -320,14 +344,14 @@ class StepProof:
                 self._end_without_difference(step)
             return
         comparison = SampleComparison(
-            first_difference=lambda one, other: self._samples.first_difference(step, one, other),
-            distance=lambda one, other: self._samples.distance(step, one, other),
+            first_difference=lambda samples, others: self._samples.first_difference(step, samples, others),
+            distance=lambda samples, others: self._samples.distance(step, samples, others),
             is_half=self._samples.is_half,
         )
         self._compared += 1
-        found = compare_steps(before, now, comparison, previous)
-        if found is not None:
-            self._differs(step, found)
+        difference = compare_steps(before=before, now=now, samples=comparison, previous=previous)
+        if difference is not None:
+            self._end_with_difference(step, difference)
         elif step >= self._newest_before:
             self._end_without_difference(step)
         else:
@@ -337,18 +361,18 @@ class StepProof:
         verdict = ProofVerdict.SAME if self._compared else ProofVerdict.UNVERIFIED
         self._end(Proof(verdict, step=step, steps=self._compared, ahead=self._ahead))
 
-    def _differs(self, step: int, found: StepDifference) -> None:
-        verdict = ProofVerdict.ROUNDED if found.is_rounding else ProofVerdict.DIFFERENT
-        self._ring.forget_after(step)  # of a run that went another way
+    def _end_with_difference(self, step: int, difference: StepDifference) -> None:
+        self._ring.forget_after(step)  # those records are of a run that went another way
         self._end(
             Proof(
-                verdict, step=step, steps=self._compared, ahead=self._ahead, what=found.what, before=found.before,
-                now=found.now, parameter=found.parameter,
+                ProofVerdict.ROUNDED if difference.is_rounding else ProofVerdict.DIFFERENT,
+                step=step, steps=self._compared, ahead=self._ahead, what=difference.what, before=difference.before,
+                now=difference.now, parameter=difference.parameter,
             )
         )  # fmt: skip
 
     def _end(self, proof: Proof) -> None:
-        """Nothing is compared from here on."""
+        """End the comparison, and report the proof."""
         self._newest_before = -1
         self._before = {}
         tell_proof(self._page, proof)
@@ -356,8 +380,8 @@ class StepProof:
 
 
 def _made_after(step: int, records: Mapping[int, StepFingerprint]) -> dict[int, StepFingerprint]:
-    """Of the records those of later steps that can be compared, by step."""
-    return {number: one for number, one in records.items() if number > step and one.parts & TELLING}
+    """Return the records of later steps that can be compared, by step."""
+    return {number: record for number, record in records.items() if number > step and record.parts & TELLING}
 
 
 def _write_copy(path: Path, content: bytes) -> None:
