@@ -1,1 +1,1 @@
-"""What training uses and no attached object saves: kept where that works, told of once where not."""
+"""Finds state that training uses and no attached object saves. The state is kept where possible, or named once."""

@@ -1,8 +1,13 @@
-"""What a process has that the attached objects do not save: saved with them where that works, and compared at a resume.
+"""Saves the variables of the training loop that no attached object saves, and compares them at a resume.
 
-As the loop begins, and at each snapshot, everything that the loop can reach is fingerprinted. What differs from the
-beginning is state of the training. Its values are saved and put back when the resumed loop comes to the same place.
-What cannot be saved is named, in the life in which it is found and in the next one, where it differs.
+When the loop begins, and at each snapshot, everything that the loop can reach is fingerprinted. A value whose
+fingerprint has changed since the beginning is state of the training. The value is saved with the snapshot, and put back
+when the resumed loop comes to the same place. A value that cannot be saved is named to the user, in the process that
+finds the value and in the next process if the value differs there.
+
+UnsavedState calls a Survey as loops begin, RankState at each snapshot, both in the thread that trains. No code of the
+script's runs here. In this folder "life" is one process of the rank in one attempt, and a "path" names a value in every
+life that runs the same script.
 """
 
 from __future__ import annotations
@@ -37,87 +42,111 @@ from ftlaunch_hooks.state.random_numbers.rng import Buffers
 from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
 
-_SMALL = 64 << 10  # bytes of a tensor that is copied, so that a snapshot's files keep their layout
+_COPIED_BYTES = 64 << 10
+"""largest tensor that is copied into a buffer of its own, so that a snapshot's files keep their layout"""
 _FEEDS = frozenset((Category.TENSOR, Category.ARRAY, Category.GENERATOR, Category.MODULE))
-_SAID_OF_CONSTANTS = frozenset((Category.TENSOR, Category.ARRAY, Category.CONTAINER, Category.MODULE))
+"""categories of values that training computes with"""
+_NAMED_CONSTANTS = frozenset((Category.TENSOR, Category.ARRAY, Category.CONTAINER, Category.MODULE))
+"""categories of the script's values that are named where training never changed them, and a later life differs"""
 _NEVER_MATTERS = frozenset((Category.OPAQUE, Category.LOADER, Category.CLASS, Category.OPTIMIZER))
-_HELD_BY_HALVES = frozenset((Category.OBJECT, Category.OPAQUE, Category.ITERATOR, Category.LOADER))
+_UNSAVED_PARTS = frozenset((Category.OBJECT, Category.OPAQUE, Category.ITERATOR, Category.LOADER))
+"""categories of values that cannot be saved, and without which the object that holds them is not put back either"""
 
 
 @dataclass
-class _Known:
-    """What is known of the variables over all lives of the job; kept with each snapshot."""
+class _History:
+    """The changes of variables over all lives of the job, as each snapshot saves them."""
 
     begin: dict[str, str] = field(default_factory=dict)
-    """path -> fingerprint as the loop began, in the newest life for what has not changed since"""
+    """fingerprints at the beginning of the loop, by path; of the newest life for values that have not changed since"""
     changed: dict[str, None] = field(default_factory=dict)
-    """paths that were something else than that at a snapshot, in order"""
+    """paths of values that differed from `begin` at a snapshot, in order"""
 
     @classmethod
-    def of(cls, tree: Mapping[str, Json]) -> _Known:
-        """What an earlier life has saved."""
+    def of(cls, tree: Mapping[str, Json]) -> _History:
+        """Read the history that an earlier life has saved."""
         return cls(dict(tree["begin"]), dict.fromkeys(tree["changed"]))
 
 
 class Survey:
-    """Of one training, on one rank."""
+    """The unsaved variables of one training on one rank. It is the LoopVariables of the rank's state."""
 
     def __init__(self, objects: Mapping[str, Any], choices: Choices, state: RankState) -> None:
-        """objects: as attach() takes them, the frozen ones included. state: of the rank, restored."""
-        self._objects, self._state = objects, state
+        """Take over the variables that were restored, to be put back as the loop begins.
+
+        Args:
+            objects: attached objects by name, including the frozen ones.
+            choices: the options of attach().
+            state: the rank's state, restored.
+        """
+        self._objects = objects
+        self._state = state
         self._frozen = {
-            name: one for name, one in objects.items() if name in choices.frozen and isinstance(one, nn.Module)
+            name: target for name, target in objects.items() if name in choices.frozen and isinstance(target, nn.Module)
         }
         self.kept_by_objects = variables_kept_by(objects.values())
-        self._keep, self._ignore = choices.keep, frozenset(choices.ignore) | self.kept_by_objects
+        """names of variables that attached objects save themselves"""
+        self._keep = choices.keep
+        self._ignore = frozenset(choices.ignore) | self.kept_by_objects
         self._restored = state.restored_variables
-        self._known = _Known() if self._restored is None else _Known.of(self._restored.tree)
-        self._marks: dict[str, tuple[tuple[int, int], ...]] | None = None  # as the loop began in this life
-        self._own_loop = self._is_over = False
+        self._history = _History() if self._restored is None else _History.of(self._restored.tree)
+        self._marks: dict[str, tuple[tuple[int, int], ...]] | None = None
+        """marks of values by path, as the loop began in this life; None before that"""
+        self._is_own_loop = False
+        """whether steps are made in a loop of the script's own"""
+        self._has_failed = False
         self._at_first_loop: tuple[list[Json], dict[str, Tensor]] | None = None
+        """fingerprints and values, and their tensors, at the first loop that was passed by in this life"""
         self._buffers = Buffers()
         self._modules: dict[int, KnownModule] = {}
-        self._newest: dict[str, Json] = {}  # what was collected last
         self._writer = SentenceWriter()
-        self._kept_told = False
+        self._are_kept_told = False
 
     def tell_lost(self, names: Collection[str]) -> None:
-        """Say that what the loop keeps under these names is not saved; each name once."""
+        """Tell the user that the values that the loop keeps under these names are not saved. Each name is told once."""
         lost = [name for name in names if name not in self._ignore]
         self._writer.say(NOT_SAVED, lost, lambda name: (0, name))
 
     # --- as the loop begins -----------------------------------------------------------------------------------
 
     def begin(self, frame: FrameType | None) -> None:
-        """A loop begins, at a place to which it comes again between two steps.
+        """Put back and compare the values that an earlier life has saved at this place, as a loop begins.
 
-        What an earlier life has saved at this place is put back and compared.
+        Args:
+            frame: a frame at the place to which the loop comes again between two steps.
         """
         self._guarded(self._begin, frame)
 
     def pass_loop(self, frame: FrameType | None) -> None:
-        """A loop is passed by that ended before the step at which the job goes on.
+        """Note the values at a loop that ended before the step at which the job resumes.
 
-        Here the process is as an earlier life was when its first loop began. What the script does from here to the loop
-        in which the job goes on is done once more, and is undone there.
+        At the first such loop the process is as an earlier life was when its first loop began. The script then repeats
+        its code up to the loop in which the job resumes. The effects of that code on values are undone there.
+
+        Args:
+            frame: the frame of the loop that is passed by.
         """
         self._guarded(self._pass_loop, frame)
 
     def first_step_made(self, frame: FrameType | None, *, own: bool) -> None:
-        """The first step of this life is made. own: in a loop of the script's own, which never began here.
+        """Give up the restored values that were not put back before the first step of this life was made.
 
-        What was not put back before is lost: those values are behind one more step already.
+        Those values belong before the step that is made now.
+
+        Args:
+            frame: the frame of the loop that has made the step.
+            own: whether the loop is the script's own, for which `begin` was never called.
         """
         self._guarded(functools.partial(self._give_up_restored, frame, own=own))
 
     def _guarded(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Nothing of the script's runs in here, and still: an error in a look shall not end a training."""
-        if self._is_over:
+        """Call a function. After its first exception, return None always: an error of ours must not end a training."""
+        if self._has_failed:
             return None
         try:
             return call(*arguments)
-        except Exception as error:  # noqa: BLE001 - training goes on without the look, and that is said
-            self._is_over = True
+        except Exception as error:  # noqa: BLE001 - training goes on without the survey, and the user is told
+            self._has_failed = True
             self._restored = None
             say(
                 f"cannot look at the variables of the training loop: {error!r}: what is not saved is not told, and no"
@@ -128,7 +157,7 @@ class Survey:
     def _begin(self, frame: FrameType | None) -> None:
         scopes = running_scopes(frame)
         if not is_loop_of_script(frame, scopes):
-            self._give_up_restored(frame, own=True)  # a library may go on preparing behind this moment
+            self._give_up_restored(frame, own=True)  # a library may still prepare its loop after this moment
             return
         if self._restored is not None:
             if place_of(scopes) != self._restored.tree["place"]:
@@ -141,16 +170,16 @@ class Survey:
             self._note_new(self._walk(frame))
 
     def _note_new(self, walk: LoopWalk) -> None:
-        """Take what a function has made before its loop, since the loop around that began, as it is now.
+        """Note values that are new since an outer loop began, as they are when an inner loop begins.
 
-        A function that is called in each pass of the loop around makes that in each life by itself.
+        A function that is called in each pass of the outer loop makes these values in every life by itself.
         """
         assert self._marks is not None
-        for path, one in walk.reached.items():
-            if path not in self._known.begin and path not in self._known.changed:
-                self._known.begin[path] = one.text
-                if one.marks:
-                    self._marks[path] = one.marks
+        for path, reached in walk.reached.items():
+            if path not in self._history.begin and path not in self._history.changed:
+                self._history.begin[path] = reached.text
+                if reached.marks:
+                    self._marks[path] = reached.marks
 
     def _pass_loop(self, frame: FrameType | None) -> None:
         if self._restored is None or self._at_first_loop is not None:
@@ -161,22 +190,23 @@ class Survey:
         tensors: dict[str, Tensor] = {}
 
         def copy(name: str, tensor: Tensor) -> str:
-            if tensor.nbytes > _SMALL:
+            if tensor.nbytes > _COPIED_BYTES:
                 raise StateError("too large to be held twice")
             tensors[f"{path}{name}"] = tensor.clone()
             return f"{path}{name}"
 
         encoder = Encoder(walk.first_paths, walk.is_saved.path_of)
-        for path, one in walk.reached.items():
-            is_small = one.category in (Category.SCALAR, Category.CONTAINER, Category.TENSOR) and one.text != ATTACHED
-            if is_small and path not in self._known.changed and self._can_keep(path, one, ()):
+        for path, reached in walk.reached.items():
+            has_small_kind = reached.category in (Category.SCALAR, Category.CONTAINER, Category.TENSOR)
+            is_small = has_small_kind and reached.text != ATTACHED
+            if is_small and path not in self._history.changed and self._can_keep(path, reached, ()):
                 with contextlib.suppress(StateError):
-                    tree = encoder.encode(one.value, path, copy)
-                    values.append([one.text, [path, one.parent, one.how, one.key, tree]])
+                    tree = encoder.encode(reached.value, path, copy)
+                    values.append([reached.text, [path, reached.parent, reached.how, reached.key, tree]])
         self._at_first_loop = values, tensors
 
     def _undo(self, walk: LoopWalk) -> None:
-        """Put back what the script has changed since the first loop that was passed by, and no earlier life had."""
+        """Put back values that the script has changed since the first loop that was passed by."""
         if self._at_first_loop is None:
             self._tell_of_constants(walk)
             return
@@ -194,26 +224,27 @@ class Survey:
             if not own:
                 self._tell_of_differences(walk, self._restored.tree)
             self._drop_restored()
-        self._own_loop = own
+        self._is_own_loop = own
         self._note_beginning(walk)
 
     def _drop_restored(self) -> None:
         self._restored = self._state.restored_variables = None
 
     def _note_beginning(self, walk: LoopWalk) -> None:
-        self._marks = {path: one.marks for path, one in walk.reached.items() if one.marks}
-        # What the script has made otherwise than in an earlier life is where this life begins from.
-        new = {path: one.text for path, one in walk.reached.items() if path not in self._known.changed}
-        self._known.begin = {**self._known.begin, **new}
+        self._marks = {path: reached.marks for path, reached in walk.reached.items() if reached.marks}
+        # A value that the script has made otherwise than in an earlier life is the beginning for this life.
+        new = {path: reached.text for path, reached in walk.reached.items() if path not in self._history.changed}
+        self._history.begin = {**self._history.begin, **new}
 
     def _put_back(self, frame: FrameType | None, restored: RestoredVariables) -> None:
-        before = self._walk(frame)
-        self._undo(before)
-        put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, before.is_saved)
+        walk = self._walk(frame)
+        self._undo(walk)
+        values = restored.tree["values"] if self._keep else ()
+        put_back(walk, values, restored.tensors, saved=walk.is_saved)
         self._tell_of_differences(self._walk(frame), restored.tree)
 
     def _tell_of_differences(self, walk: LoopWalk, tree: Mapping[str, Json]) -> None:
-        """Name what is not as it was when it was saved."""
+        """Name the values that differ from an earlier life's at the snapshot, where they matter."""
         unkept: Mapping[str, bool] = tree["unkept"]
         saved = walk.is_saved
         differs = [
@@ -224,23 +255,29 @@ class Survey:
         self._say(DIFFERS, differs, walk)
 
     def _tell_of_constants(self, walk: LoopWalk) -> None:
-        """Name what did not change in an earlier life, and is something else now: the script has made it otherwise."""
-        other = []
-        for path, text in self._known.begin.items():
+        """Name the values that training never changed, and that the script has made otherwise in this life."""
+        otherwise_made = []
+        for path, text in self._history.begin.items():
             now = walk.reached.get(path)
-            if now is None or path in self._known.changed or now.text == text:
+            if now is None or path in self._history.changed or now.text == text:
                 continue
             if walk.is_saved.is_kept_by_loops(now.value):
                 continue
-            is_data = now.category in _SAID_OF_CONSTANTS if now.of_script else now.category in _FEEDS
+            is_data = now.category in (_NAMED_CONSTANTS if now.of_script else _FEEDS)
             if is_data and _has_same_form(now.text, text) and not _is_made_by_library(walk, path):
-                other.append(path)
-        self._say(OTHERWISE_MADE, other, walk)
+                otherwise_made.append(path)
+        self._say(OTHERWISE_MADE, otherwise_made, walk)
 
     # --- at a snapshot ----------------------------------------------------------------------------------------
 
     def collect(self, collector: Collector) -> Mapping[str, Json]:
-        """See LoopVariables: what has changed since the loop began, and what is to be compared."""
+        """Return the values that have changed since the loop began, and the fingerprints for the next life.
+
+        Before the loop has begun, and after an error of ours, the result is empty or the tree that was restored.
+
+        Args:
+            collector: gets the tensors of the values.
+        """
         if self._restored is not None:
             return self._restored.collect(collector)
         if self._marks is None:
@@ -252,16 +289,16 @@ class Survey:
         scopes = running_scopes(frame)
         walk = self._walk(frame)
         self._note_changes(walk)
-        changed = {path: one for path, one in walk.reached.items() if path in self._known.changed}
+        changed = {path: reached for path, reached in walk.reached.items() if path in self._history.changed}
         saved = walk.is_saved
-        values, unkept = self._encode(changed, walk, collector, saved)
+        values, unkept = self._encode(changed, walk, collector=collector, saved=saved)
         lost = [path for path, matters in unkept.items() if matters]
         self._say(NOT_SAVED, lost, walk)
         self._tell_of_kept([path for path, *_ in values], walk)
         return {
             "place": place_of(scopes),
-            "begin": self._known.begin,
-            "changed": list(self._known.changed),
+            "begin": self._history.begin,
+            "changed": list(self._history.changed),
             "now": {path: _text_at(walk, path, saved) for path in changed},
             "values": values,
             "unkept": unkept,
@@ -269,26 +306,32 @@ class Survey:
 
     def _note_changes(self, walk: LoopWalk) -> None:
         assert self._marks is not None
-        begin, marks = self._known.begin, self._marks
-        for path, one in walk.reached.items():
-            if walk.is_saved.is_kept_by_loops(one.value):
+        begin = self._history.begin
+        for path, reached in walk.reached.items():
+            if walk.is_saved.is_kept_by_loops(reached.value):
                 continue
-            if begin.get(path) != one.text or (one.marks and marks.get(path, one.marks) != one.marks):
-                self._known.changed[path] = None
+            has_other_marks = reached.marks and self._marks.get(path, reached.marks) != reached.marks
+            if begin.get(path) != reached.text or has_other_marks:
+                self._history.changed[path] = None
 
     def _encode(
         self, changed: Mapping[str, Reached], walk: LoopWalk, collector: Collector, saved: SavedElsewhere
     ) -> tuple[list[Json], dict[str, bool]]:
-        """The values that can be saved, and the paths of the others: whether each of them matters to the training."""
+        """Encode the values that can be saved.
+
+        Returns:
+            The encoded values, each as [path, parent, how, key, tree]; and, by path, whether each value that cannot be
+            saved matters to training.
+        """
         encoder = Encoder(walk.first_paths, saved.path_of)
         values: list[Json] = []
         unkept: dict[str, bool] = {}
-        halves = self._half_made(changed, walk)
-        for path, one in changed.items():
-            if one.text == ATTACHED and saved.path_of(one.value) is None:
-                continue  # the attached object brings it back
-            if one.parent in unkept or not self._can_keep(path, one, halves):
-                unkept[path] = self._matters(one, saved, is_held_by_library=walk.named_holder(path) != path)
+        incomplete = self._incomplete_objects(changed)
+        for path, reached in changed.items():
+            if reached.text == ATTACHED and saved.path_of(reached.value) is None:
+                continue  # the attached object brings the value back
+            if reached.parent in unkept or not self._can_keep(path, reached, incomplete):
+                unkept[path] = self._matters(reached, saved, is_held_by_library=walk.named_holder(path) != path)
                 continue
             tensors: list[tuple[str, Tensor]] = []
 
@@ -297,53 +340,55 @@ class Survey:
                 return f"{NAME}.{path}{name}".replace("@", "@@")
 
             try:
-                tree = encoder.encode(one.value, path, note)
+                tree = encoder.encode(reached.value, path, note)
                 for name, tensor in tensors:
-                    collector.put((NAME, name), self._still(name, tensor))
+                    collector.put((NAME, name), self._copy_if_small(name, tensor))
             except StateError:
-                unkept[path] = self._matters(one, saved, is_held_by_library=walk.named_holder(path) != path)
+                unkept[path] = self._matters(reached, saved, is_held_by_library=walk.named_holder(path) != path)
                 continue
-            values.append([path, one.parent, one.how, one.key, tree])
+            values.append([path, reached.parent, reached.how, reached.key, tree])
         return values, unkept
 
-    def _can_keep(self, path: str, one: Reached, halves: Collection[str]) -> bool:
-        if not self._keep or self._own_loop or one.how in ("attached", "hook") or one.parent in halves:
+    def _can_keep(self, path: str, reached: Reached, incomplete: Collection[str]) -> bool:
+        """Return whether a value may be saved. incomplete: paths of objects whose attributes are not saved."""
+        if not self._keep or self._is_own_loop or reached.how in ("attached", "hook") or reached.parent in incomplete:
             return False
-        if one.text.startswith("module ") and not self._known.begin.get(path, "").startswith("module "):
-            return False  # nobody makes it again
+        if reached.text.startswith("module ") and not self._history.begin.get(path, "").startswith("module "):
+            return False  # the next life does not make this module before the loop
         return not any(path == name or path.startswith(f"{name}.") for name in self._frozen)
 
-    def _half_made(self, changed: Mapping[str, Reached], walk: LoopWalk) -> set[str]:
-        """Objects that have got something since the loop began that cannot be saved: the rest of them is not put back.
+    def _incomplete_objects(self, changed: Mapping[str, Reached]) -> set[str]:
+        """Return the paths of objects that have got a part since the loop began that cannot be saved.
 
-        A flag that says that the thing is there, without the thing, would be worse than neither.
+        The other attributes of such an object are not put back either. A flag that says that the part exists, without
+        the part, would be worse than neither.
         """
         return {
-            one.parent
-            for path, one in changed.items()
-            if one.how in ("attribute", "slot")
-            and one.category in _HELD_BY_HALVES
-            and self._known.begin.get(path, "None") == "None"
+            reached.parent
+            for path, reached in changed.items()
+            if reached.how in ("attribute", "slot")
+            and reached.category in _UNSAVED_PARTS
+            and self._history.begin.get(path, "None") == "None"
         }
 
-    def _still(self, name: str, tensor: Tensor) -> Tensor:
-        return self._buffers.keep(name, tensor) if tensor.nbytes <= _SMALL else tensor
+    def _copy_if_small(self, name: str, tensor: Tensor) -> Tensor:
+        return self._buffers.keep(name, tensor) if tensor.nbytes <= _COPIED_BYTES else tensor
 
-    def _matters(self, one: Reached, saved: SavedElsewhere, *, is_held_by_library: bool) -> bool:
-        """Whether training may use a value: of what installed packages hold, tensors and the like alone."""
-        if one.text == ATTACHED:
+    def _matters(self, reached: Reached, saved: SavedElsewhere, *, is_held_by_library: bool) -> bool:
+        """Return whether training may use a value. Of values that installed packages hold, only `_FEEDS` matter."""
+        if reached.text == ATTACHED:
             return True  # another attached object than at the beginning
-        if one.category in _NEVER_MATTERS or one.how == "given":
+        if reached.category in _NEVER_MATTERS or reached.how == "given":
             return False
-        if one.category is Category.ITERATOR:
-            # an iterator within a library's object is read by that library, and its loader is told of by itself
-            return one.of_script and not is_held_by_library and is_lost_iterator(one.value, saved)
-        if is_time(one.value):
+        if reached.category is Category.ITERATOR:
+            # A library reads the iterators within its objects, and DataOrder speaks of their loaders.
+            return reached.of_script and not is_held_by_library and is_lost_iterator(reached.value, saved)
+        if is_time(reached.value):
             return False
-        is_of_script = one.of_script and not (is_held_by_library and self._own_loop)
-        return is_of_script or (one.category in _FEEDS and not self._own_loop)
+        is_of_script = reached.of_script and not (is_held_by_library and self._is_own_loop)
+        return is_of_script or (reached.category in _FEEDS and not self._is_own_loop)
 
-    # --- looking and telling ----------------------------------------------------------------------------------
+    # --- the walk, and sentences ------------------------------------------------------------------------------
 
     def _walk(self, frame: FrameType | None) -> LoopWalk:
         walk = LoopWalk(self._saved_now(), self._ignore, self._modules)
@@ -356,11 +401,11 @@ class Survey:
 
     def _saved_now(self) -> SavedElsewhere:
         generators = [*self._state.own_generators(), random._inst, torch.default_generator]
-        found = {f"generator {number}": one for number, one in enumerate(generators)}
-        return SavedElsewhere({**self._objects, **found})
+        named = {f"generator {number}": generator for number, generator in enumerate(generators)}
+        return SavedElsewhere({**self._objects, **named})
 
     def _say(self, sentence: str, paths: Collection[str], walk: LoopWalk) -> None:
-        """Say a sentence about values, by the names of what people can do something about."""
+        """Write a sentence about values to the log, under names that the user can do something about."""
         order = _rank_in(walk)
         ranked: dict[str, tuple[int, str]] = {}
         for path in _outermost(paths):
@@ -369,29 +414,31 @@ class Survey:
         self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
     def _tell_of_kept(self, paths: Collection[str], walk: LoopWalk) -> None:
-        if paths and not self._kept_told:
-            self._kept_told = True
+        if paths and not self._are_kept_told:
+            self._are_kept_told = True
             self._say(ALSO_KEPT, paths, walk)
 
 
 def _rank_in(walk: LoopWalk) -> Callable[[str], tuple[int, str]]:
-    """What ranks names: what feeds training before what only counts."""
+    """Return a key to sort paths by: values that feed training come before values that only count."""
 
     def rank(path: str) -> tuple[int, str]:
-        one = walk.reached.get(path)
-        if one is None:
+        reached = walk.reached.get(path)
+        if reached is None:
             return 1, path
-        if one.category in _FEEDS:
+        if reached.category in _FEEDS:
             return 0, path
-        return (2 if one.category is Category.CONTAINER else 4 if one.category is Category.SCALAR else 3), path
+        if reached.category is Category.CONTAINER:
+            return 2, path
+        return (4 if reached.category is Category.SCALAR else 3), path
 
     return rank
 
 
 def _is_made_by_library(walk: LoopWalk, path: str) -> bool:
-    """Whether an object of an installed package holds a value, and is to make it: caches, gradients, iterators.
+    """Return whether an object of an installed package makes a value itself, as caches, gradients and iterators.
 
-    What torch's data sets and samplers hold, the script has given them.
+    The values in torch's data sets and samplers come from the script.
     """
     holder = walk.reached.get(walk.named_holder(path))
     if holder is None or walk.named_holder(path) == path:
@@ -400,25 +447,26 @@ def _is_made_by_library(walk: LoopWalk, path: str) -> bool:
 
 
 def _text_at(walk: LoopWalk, path: str, saved: SavedElsewhere) -> str | None:
-    """The fingerprint of a value; of an attached object which one it is, where that can be said."""
-    one = walk.reached.get(path)
-    if one is None:
+    """Return the fingerprint of a value, or the name of an attached object if another process can find it by name."""
+    reached = walk.reached.get(path)
+    if reached is None:
         return None
-    return (saved.path_of(one.value) or one.text) if one.text == ATTACHED else one.text
+    return (saved.path_of(reached.value) or reached.text) if reached.text == ATTACHED else reached.text
 
 
 def _outermost(paths: Collection[str]) -> list[str]:
-    """Without those of which an owner is among the paths as well."""
+    """Return the paths none of whose owners is among the paths."""
     known = set(paths)
     return [path for path in paths if not any(owner in known for owner in _owners(path))]
 
 
 def _owners(path: str) -> Iterable[str]:
+    """Yield the paths of the objects that hold the value at a path."""
     for at, sign in enumerate(path):
         if sign in ".[" and at:
             yield path[:at]
 
 
 def _has_same_form(text: str, other: str) -> bool:
-    """Whether two fingerprints are of values of one kind and length: a part of a list is no list made otherwise."""
+    """Return whether two fingerprints are of values of one kind and length, which a script may have made otherwise."""
     return text.rpartition(" ")[0] == other.rpartition(" ")[0] and " " in text
