@@ -1,4 +1,7 @@
-"""Says once that nobody saves where a DataLoader is: the first iterator of such a one, made for training."""
+"""Tells the user once that nobody saves the position of a DataLoader, as its first iterator for training is made.
+
+`__iter__` of the classes of loaders is replaced. The replacement runs in the thread that makes the iterator.
+"""
 
 from __future__ import annotations
 
@@ -18,80 +21,92 @@ from ftlaunch_hooks.passes.kept_loader import is_kept
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.adapter import positions_kept_by
 
-_DEEP = 4  # samplers and data sets within each other, as libraries wrap them
+_MAX_DEPTH = 4
+"""levels of samplers and data sets within each other, as libraries wrap them"""
 _INSIDE = ("batch_sampler", "sampler", "dataset")
 
 
 class DataOrder:
-    """Looks at each DataLoader of which an iterator is made."""
+    """Checks every DataLoader of which an iterator is made, until the user was told of one."""
 
     def __init__(self, objects: Mapping[str, Any], page: Page) -> None:
-        """objects: as attach() takes them, the frozen ones included. page: of this rank.
+        """Replace `__iter__` of the classes of loaders.
 
-        An attached object that brings others back to their position (loaders, samplers, data sets) names them in
-        `keeps_position_of`; a sampler of ftlaunch's that it saves with its own state is found without that.
+        An attached object that brings other objects back to their position (loaders, samplers, data sets) names these
+        in `keeps_position_of`. A sampler of ftlaunch's that an attached object saves with its own state is found
+        without that.
+
+        Args:
+            objects: attached objects by name, including the frozen ones.
+            page: the page of this rank.
         """
-        self._objects, self._page = objects, page
+        self._objects = objects
+        self._page = page
         self._saved_by_others = samplers_saved_by(objects.values())
-        self._pid, self._told = os.getpid(), False
+        self._pid = os.getpid()
+        self._is_told = False
         self.is_made_again: Callable[[], bool] = bool
-        """whether an iterator that is made now is made again, and gone through from its beginning, after a resume"""
-        self._kinds: dict[Any, tuple[Any, Any]] = {}
+        """tells whether an iterator that is made now would be made again after a resume, and read from its beginning"""
+        self._replaced: dict[Any, tuple[Any, Any]] = {}
+        """`__iter__` before and ours, by class"""
         for kind in _kinds_of_loaders():
-            self._kinds[kind] = kind.__iter__, self._looking(kind.__iter__)
-            kind.__iter__ = self._kinds[kind][1]
+            self._replaced[kind] = kind.__iter__, self._checked(kind.__iter__)
+            kind.__iter__ = self._replaced[kind][1]
 
-    def _looking(self, make: Any) -> Any:
-        """`make`, an `__iter__`, with a look before it."""
+    def _checked(self, make_iterator: Any) -> Any:
+        """Return an `__iter__` that checks the loader before the original is called."""
 
-        @functools.wraps(make)
-        def make_and_look(loader: Any) -> Any:
+        @functools.wraps(make_iterator)
+        def check_and_make(loader: Any) -> Any:
             if (
-                not self._told
+                not self._is_told
                 and not is_kept(loader)
                 and not self.is_made_again()
-                and self._trains()
+                and self._is_training()
                 and self._is_lost(loader)
             ):
-                self._told = True
+                self._is_told = True
                 self._say(loader)
-            return make(loader)
+            return make_iterator(loader)
 
-        return make_and_look
+        return check_and_make
 
     def close(self) -> None:
-        """Look no longer."""
-        self._told = True
-        for kind, (before, ours) in self._kinds.items():
+        """Stop checking, and restore `__iter__` where nobody else has replaced ours."""
+        self._is_told = True
+        for kind, (before, ours) in self._replaced.items():
             if kind.__iter__ is ours:
                 kind.__iter__ = before
 
-    def _trains(self) -> bool:
-        """Not where the script evaluates, as far as it says so, and not in a worker of a DataLoader."""
-        training = self._page.phase in (Phase.STARTUP, Phase.TRAIN)
-        return training and torch.is_grad_enabled() and os.getpid() == self._pid
+    def _is_training(self) -> bool:
+        """Return False in a worker of a DataLoader, and while the script evaluates, as far as the script says so."""
+        is_in_training_phase = self._page.phase in (Phase.STARTUP, Phase.TRAIN)
+        return is_in_training_phase and torch.is_grad_enabled() and os.getpid() == self._pid
 
     def _is_lost(self, loader: Any) -> bool:
-        """A list of batches the script has made itself, for the step at which it is; everything else begins anew."""
+        """Return whether a new iterator of the loader begins anew after a resume, other than before.
+
+        A list of batches is not lost: the script has made the list itself for its present step.
+        """
         if self._moves_in_workers(loader):
             return True
-        known = self._known()
+        known = self._known_ids()
         order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        made = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
-        return not made and not any(id(one) in known for one in _within(loader, _DEEP))
+        is_made_by_script = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
+        return not is_made_by_script and not any(id(part) in known for part in _within(loader, _MAX_DEPTH))
 
-    def _known(self) -> set[int]:
-        """Ids of what is attached, and of what attached objects bring back to its position."""
+    def _known_ids(self) -> set[int]:
+        """Return the ids of attached objects, and of objects that these bring back to their position."""
         objects = self._objects.values()
-        return {id(one) for one in (*objects, *positions_kept_by(objects), *self._saved_by_others)}
+        return {id(known) for known in (*objects, *positions_kept_by(objects), *self._saved_by_others)}
 
     def _moves_in_workers(self, loader: Any) -> bool:
-        """Whether an attached data set has its position in copies, those of workers, which nobody asks for it."""
+        """Return whether the position of an attached data set is only in the workers' copies, which nobody reads."""
         data = loader.dataset
         if not loader.num_workers or not isinstance(data, IterableDataset) or hasattr(loader, "state_dict"):
             return False
-        brought_back = {id(one) for one in positions_kept_by(self._objects.values())}
-        return any(one is data for one in self._objects.values()) and id(loader) not in brought_back
+        brought_back = {id(target) for target in positions_kept_by(self._objects.values())}
+        return any(target is data for target in self._objects.values()) and id(loader) not in brought_back
 
     def _say(self, loader: Any) -> None:
         if self._moves_in_workers(loader):
@@ -111,13 +126,13 @@ class DataOrder:
 
 
 def _kinds_of_loaders() -> list[Any]:
-    """torch's, and torchdata's, which has an `__iter__` of its own, where the script has imported it."""
+    """Return torch's class of loaders; also torchdata's with its own `__iter__` where the script has imported it."""
     stateful = sys.modules.get("torchdata.stateful_dataloader")
     return [DataLoader] if stateful is None else [DataLoader, stateful.StatefulDataLoader]
 
 
 def _within(target: Any, depth: int) -> Iterator[Any]:
-    """A loader, and the samplers and data sets in it."""
+    """Yield a loader, and the samplers and data sets within it."""
     yield target
     for name in _INSIDE if depth else ():
         if (held := getattr(target, name, None)) is not None:

@@ -1,4 +1,8 @@
-"""The script's loops over epochs, around passes that are brought back to a batch: whether a resume finds its place."""
+"""Tells the user where the script's loop over epochs does not find its place after a resume.
+
+This concerns loops around passes that are brought back to a batch. The loaders and adapters call an EpochLoops in the
+thread that trains.
+"""
 
 from __future__ import annotations
 
@@ -33,50 +37,59 @@ _WILL_COUNT = (
 
 
 class EpochLoops:
-    """The script's loops over epochs: says once, on one rank, where one is not as a resume needs it."""
+    """Checks the running loops over epochs at each pass, and writes each sentence once, on one rank."""
 
     def __init__(self, *, speaks: bool) -> None:
+        """Begin with nothing told. speaks: whether this rank writes sentences to its log."""
         self._speaks = speaks
         self._told: set[str] = set()
 
     def begins(self, iteration: int) -> None:
-        """A pass begins. A later one in a loop that would begin at its first one after a resume is told of."""
+        """Check the loops as a pass begins: after a resume they must not begin at their first epoch.
+
+        Args:
+            iteration: number of the pass. The first pass is not checked.
+        """
         if iteration > 0 and _BLIND not in self._told and not any(_asks(frame) for frame in _frames()):
             self.say_once(_BLIND)
 
     def goes_on(self, had: int) -> None:
-        """A pass that is resumed hands out its first batch, behind `had` others."""
+        """Check for an enumerate() that begins at 0 as a resumed pass hands out its first batch.
+
+        Args:
+            had: number of batches of the pass that were handed out before the resume.
+        """
         for frame in islice(_frames(), 1):
             names = source_of(frame.f_code, frame.f_lasti)
-            if had and "enumerate" in names and len(names) == 2:  # nothing tells it where to begin
+            if had and "enumerate" in names and len(names) == 2:  # the two names tell enumerate() no beginning
                 self.say_once(_COUNTED.format(had=had))
 
     def is_empty(self, step: int) -> None:
-        """A pass that is resumed at `step` has no batch left."""
+        """Check the loops as a pass that is resumed at `step` has no batch left."""
         if not any(_asks_loader(frame) for frame in _frames()):
             self.say_once(_EMPTY.format(step=step))
 
     def asks_for_place(self) -> bool:
-        """Whether one of the script's functions that run now has asked for the step of the job before its loops."""
+        """Return whether a running function of the script has asked for the step of the job before its loops."""
         return any(asks_before_loops(frame) for frame in _frames())
 
     def counts_batches(self) -> bool:
-        """Whether the script's innermost loop goes through an enumerate()."""
+        """Return whether the script's innermost loop goes through an enumerate()."""
         return any("enumerate" in source_of(frame.f_code, frame.f_lasti) for frame in islice(_frames(), 1))
 
     def say_of_count(self, had: int) -> None:
-        """Say that an enumerate() does not go on at its number. had: batches of the pass, before the resume."""
+        """Write that an enumerate() does not continue at its number. had: batches of the pass before the resume."""
         self.say_once(_COUNTED.format(had=had) if had else _WILL_COUNT)
 
     def say_once(self, sentence: str) -> None:
-        """For the adapters' own sentences."""
+        """Write a sentence unless it was written before. Adapters also write sentences of their own with this."""
         if self._speaks and sentence not in self._told:
             say(sentence)
         self._told.add(sentence)
 
 
 def _frames() -> Iterator[FrameType]:
-    """Of the script's functions that run now."""
+    """Yield the frames of the script's functions that run now, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not is_library(frame.f_code.co_filename):
@@ -85,10 +98,10 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _asks_loader(frame: FrameType) -> bool:
-    """Whether a function asks for the number of the pass, or takes its steps from steps()."""
+    """Return whether a function asks for the number of the pass, or takes its steps from steps()."""
     return not {"iteration", "steps"}.isdisjoint(frame.f_code.co_names)
 
 
 def _asks(frame: FrameType) -> bool:
-    """Whether a function can go on where the job is."""
+    """Return whether a function can continue where the job is."""
     return _asks_loader(frame) or asks_for_step(frame)

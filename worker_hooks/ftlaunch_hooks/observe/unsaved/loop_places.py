@@ -1,4 +1,8 @@
-"""Whether a training loop goes on where it was after a resume, or begins at its first pass."""
+"""Tells whether a training loop continues after a resume where it was, or begins at its first pass.
+
+The functions read frames of the script and run none of its code. LoopPosition and EpochLoops call them in the thread
+that trains.
+"""
 
 from __future__ import annotations
 
@@ -23,32 +27,33 @@ _SERIES = (list, tuple, dict, set, deque, Tensor)
 
 
 def lost_sources(frame: FrameType, saved: SavedElsewhere) -> set[str]:
-    """Names of what the innermost `for` takes its passes from and that begins anew, as nobody saves where it is.
+    """Return the names of iterators that the innermost `for` consumes and that begin anew after a resume.
 
-    A script may pass by what it has had: that cannot be seen, unless it takes the passes from job.step on.
+    Nobody saves the position of these iterators. A script may skip the elements that it has had, which cannot be seen
+    here, unless the script begins at job.step.
     """
     values = {path: _value(frame, path) for path in source_of(frame.f_code, frame.f_lasti)}
     if cycles := {path for path, (_, value) in values.items() if value is itertools.cycle}:
-        return cycles  # it holds what it has read in its first pass, which is nowhere saved
+        return cycles  # a cycle() holds the elements of its first pass, which are saved nowhere
     if any(_is_position(value, saved) for value in values.values()):
-        return set()  # the others may be read by it, or it by them: `cycle(loader)`
+        return set()  # the others may read the one with the position, or be read by it: `cycle(loader)`
     if any(_asks(frame, path) for path in values):
         return set()
     return {path for path, (_, value) in values.items() if _begins_anew(value, saved)}
 
 
 def has_position(frame: FrameType, saved: SavedElsewhere) -> bool:
-    """Whether the innermost `for` goes through something that is attached, or a DataLoader."""
+    """Return whether the innermost `for` goes through an attached object or a DataLoader."""
     return any(_is_position(_value(frame, path), saved) for path in source_of(frame.f_code, frame.f_lasti))
 
 
 def asks_for_step(frame: FrameType) -> bool:
-    """Whether a function reads the step of the job: then it can go on where it was."""
+    """Return whether a function reads the step of the job, so that the function can continue where it was."""
     return any(_asks(frame, path) for path in names_in(frame.f_code))
 
 
 def asks_before_loops(frame: FrameType) -> bool:
-    """Whether a function has read the step of the job before its loops began: to begin them there."""
+    """Return whether a function has read the step of the job before its loops began, to begin them there."""
     return any(_asks(frame, path) for path in names_before_loops(frame.f_code, frame.f_lasti))
 
 
@@ -58,25 +63,31 @@ def _asks(frame: FrameType, path: str) -> bool:
 
 
 def _value(frame: FrameType, path: str) -> tuple[Any, Any]:
-    """What holds the last name of a dotted path, and its value; no property is run. None where there is none."""
+    """Return the object that holds the last name of a dotted path, and the value of that name, without any property.
+
+    Both are None where they do not exist.
+    """
     first, *parts = path.split(".")
-    base, value = None, frame.f_locals.get(first, frame.f_globals.get(first))
+    base = None
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
     for part in parts:
-        base, value = value, instance_dict(value).get(part, inspect.getattr_static(type(value), part, None))
+        base = value
+        value = instance_dict(base).get(part, inspect.getattr_static(type(base), part, None))
     return base, value
 
 
-def _is_position(found: tuple[Any, Any], saved: SavedElsewhere) -> bool:
-    """Whether what is attached, or a DataLoader, is gone through: by itself, by an object, or by a generator."""
-    base, value = found
-    through = _reads(value) if isinstance(value, FunctionType) else ()
-    if any(one is not None and (saved(one) or isinstance(one, DataLoader)) for one in (base, value, *through)):
+def _is_position(base_and_value: tuple[Any, Any], saved: SavedElsewhere) -> bool:
+    """Return whether a value goes through an attached object or a DataLoader, directly or by an object or generator."""
+    base, value = base_and_value
+    read = _reads(value) if isinstance(value, FunctionType) else ()
+    candidates = [candidate for candidate in (base, value, *read) if candidate is not None]
+    if any(saved(candidate) or isinstance(candidate, DataLoader) for candidate in candidates):
         return True
     return is_script_object(value) and saved.is_read_by(value)
 
 
 def is_script_object(value: object) -> bool:
-    """Whether an object is of a class of the script's, and has attributes."""
+    """Return whether an object has a class of the script's, and attributes."""
     kind = kind_of_type(type(value))
     return kind.category is Category.OBJECT and kind.is_of_script
 
@@ -86,11 +97,11 @@ def _begins_anew(value: Any, saved: SavedElsewhere) -> bool:
         return inspect.isgeneratorfunction(value) and not is_library(value.__code__.co_filename)
     if is_lost_iterator(value, saved):
         return True
-    series = isinstance(value, _SERIES) or type(value).__module__ == "numpy"
-    return (series or is_script_object(value)) and hasattr(type(value), "__iter__")
+    is_series = isinstance(value, _SERIES) or type(value).__module__ == "numpy"
+    return (is_series or is_script_object(value)) and hasattr(type(value), "__iter__")
 
 
 def _reads(function: FunctionType) -> Iterator[Any]:
-    """What a function reads of its module, and encloses."""
+    """Yield the values that a function reads from its module and from the functions around it."""
     yield from (function.__globals__.get(name) for name in function.__code__.co_names)
     yield from (cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType())

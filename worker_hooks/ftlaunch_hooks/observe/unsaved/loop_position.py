@@ -1,4 +1,7 @@
-"""Says once where a training loop begins anew after a resume: what it goes through, and iterators that it reads."""
+"""Tells the user once where a training loop begins anew after a resume: its source, and iterators that it reads.
+
+UnsavedState calls a LoopPosition in the thread that trains.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,27 @@ Loop = tuple[FrameType, LoopNames]
 
 
 class LoopPosition:
-    """Looks at the functions in whose loops steps are made."""
+    """Checks the functions in whose loops steps are made."""
 
     def __init__(
         self, objects: Mapping[str, Any], kept: Collection[str], tell: Callable[[Collection[str]], None]
     ) -> None:
-        """objects: as attach() takes them. kept: names of variables that an attached object brings back.
+        """Begin with nothing told.
 
-        tell: gets names of what begins anew.
+        Args:
+            objects: attached objects by name.
+            kept: names of variables that attached objects bring back.
+            tell: called with the names of iterators that begin anew.
         """
-        self._objects, self._kept, self._tell = objects, frozenset(kept), tell
-        self._place_told = False
+        self._objects = objects
+        self._kept = frozenset(kept)
+        self._tell = tell
+        self._is_place_told = False
 
     def look(self, frame: FrameType | None, *, own: bool) -> None:
-        """Look at the loops around `frame`. own: they are the script's own, without steps()."""
-        saved, loops = SavedElsewhere(self._objects), loops_around(frame)
+        """Check the loops around `frame`. own: whether these are the script's own loops, without steps()."""
+        saved = SavedElsewhere(self._objects)
+        loops = loops_around(frame)
         if not loops:
             return
         lost = lost_sources(loops[0][0], saved)
@@ -43,22 +52,25 @@ class LoopPosition:
             lost |= {name for name, value in read.items() if is_lost_iterator(value, saved)}
             forget(inner, names.stored)
         self._tell(lost - self._kept)
-        if begins_anew and not self._place_told:
-            self._place_told = True
+        if begins_anew and not self._is_place_told:
+            self._is_place_told = True
             say(
                 "the script's own loop does not ask for job.step: after a resume it begins at its first pass, and makes"
                 " steps again that were made; begin it at job.step, or use job.steps()"
             )
 
     def _is_blind(self, loops: Sequence[Loop], saved: SavedElsewhere) -> bool:
-        """Whether a loop of the script's own goes through nothing that knows its place, and does not ask for it."""
+        """Return whether a loop of the script's own goes through no object with a position, and asks for no step."""
         if any(not self._kept.isdisjoint(names.read) for _, names in loops):
             return False
         return not has_position(loops[0][0], saved) and not any(asks_for_step(frame) for frame, _ in loops)
 
 
 def loops_around(innermost: FrameType | None) -> list[Loop]:
-    """The functions of the script's that are in a loop now, the innermost first: libraries may be between them."""
+    """Return the script's running functions that are in a loop, the innermost first.
+
+    Functions of libraries may be between them.
+    """
     found = []
     frame = innermost
     while frame is not None:

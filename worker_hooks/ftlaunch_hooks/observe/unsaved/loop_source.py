@@ -1,6 +1,6 @@
-"""What a training loop takes its passes from: read off the bytecode of the function. Pure.
+"""Reads the names of iterators that a training loop consumes from the bytecode of the loop's function. Pure.
 
-`for x in zip(job.steps(9), batches()):` takes them from `job.steps` and `batches`, called or not.
+For `for x in zip(job.steps(9), batches()):` these are `zip`, `job.steps` and `batches`.
 """
 
 from __future__ import annotations
@@ -14,53 +14,63 @@ _NAMES = ("FAST", "NAME", "GLOBAL", "DEREF")
 
 
 def source_of(code: CodeType, offset: int) -> list[str]:
-    """The names in the expression that the innermost `for` around `offset` goes through, dotted; [] without a `for`.
+    """Return the dotted names in the expression that the innermost `for` around an instruction goes through.
 
-    offset: in bytes, as `frame.f_lasti`.
+    Args:
+        code: code of the function.
+        offset: offset of the instruction in bytes, as `frame.f_lasti`.
+
+    Returns:
+        An empty list if no `for` is around the instruction.
     """
     instructions = list(dis.get_instructions(code))
-    around = [
-        number
-        for number, one in enumerate(instructions)
-        if one.opname == "FOR_ITER" and one.offset <= offset < one.argval
-    ]
-    if not around:
+    loops = [number for number, instruction in enumerate(instructions) if _is_loop_around(instruction, offset)]
+    if not loops:
         return []
     expression: list[dis.Instruction] = []
-    for one in reversed(instructions[: around[-1]]):
-        if one.opname.startswith(_ENDS):
+    for instruction in reversed(instructions[: loops[-1]]):
+        if instruction.opname.startswith(_ENDS):
             break
-        expression.insert(0, one)
+        expression.insert(0, instruction)
     return list(_dotted(expression))
 
 
 def names_before_loops(code: CodeType, offset: int) -> list[str]:
-    """The names that a function reads before its outermost `for` around `offset` begins, dotted.
+    """Return the dotted names that a function reads before its outermost `for` around an instruction begins.
 
-    offset: in bytes, as `frame.f_lasti`. Without a `for` around it: those that are read before `offset`.
+    Args:
+        code: code of the function.
+        offset: offset of the instruction in bytes, as `frame.f_lasti`. If no `for` is around the instruction, the names
+            are those that are read before the instruction.
     """
     instructions = list(dis.get_instructions(code))
-    loops = [one.offset for one in instructions if one.opname == "FOR_ITER" and one.offset <= offset < one.argval]
+    loops = [instruction.offset for instruction in instructions if _is_loop_around(instruction, offset)]
     end = min(loops, default=offset)
-    return list(_dotted(one for one in instructions if one.offset < end))
+    return list(_dotted(instruction for instruction in instructions if instruction.offset < end))
 
 
 def names_in(code: CodeType) -> list[str]:
-    """All names that a function reads, dotted."""
+    """Return all dotted names that a function reads."""
     return list(_dotted(dis.get_instructions(code)))
+
+
+def _is_loop_around(instruction: dis.Instruction, offset: int) -> bool:
+    return instruction.opname == "FOR_ITER" and instruction.offset <= offset < instruction.argval
 
 
 def _dotted(instructions: Iterable[dis.Instruction]) -> Iterator[str]:
     path = ""
-    for one in instructions:
-        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and path:
-            path += f".{one.argval}"
+    for instruction in instructions:
+        opname = instruction.opname
+        argument = instruction.argval
+        if opname in ("LOAD_ATTR", "LOAD_METHOD") and path:
+            path += f".{argument}"
             continue
         if path:
             yield path
         path = ""
-        if one.opname.startswith("LOAD") and any(word in _NAMES for word in one.opname.split("_")):
-            *others, path = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+        if opname.startswith("LOAD") and any(word in _NAMES for word in opname.split("_")):
+            *others, path = argument if isinstance(argument, tuple) else (argument,)
             yield from others
     if path:
         yield path

@@ -1,4 +1,4 @@
-"""What people are told of variables: each name once."""
+"""Sentences for the user about variables, and a writer that writes each name once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from ftlaunch_hooks.observe.reachable.walk import shown
 from ftlaunch_hooks.process.say import say
 
-_NAMED = 6  # names of one line
+_NAMES_IN_LINE = 6
 
 ALSO_KEPT = (
     "also kept: {names} (changed by the training loop; saved with each snapshot, and put back at a resume;"
@@ -32,19 +32,22 @@ OTHERWISE_MADE = (
 
 
 class SentenceWriter:
-    """Says sentences about names."""
+    """Writes sentences about names to the rank's log."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
 
     def say(self, sentence: str, paths: Collection[str], rank: Callable[[str], tuple[int, str]]) -> None:
-        """Say a sentence about those paths of which it was not said before, in lines of a few names each.
+        """Write a sentence about the paths that are new for this sentence, in lines of a few names each.
 
-        rank: where a path stands among the others.
+        Args:
+            sentence: a sentence with a place `{names}`.
+            paths: paths of values.
+            rank: key that sorts the paths.
         """
         names = list(dict.fromkeys(shown(path) for path in sorted(paths, key=rank)))
         new = [name for name in names if (sentence, name) not in self._told]
         self._told.update((sentence, name) for name in new)
-        for first in range(0, len(new), _NAMED):
-            listed = ", ".join(f"`{name}`" for name in new[first : first + _NAMED])
+        for first in range(0, len(new), _NAMES_IN_LINE):
+            listed = ", ".join(f"`{name}`" for name in new[first : first + _NAMES_IN_LINE])
             say(sentence.format(names=listed))

@@ -1,4 +1,8 @@
-"""Says once what keeps a run from being exact: state of the training that is saved with no attached object."""
+"""Tells the user once what keeps a run from being exact: state of the training that no attached object saves.
+
+The Job calls an UnsavedState in the thread that trains: at attach(), as loops begin and end, and after the first step.
+A hook of optimizer steps runs in the thread that steps the optimizer.
+"""
 
 from __future__ import annotations
 
@@ -20,36 +24,48 @@ from ftlaunch_hooks.tensors.ddp.comm_hooks import parallel_modules, stateful_hoo
 
 
 class UnsavedState:
-    """Looks for it at attach(), as a loop begins, at snapshots, and whenever an optimizer steps."""
+    """Searches unsaved state at attach(), as a loop begins, at snapshots, and whenever an optimizer steps."""
 
     def __init__(
         self, objects: Mapping[str, Any], page: Page, rank: int, state: RankState, choices: Choices
     ) -> None:  # fmt: skip
-        """objects: as attach() takes them, the frozen ones included. page: of this rank. state: its restored state."""
-        self._objects, self._page = objects, page
+        """Begin to observe, and register the survey of variables with the rank's state.
+
+        Args:
+            objects: attached objects by name, including the frozen ones.
+            page: the page of this rank.
+            rank: the rank's number in the job. Most sentences are written by rank 0 alone, because ranks are alike.
+            state: the rank's state, restored.
+            choices: the options of attach().
+        """
+        self._objects = objects
+        self._page = page
         self._modules = {name: target for name, target in objects.items() if isinstance(target, nn.Module)}
         self._attached = {id(target) for target in objects.values()}
         self._states = {id(target.state) for target in objects.values() if isinstance(target, Optimizer)}
-        self._others: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()  # the step in which each was first seen
+        self._first_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        """the step in which an optimizer that is not attached was first seen; -1 once the user was told"""
         self._hooks_told: set[str] = set()
-        self._at_end: object = None
-        # rank 0 speaks for all; what was drawn into variables that are kept is drawn once
-        self._drawn = rank != 0 or choices.keep
-        self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []  # all ranks are alike
+        self._numbers_at_end: object = None
+        """random numbers at the end of the newest loop of steps()"""
+        # Numbers that were drawn into variables that are kept are not drawn again.
+        self._are_draws_told = rank != 0 or choices.keep
+        self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []
         self._hooks_seen = -1
-        self._look_for_hooks()
+        self._search_hooks()
         self._order = DataOrder(objects, page) if rank == 0 else None
         self._survey = Survey(objects, choices, state)
         state.loop_variables = self._survey
         self._position = LoopPosition(objects, self._survey.kept_by_objects, self._survey.tell_lost)
         self.due = 0
-        """the step at which to look at the loop, if none of steps() has begun before"""
+        """number of the step after which `step_made` is to be called; sys.maxsize once it was called"""
         self._hook = register_optimizer_step_post_hook(self._stepped)
 
     def step_made(self, *, own: bool) -> None:
-        """The first step in this process is complete: look at the loop in which it was made.
+        """Search the loop in which the first step of this process was made. The caller's frame must be in the loop.
 
-        own: the loop is the script's own, without steps().
+        Args:
+            own: whether the loop is the script's own, without steps().
         """
         self.due = sys.maxsize
         frame = sys._getframe(1)
@@ -57,15 +73,19 @@ class UnsavedState:
         self._survey.first_step_made(frame, own=own)
 
     def loop_left(self, random_numbers: object) -> None:
-        """A loop of steps() has made its steps. random_numbers: see RankState."""
-        self._at_end = random_numbers
+        """Note the end of a loop of steps(). random_numbers: RankState.random_numbers() at this moment."""
+        self._numbers_at_end = random_numbers
 
     def loop_begins(self, step: int, random_numbers: object, *, end: int | None = None) -> None:
-        """A loop whose steps are counted begins: put back the variables of the loop that an earlier life has saved.
+        """Put back the variables that an earlier life has saved of a loop, as the loop begins.
 
-        Called from the frame that hands out the first step, after attach() has restored and before that step. A job
-        that goes on behind this moment passes it with the numbers of a later step. step: steps made. end: steps that
-        are made as the loop ends, where that is known; a loop that ended before `step` is passed by.
+        The frame that hands out the first step calls this, after attach() has restored the state and before that step.
+        A loop that ended before `step` is passed by.
+
+        Args:
+            step: number of completed steps.
+            random_numbers: RankState.random_numbers() at this moment.
+            end: number of completed steps at the end of the loop, where known.
         """
         frame = sys._getframe(1)
         if end is None or end >= step:
@@ -73,34 +93,36 @@ class UnsavedState:
             self._survey.begin(frame)
         else:
             self._survey.pass_loop(frame)
-        if self._at_end is not None and self._at_end != random_numbers and not self._drawn:
-            self._drawn = True
+        has_drawn = self._numbers_at_end is not None and self._numbers_at_end != random_numbers
+        if has_drawn and not self._are_draws_told:
+            self._are_draws_told = True
             say(
                 "random numbers are drawn between two loops of steps(): a job that goes on in a later loop draws others"
                 " there, and is not exact where training uses them; draw them from a generator seeded for the loop"
             )
-        self._at_end = None
+        self._numbers_at_end = None
 
     def inner_loop_begins(self) -> None:
-        """A loop begins, perhaps in a function that was called since the loop around it began.
+        """Put back the values that an earlier life has saved at this place, as an inner loop begins.
 
-        What an earlier life has saved at this place is put back, if that has not been done in the loop around.
+        The inner loop may be in a function that was called after the outer loop began. Values that were put back in the
+        outer loop stay.
         """
         self._survey.begin(sys._getframe(1))
 
     def pass_by(self, is_made_again: Callable[[], bool]) -> None:
-        """Say nothing of data that the script goes through while `is_made_again` holds, see DataOrder."""
+        """Set the function `DataOrder.is_made_again`. While it returns True, no sentence about data is written."""
         if self._order is not None:
             self._order.is_made_again = is_made_again
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop observing."""
         self._hook.remove()
         if self._order is not None:
             self._order.close()
 
-    def _look_for_hooks(self) -> None:
-        """A script may register one at any time."""
+    def _search_hooks(self) -> None:
+        """Tell of communication hooks with state that are new. A script may register a hook at any time."""
         registered = sum(len(module._comm_hooks) for module in self._parallel)
         if registered == self._hooks_seen:
             return
@@ -115,15 +137,15 @@ class UnsavedState:
             )
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """An optimizer that is not attached counts once it has lived longer than one step."""
+        """Tell of an optimizer that is not attached, once it has lived longer than one step."""
         if self._parallel:
-            self._look_for_hooks()
+            self._search_hooks()
         if id(optimizer) in self._attached:
             return
-        first = self._others.setdefault(optimizer, self._page.step)
+        first = self._first_steps.setdefault(optimizer, self._page.step)
         if first == self._page.step or first < 0 or id(optimizer.state) in self._states:
             return
-        self._others[optimizer] = -1
+        self._first_steps[optimizer] = -1
         stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for name, module in self._modules.items():
             if any(id(parameter) in stepped for parameter in module.parameters()):
