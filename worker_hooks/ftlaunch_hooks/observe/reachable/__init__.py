@@ -1,1 +1,1 @@
-"""What a training loop can reach: found, fingerprinted, encoded and put back. No foreign code runs for that."""
+"""Finds, fingerprints, encodes and puts back values that a training loop can reach. No foreign code runs for that."""

@@ -1,10 +1,12 @@
-"""One walk over everything that a training loop can reach.
+"""Walks over everything that a training loop can reach, once, at one moment.
 
-The walk begins at the variables of the functions that are running, at those of the script's modules, and at what is
-attached. It goes through attributes, closures, defaults, hooks and containers. What attached objects save is passed by.
-Each value has a path, which is the same in another process that runs the same script: `train:self.best`. Attributes
-are read from the instances' dicts and slots, and containers by the builtin methods: no property, no `__getattr__` and
-no iterator of anybody's runs, and nothing is imported.
+The walk begins at the variables of the running functions, at the variables of the script's modules, and at the attached
+objects. The walk goes through attributes, closures, defaults, hooks and containers, and passes by everything that
+attached objects save. Each value has a path, which is the same in another process that runs the same script:
+`train:self.best`. Attributes are read from the instances' dicts and slots, and containers by the builtin methods. No
+property, no `__getattr__` and no iterator runs, and nothing is imported.
+
+The Survey makes a walk as a loop begins and at each snapshot, in the thread that trains.
 """
 
 from __future__ import annotations
@@ -45,15 +47,19 @@ from ftlaunch_hooks.observe.reachable.positions import position_of
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 
 ATTACHED = "attached"
-"""the text of what an attached object holds"""
-_MOST = 20_000  # values
-_DEEP = 7  # holders in each other
-_CHILDREN = 64  # elements of a container that are looked into
-_OF_MODULES = frozenset(vars(Module()))
+"""the fingerprint of a value that an attached object holds"""
+_MAX_VALUES = 20_000
+_MAX_DEPTH = 7
+"""largest number of holders within each other"""
+_MAX_ELEMENTS = 64
+"""largest number of a container's elements that are visited"""
+_MODULE_ATTRIBUTES = frozenset(vars(Module()))
+"""attributes that torch gives every module"""
 _HOOKS_OF_MODULES = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
-_NEVER_OTHERWISE = (bool, int, str, type(None), float)  # the values of torch's own modules are no times
+_CONSTANTS_OF_TORCH = (bool, int, str, type(None), float)
+"""types of values that torch's own modules never change in place; their floats are no times"""
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _HOLDERS = frozenset((Category.MODULE, Category.OBJECT, Category.LOADER, Category.FUNCTION, Category.METHOD))
 _PRINTABLE = frozenset((Category.TENSOR, Category.ARRAY, Category.GENERATOR, Category.ENUM))
@@ -64,24 +70,25 @@ class Reached(NamedTuple):
     """A value that the walk has come to."""
 
     value: Any
-    """of a module: ModuleTensors"""
+    """the value itself; ModuleTensors for a module"""
     text: str
     """the fingerprint"""
     marks: tuple[tuple[int, int], ...]
+    """identities and versions of the value's tensors, as `fingerprints` describes them"""
     parent: str
-    """path of what holds the value"""
+    """path of the holder of the value"""
     how: str
     """how `parent` holds the value: "local", "given" (a local that no loop stores), "global", "attribute", "slot",
     "class", "cell", "defaults", "item", "hook" or "attached" """
     key: Any
     """the name, or the key in a container"""
     of_script: bool
-    """not held by an object of an installed package"""
+    """whether no object of an installed package holds the value"""
     category: Category
 
 
-class _Way(NamedTuple):
-    """How the walk comes to a value; see Reached."""
+class _Edge(NamedTuple):
+    """The way from a holder to a value. The fields are those of Reached."""
 
     parent: str
     how: str
@@ -90,23 +97,24 @@ class _Way(NamedTuple):
 
 
 class ModuleTensors(NamedTuple):
-    """The parameters and buffers of a module that is attached nowhere, by name; without those that are saved."""
+    """The unsaved parameters and buffers of a module, by name."""
 
     module: nn.Module
     tensors: dict[str, Tensor]
 
 
 class KnownModule(NamedTuple):
-    """What was reached in a module whose plain attributes are immutable values, all of them."""
+    """The values reached in a module of torch's whose plain attributes are all immutable, for a later walk."""
 
     module: nn.Module
     path: str
     attributes: tuple[Any, ...]
+    """the values of all attributes of the instance: the next walk compares them by identity"""
     reached: dict[str, Reached]
 
 
 class LoopWalk:
-    """What was reached at one moment."""
+    """The values that were reached at one moment."""
 
     def __init__(
         self,
@@ -114,47 +122,68 @@ class LoopWalk:
         ignored: Collection[str] = (),
         known_modules: dict[int, KnownModule] | None = None,
     ) -> None:
-        """is_saved: whether an attached object holds a value. ignored: names that are passed by, and what they hold.
+        """Begin with nothing reached.
 
-        known_modules: of earlier walks with the same names ignored, by id.
+        Args:
+            is_saved: tells whether an attached object holds a value.
+            ignored: names of values that are passed by, with everything in them.
+            known_modules: `known_modules` of an earlier walk with the same `ignored`.
         """
         self._known_modules = known_modules or {}
         self.known_modules: dict[int, KnownModule] = {}
-        """for the next walk"""
-        self.is_saved, self._ignored = is_saved, frozenset(ignored)
+        """modules for the next walk, by id"""
+        self.is_saved = is_saved
+        self._ignored = frozenset(ignored)
         self.reached: dict[str, Reached] = {}
-        """by path, in the order in which the walk has come to them"""
+        """values by path, in the order in which the walk has come to them"""
         self.objects: dict[str, Any] = {}
-        """what holds other values, by path: a frame, a dict of variables, an object, a function, a container"""
+        """holders of values, by path: a frame, a dict of variables, an object, a function, a container"""
         self.first_paths: dict[int, str] = {}
-        """id of an object -> the first path to it"""
+        """the first path to an object, by the object's id"""
         self.iterators: dict[str, Any] = {}
+        """iterators by path"""
         self._classes: set[int] = set()
         self._modules_ahead: list[str] = []
         self._modules_seen: dict[int, str] = {}
-        """by id of a module's variables: the name under which they were visited"""
+        """the name under which a module's variables were visited, by the id of the dict"""
 
     def visit_variables(self, scope: str, holder: Any, variables: Mapping[str, Any], how: str) -> None:
-        """Go through the variables of a function or a module. holder: the frame, or the module's dict."""
+        """Visit the variables of a function or a module.
+
+        Args:
+            scope: path of the function or module.
+            holder: the frame, or the module's dict.
+            variables: the variables to visit, by name.
+            how: `Reached.how` of the variables.
+        """
         self.objects[scope] = holder
         for name, value in variables.items():
-            self._visit(f"{scope}:{name}", value, _Way(scope, how, name, True), _DEEP)
+            edge = _Edge(parent=scope, how=how, key=name, of_script=True)
+            self._visit(f"{scope}:{name}", value, edge, depth=_MAX_DEPTH)
 
     def visit_module(self, name: str, variables: dict[str, Any], wanted: Callable[[str], bool]) -> None:
-        """Go through the variables of one of the script's modules, once.
+        """Visit the variables of one of the script's modules. A second visit does nothing.
 
-        name: as it was imported. Two may have the same: a program that runs the script by runpy is `__main__`, too.
+        Args:
+            name: name under which the module was imported. Two modules may have the same name: a program that runs the
+                script by runpy is `__main__`, too.
+            variables: the module's dict.
+            wanted: tells for the name of a variable whether to visit it.
         """
         if id(variables) in self._modules_seen:
             return
-        others = [one.partition("~")[0] for one in self._modules_seen.values()].count(name)
-        named = f"{name}~{others}" if others else name
-        self._modules_seen[id(variables)] = named
+        namesakes = [seen.partition("~")[0] for seen in self._modules_seen.values()].count(name)
+        scope = f"{name}~{namesakes}" if namesakes else name
+        self._modules_seen[id(variables)] = scope
         chosen = {key: value for key, value in list(variables.items()) if key[:2] != "__" and wanted(key)}
-        self.visit_variables(named, variables, chosen, "global")
+        self.visit_variables(scope, holder=variables, variables=chosen, how="global")
 
     def visit_further_modules(self, dict_of: Callable[[str], dict[str, Any] | None]) -> None:
-        """Go through the script's modules whose functions, classes or names were come to."""
+        """Visit the script's modules whose functions, classes or names were reached.
+
+        Args:
+            dict_of: returns the variables of a module by its name; None for a module that is not the script's.
+        """
         while self._modules_ahead:
             name = self._modules_ahead.pop(0)
             variables = dict_of(name)
@@ -162,90 +191,105 @@ class LoopWalk:
                 self.visit_module(name, variables, lambda _: True)
 
     def visit_attached_module(self, name: str, root: nn.Module, passed_by: Collection[int]) -> None:
-        """Go through plain attributes and hooks of an attached module and all in it.
+        """Visit plain attributes and hooks of an attached module and of all modules within.
 
-        passed_by: ids of modules whose attributes somebody saves.
+        Args:
+            name: name of the attached module.
+            root: the module.
+            passed_by: ids of modules whose attributes are saved elsewhere.
         """
         for path, module in modules_within(root, name):
             if id(module) not in passed_by:
-                self._visit_attributes_of_module(path, module, _DEEP - 1)
+                self._visit_attributes_of_module(path, module, depth=_MAX_DEPTH - 1)
             self._visit_hooks(path, module)
 
     def visit_beside(self, name: str, target: object, known: Collection[str]) -> None:
-        """Go through attributes of an attached object other than the `known` ones."""
+        """Visit attributes of an attached object other than those with a `known` name."""
         self.objects[name] = target
         for key, value in list(instance_dict(target).items()):
             if key not in known:
-                self._visit(f"{name}.{key}", value, _Way(name, "attribute", key, True), _DEEP - 1)
+                edge = _Edge(parent=name, how="attribute", key=key, of_script=True)
+                self._visit(f"{name}.{key}", value, edge, depth=_MAX_DEPTH - 1)
 
     def visit_tensors(self, name: str, module: nn.Module) -> None:
-        """Look at the parameters and buffers of a module, whatever is saved of them."""
+        """Visit the parameters and buffers of a module, saved or not."""
         tensors = dict(_tensors_within(module))
         marks: Marks = []
         text = f"module {type(module).__name__} {tensors_fingerprint(list(tensors.values()), marks)}"
         self.objects[name] = module
-        way = _Way("", "attached", name, of_script=True)
-        self._note(name, ModuleTensors(module, tensors), text, marks, way, Category.MODULE)
+        edge = _Edge(parent="", how="attached", key=name, of_script=True)
+        held = ModuleTensors(module, tensors)
+        self._note(name, held, text=text, marks=marks, edge=edge, category=Category.MODULE)
 
     def named_holder(self, path: str) -> str:
-        """The path to name to people: what an object of an installed package holds is named as the object."""
-        one = self.reached.get(path)
-        while one is not None and one.how in ("attribute", "slot") and one.parent in self.reached:
-            holder = self.reached[one.parent]
+        """Return the path to name to the user: that of the library's object that holds the value, if there is such."""
+        reached = self.reached.get(path)
+        while reached is not None and reached.how in ("attribute", "slot") and reached.parent in self.reached:
+            holder = self.reached[reached.parent]
             kind = kind_of_type(type(holder.value))
             if holder.category is not Category.OBJECT or kind.is_of_script:
                 break
-            path, one = one.parent, holder
+            path = reached.parent
+            reached = holder
         return path
 
     def is_ignored(self, path: str) -> bool:
-        """Whether the script has said that it knows of this value, or of what holds it."""
+        """Return whether the script ignores a value, or the holder of the value."""
         name = shown(path)
-        return any(name == one or name.startswith((f"{one}.", f"{one}[")) for one in self._ignored)
+        return any(name == ignored or name.startswith((f"{ignored}.", f"{ignored}[")) for ignored in self._ignored)
 
     # --- one value --------------------------------------------------------------------------------------------
 
-    def _visit(self, path: str, value: Any, way: _Way, depth: int) -> None:
-        if len(self.reached) >= _MOST or (self._ignored and self.is_ignored(path)):
+    def _visit(self, path: str, value: Any, edge: _Edge, depth: int) -> None:
+        """Note a value, and visit the values within.
+
+        Args:
+            path: path of the value.
+            value: the value.
+            edge: the way from the holder.
+            depth: number of holders that may be entered from here.
+        """
+        if len(self.reached) >= _MAX_VALUES or (self._ignored and self.is_ignored(path)):
             return
         category = kind_of_type(type(value)).category
         if category is Category.SCALAR:
-            if not is_of_this_process(str(way.key), value):
-                self._note(path, value, scalar_text(value), (), way, category)
+            if not is_of_this_process(str(edge.key), value):
+                self._note(path, value, text=scalar_text(value), marks=(), edge=edge, category=category)
         elif category is Category.METHOD:
             if type(value.__self__) is not MethodType:
-                self._visit(path, value.__self__, way, depth)
+                self._visit(path, value.__self__, edge, depth=depth)
         elif category is Category.PYTHON_MODULE:
             if type(value) is ModuleType and is_script_module(vars(value).get("__name__")):
                 self._modules_ahead.append(vars(value)["__name__"])
         elif self.is_saved(value):
-            self._note(path, value, ATTACHED, [(id(value), 0)], way, category)
+            self._note(path, value, text=ATTACHED, marks=[(id(value), 0)], edge=edge, category=category)
         elif (first := self.first_paths.get(id(value))) is not None:
-            self._note(path, value, f"same {first}", (), way, category)
+            self._note(path, value, text=f"same {first}", marks=(), edge=edge, category=category)
         else:
             self.first_paths[id(value)] = path
             marks: Marks = []
             held, text = self._held_and_text(value, category, marks)
-            self._note(path, held, text, marks, way, category)
+            self._note(path, held, text=text, marks=marks, edge=edge, category=category)
             if depth:
-                self._visit_within(path, value, category, way.of_script, depth - 1)
+                self._visit_within(path, value, category, of_script=edge.of_script, depth=depth - 1)
 
     def _note(
-        self, path: str, value: Any, text: str, marks: Collection[tuple[int, int]], way: _Way, category: Category
+        self, path: str, value: Any, *, text: str, marks: Collection[tuple[int, int]], edge: _Edge, category: Category
     ) -> None:
-        parent, how, key, of_script = way
-        marked = tuple(marks) if marks else ()
-        self.reached[path] = Reached(value, text, marked, parent, how, key, of_script, category)
+        parent, how, key, of_script = edge
+        own_marks = tuple(marks) if marks else ()
+        # This runs for each value at each snapshot, and keywords would double the time of the call.
+        self.reached[path] = Reached(value, text, own_marks, parent, how, key, of_script, category)
 
     def _held_and_text(self, value: Any, category: Category, marks: Marks) -> tuple[Any, str]:
-        """What is noted of a value, and its fingerprint."""
+        """Return `Reached.value` and `Reached.text` of a value, and append the marks of its tensors to `marks`."""
         name = kind_of_type(type(value)).name
         if category in _PRINTABLE:
             return value, fingerprint(value, marks, self.is_saved)
         if category is Category.CONTAINER:
             return value, self._text_of_container(value, marks, name)
         if category is Category.MODULE:
-            tensors = {name: one for name, one in _tensors_within(value) if not self.is_saved(one)}
+            tensors = {key: tensor for key, tensor in _tensors_within(value) if not self.is_saved(tensor)}
             text = f"module {name} {tensors_fingerprint(list(tensors.values()), marks)}"
             return ModuleTensors(value, tensors), text
         if category is Category.ITERATOR:
@@ -262,8 +306,13 @@ class LoopWalk:
         return f"{name} {container_length(value)} of objects {digest(keys)}"
 
     def holds_holders(self, value: Any, depth: int = 3) -> bool:
-        """Whether objects with attributes are in a container: each is looked at by itself."""
-        for element in _few_elements(value):
+        """Return whether a container has objects with attributes, each of which is visited by itself.
+
+        Args:
+            value: the container.
+            depth: number of containers within each other that are searched.
+        """
+        for element in _first_elements(value):
             category = kind_of_type(type(element)).category
             if category in _HOLDERS and not self.is_saved(element):
                 return True
@@ -271,11 +320,11 @@ class LoopWalk:
                 return True
         return False
 
-    # --- what a value holds -----------------------------------------------------------------------------------
+    # --- the values within a value ----------------------------------------------------------------------------
 
-    def _visit_within(self, path: str, value: Any, category: Category, of_script: bool, depth: int) -> None:
+    def _visit_within(self, path: str, value: Any, category: Category, *, of_script: bool, depth: int) -> None:
         if category is Category.OBJECT:
-            self._visit_object(path, value, of_script, depth)
+            self._visit_object(path, value, of_script=of_script, depth=depth)
         elif category is Category.MODULE:
             self.objects[path] = value
             for inner, module in modules_within(value, path):
@@ -283,7 +332,7 @@ class LoopWalk:
                 self._visit_hooks(inner, module)
         elif category is Category.CONTAINER:
             if self.holds_holders(value):
-                self._visit_elements(path, value, of_script, depth)
+                self._visit_elements(path, value, of_script=of_script, depth=depth)
         elif category is Category.FUNCTION:
             self._visit_function(path, value, depth)
         elif category is Category.CLASS:
@@ -293,36 +342,41 @@ class LoopWalk:
             held = instance_dict(value)
             for name in _IN_LOADERS:
                 if held.get(name) is not None:
-                    self._visit(f"{path}.{name}", held[name], _Way(path, "attribute", name, of_script), depth)
+                    edge = _Edge(parent=path, how="attribute", key=name, of_script=of_script)
+                    self._visit(f"{path}.{name}", held[name], edge, depth=depth)
         elif category is Category.ITERATOR:
             self.iterators[path] = value
 
-    def _visit_object(self, path: str, value: Any, of_script: bool, depth: int) -> None:
+    def _visit_object(self, path: str, value: Any, *, of_script: bool, depth: int) -> None:
         self.objects[path] = value
         kind = kind_of_type(type(value))
-        inside = of_script and (kind.is_of_script or kind.is_stateful)
+        are_of_script = of_script and (kind.is_of_script or kind.is_stateful)
         for name, held in list(instance_dict(value).items()):
             if type(name) is str and name[:2] != "__":
-                self._visit(f"{path}.{name}", held, _Way(path, "attribute", name, inside), depth)
+                edge = _Edge(parent=path, how="attribute", key=name, of_script=are_of_script)
+                self._visit(f"{path}.{name}", held, edge, depth=depth)
         for name, descriptor in kind.slots:
             try:
                 held = descriptor.__get__(value)
             except AttributeError:
-                continue  # it was never set
-            self._visit(f"{path}.{name}", held, _Way(path, "slot", name, inside), depth)
+                continue  # the slot was never set
+            edge = _Edge(parent=path, how="slot", key=name, of_script=are_of_script)
+            self._visit(f"{path}.{name}", held, edge, depth=depth)
         if kind.is_of_script:
             self._visit_class(type(value).__name__, type(value), depth)
 
-    def _visit_elements(self, path: str, value: Any, of_script: bool, depth: int) -> None:
+    def _visit_elements(self, path: str, value: Any, *, of_script: bool, depth: int) -> None:
         self.objects[path] = value
         if _is_dict(value):
-            pairs = [(key, one) for key, one in container_sample(value)[:_CHILDREN] if type(key) in (str, int)]
+            sampled = container_sample(value)[:_MAX_ELEMENTS]
+            pairs = [(key, element) for key, element in sampled if type(key) in (str, int)]
         elif base_of_container(value) in (set, frozenset):
             return
         else:
-            pairs = list(enumerate(_few_elements(value)))
-        for key, one in pairs:
-            self._visit(f"{path}[{key!r}]", one, _Way(path, "item", key, of_script), depth)
+            pairs = list(enumerate(_first_elements(value)))
+        for key, element in pairs:
+            edge = _Edge(parent=path, how="item", key=key, of_script=of_script)
+            self._visit(f"{path}[{key!r}]", element, edge, depth=depth)
 
     def _visit_function(self, path: str, function: Any, depth: int) -> None:
         if is_library(function.__code__.co_filename):
@@ -332,14 +386,15 @@ class LoopWalk:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
         for name, cell in cells:
             if cell != CellType():
-                inner = f"{path}.{name}"
-                self._visit(inner, cell.cell_contents, _Way(path, "cell", name, True), depth)
+                edge = _Edge(parent=path, how="cell", key=name, of_script=True)
+                self._visit(f"{path}.{name}", cell.cell_contents, edge, depth=depth)
         for name, held in list(vars(function).items()):
             if name != "__wrapped__":
-                self._visit(f"{path}.{name}", held, _Way(path, "attribute", name, True), depth)
+                edge = _Edge(parent=path, how="attribute", key=name, of_script=True)
+                self._visit(f"{path}.{name}", held, edge, depth=depth)
         if function.__defaults__:
-            where = f"{path}.defaults"
-            self._visit(where, function.__defaults__, _Way(path, "defaults", "defaults", True), depth)
+            edge = _Edge(parent=path, how="defaults", key="defaults", of_script=True)
+            self._visit(f"{path}.defaults", function.__defaults__, edge, depth=depth)
 
     def _visit_class(self, path: str, kind: type, depth: int) -> None:
         name = vars(kind).get("__module__")
@@ -350,10 +405,15 @@ class LoopWalk:
         self.objects[path] = kind
         for key, held in list(vars(kind).items()):
             if key[:2] != "__" and _is_data(held):
-                self._visit(f"{path}.{key}", held, _Way(path, "class", key, True), depth)
+                edge = _Edge(parent=path, how="class", key=key, of_script=True)
+                self._visit(f"{path}.{key}", held, edge, depth=depth)
 
     def _visit_attributes_of_module(self, path: str, module: nn.Module, depth: int) -> None:
-        """Without what torch gives every module, and what spectral_norm and weight_norm make anew before each pass."""
+        """Visit the attributes of a module that the script or the module's class has made.
+
+        Attributes that torch gives every module are passed by, and so are attributes that spectral_norm and weight_norm
+        make anew before each pass.
+        """
         self.objects[path] = module
         held = instance_dict(module)
         known = self._known_modules.get(id(module))
@@ -369,21 +429,28 @@ class LoopWalk:
             return
         kind: Any = own_class(module)
         if is_wrapper(module) or kind.get_extra_state is not nn.Module.get_extra_state:
-            return  # the second says itself what is saved of it
+            return  # a module with get_extra_state() decides itself what is saved
         hooks = held.get("_forward_pre_hooks") or {}
-        made = {instance_dict(hook).get("name") for hook in hooks.values()} if hooks else ()
-        chosen = {name: value for name, value in held.items() if name not in _OF_MODULES and name not in made}
+        made_by_hooks = {instance_dict(hook).get("name") for hook in hooks.values()} if hooks else ()
+        chosen = {
+            name: value for name, value in held.items() if name not in _MODULE_ATTRIBUTES and name not in made_by_hooks
+        }
         for name, value in chosen.items():
-            self._visit(f"{path}.{name}", value, _Way(path, "attribute", name, True), depth)
+            edge = _Edge(parent=path, how="attribute", key=name, of_script=True)
+            self._visit(f"{path}.{name}", value, edge, depth=depth)
         if not is_torchs(kind):
             self._visit_class(kind.__name__, kind, depth)
-        elif not hooks and all(type(value) in _NEVER_OTHERWISE for value in chosen.values()):
-            names = [f"{path}.{name}" for name in chosen]
-            reached = {name: self.reached[name] for name in names if name in self.reached}
-            self.known_modules[id(module)] = KnownModule(module, path, tuple(held.values()), reached)
+        elif not hooks and all(type(value) in _CONSTANTS_OF_TORCH for value in chosen.values()):
+            paths = [f"{path}.{name}" for name in chosen]
+            self.known_modules[id(module)] = KnownModule(
+                module=module,
+                path=path,
+                attributes=tuple(held.values()),
+                reached={inner: self.reached[inner] for inner in paths if inner in self.reached},
+            )
 
     def _visit_hooks(self, path: str, module: nn.Module) -> None:
-        """Functions that run beside the training: what they enclose goes from step to step, too."""
+        """Visit a module's hooks: the variables that these functions enclose also last from step to step."""
         held = instance_dict(module)
         for kind in _HOOKS_OF_MODULES:
             for hook in list((held.get(kind) or {}).values()):
@@ -397,12 +464,12 @@ class LoopWalk:
         kind = kind_of_type(type(hook))
         is_function = kind.category is Category.FUNCTION
         name = hook.__name__ if is_function else kind.name
-        of_script = is_function or kind.is_of_script
-        self._visit(f"{path}.{name}", hook, _Way(path, "hook", name, of_script), _DEEP - 2)
+        edge = _Edge(parent=path, how="hook", key=name, of_script=is_function or kind.is_of_script)
+        self._visit(f"{path}.{name}", hook, edge, depth=_MAX_DEPTH - 2)
 
 
 def shown(path: str) -> str:
-    """The name of a value for people: without the function or the module in front."""
+    """Return the name of a value for the user: the path without its function or module."""
     return path.rpartition(":")[2] if "[" not in path else _shown_before_keys(path)
 
 
@@ -412,21 +479,26 @@ def _shown_before_keys(path: str) -> str:
 
 
 def modules_within(root: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
-    """A module and all in it, each once, by paths without what DistributedDataParallel and torch.compile put in."""
-    ahead, seen = [(path, root)], set[int]()
+    """Yield a module and all modules within, each once, with their paths.
+
+    Names that DistributedDataParallel and torch.compile insert are left out of the paths.
+    """
+    ahead = [(path, root)]
+    seen = set[int]()
     while ahead:
-        here, module = ahead.pop()
+        module_path, module = ahead.pop()
         if id(module) in seen:
             continue
         seen.add(id(module))
-        yield here, module
+        yield module_path, module
         children = instance_dict(module).get("_modules")
         if not children or base_of_container(children) is not dict:
             continue
-        hides = is_wrapper(module)
+        wraps = is_wrapper(module)
         for name, child in reversed(list(dict.items(children))):
             if child is not None:
-                ahead.append((here if hides and name in ("module", "_orig_mod") else f"{here}.{name}", child))
+                is_inserted = wraps and name in ("module", "_orig_mod")
+                ahead.append((module_path if is_inserted else f"{module_path}.{name}", child))
 
 
 def _tensors_within(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -438,9 +510,10 @@ def _tensors_within(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
                     yield f"{path}.{name}".lstrip("."), tensor
 
 
-def _few_elements(value: Any) -> list[Any]:
-    few = container_sample(value)[:_CHILDREN]
-    return [element for _, element in few] if _is_dict(value) else list(few)
+def _first_elements(value: Any) -> list[Any]:
+    """Return the first elements of a container, or the first values of a dict."""
+    sampled = container_sample(value)[:_MAX_ELEMENTS]
+    return [element for _, element in sampled] if _is_dict(value) else list(sampled)
 
 
 def _is_dict(value: Any) -> bool:
@@ -448,7 +521,7 @@ def _is_dict(value: Any) -> bool:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether an attribute of a class is a value, and no method, property or other descriptor."""
+    """Return whether an attribute of a class is a value, and no method, property or other descriptor."""
     category = kind_of_type(type(value)).category
     if category in (Category.FUNCTION, Category.METHOD, Category.CLASS, Category.PYTHON_MODULE, Category.OPAQUE):
         return False
