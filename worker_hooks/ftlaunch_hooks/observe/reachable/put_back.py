@@ -1,4 +1,4 @@
-"""Give variables, attributes and what they hold the values that they had at a snapshot."""
+"""Gives variables, attributes and the objects in them the values of a snapshot. The Survey calls `put_back`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,34 @@ from ftlaunch_hooks.tensors.json_codec import Json, StateError
 def put_back(
     walk: LoopWalk, values: Iterable[Json], tensors: Mapping[str, Tensor], saved: SavedElsewhere
 ) -> None:  # fmt: skip
-    """Put back all values that fit; those that do not are left as they are, and the caller compares.
+    """Put back all values that fit. A value that does not fit stays as it is; the caller compares afterwards.
 
-    walk: of this process, now. values: as Survey.collect has written them. tensors: by key.
+    Args:
+        walk: a walk of this process, made just now.
+        values: values as [path, parent, how, key, tree], as `Survey.collect` returns them.
+        tensors: the tensors of the values, by key.
+        saved: the attached objects of this process.
     """
     writer = _Writer(walk, saved)
     decoder = Decoder(tensors.__getitem__, writer.find, walk.first_paths)
     for path, parent, how, key, tree in values:
-        writer.put(decoder, path, parent, how, key, tree)
+        writer.put(decoder, path=path, parent=parent, how=how, key=key, tree=tree)
     writer.write_locals()
 
 
 class _Writer:
+    """Assigns decoded values to the holders that a walk has found."""
+
     def __init__(self, walk: LoopWalk, saved: SavedElsewhere) -> None:
-        self._walk, self._saved = walk, saved
+        self._walk = walk
+        self._saved = saved
         self._attached: dict[str, Any] | None = None
-        self._locals: dict[str, dict[str, Any]] = {}  # by scope
+        """attached objects by path; found when first asked for"""
+        self._locals: dict[str, dict[str, Any]] = {}
+        """values of local variables that are not written yet, by scope"""
 
     def find(self, path: str) -> Any:
-        """The object at a path. Raises StateError where there is none."""
+        """Return the object at a path of the walk or of the attached objects. Raises StateError where there is none."""
         if path.startswith("attached "):
             if self._attached is None:
                 self._attached = self._saved.by_path()
@@ -49,8 +58,8 @@ class _Writer:
             return value.module if isinstance(value, ModuleTensors) else value
         raise StateError(f"cannot put back a reference to {path}: there is nothing")
 
-    def put(self, decoder: Decoder, path: str, parent: str, how: str, key: Any, tree: Json) -> None:
-        """Decode one value into what is there, or assign what was decoded."""
+    def put(self, decoder: Decoder, *, path: str, parent: str, how: str, key: Any, tree: Json) -> None:
+        """Decode one value into the present object, or assign the decoded object in its place."""
         reached = self._walk.reached.get(path)
         holder = self._walk.objects.get(parent)
         if holder is None:
@@ -60,12 +69,12 @@ class _Writer:
             value = decoder.decode(tree, path, now)
             current = now.module if isinstance(now, ModuleTensors) else now
             if reached is None or value is not current:
-                self._assign(holder, parent, how, key, value)
+                self._assign(holder, parent=parent, how=how, key=key, value=value)
         except StateError:
-            return  # the comparison that follows names it
+            return  # the caller's comparison names the value
 
-    def _assign(self, holder: Any, parent: str, how: str, key: Any, value: Any) -> None:
-        """Raises StateError where a value cannot be assigned."""
+    def _assign(self, holder: Any, *, parent: str, how: str, key: Any, value: Any) -> None:
+        """Assign a value in its holder. Raises StateError for a kind of holder that cannot be assigned to."""
         if how in ("local", "given"):
             self._locals.setdefault(parent, {})[key] = value
         elif how == "global":
@@ -86,7 +95,7 @@ class _Writer:
             raise StateError(f"cannot assign {key!r}")
 
     def write_locals(self) -> None:
-        """Assign the variables of running functions, of each function at once."""
+        """Assign the local variables of running functions that `put` has gathered."""
         for scope, values in self._locals.items():
             frame = self._walk.objects[scope]
             if isinstance(frame, FrameType):
@@ -94,7 +103,7 @@ class _Writer:
 
 
 def cell_of(function: Any, name: str) -> CellType:
-    """The cell of a variable that a function encloses. Raises StateError."""
+    """Return the cell of a variable that a function encloses. Raises StateError where there is no such variable."""
     if name not in function.__code__.co_freevars:
         raise StateError(f"cannot find the enclosed variable {name!r}")
     cell: CellType = function.__closure__[function.__code__.co_freevars.index(name)]
