@@ -1,4 +1,7 @@
-"""What kind of thing a value is, told from its type alone: nothing of the value is run."""
+"""Classifies values by their types alone, without running any code of the values' classes.
+
+The walk, the codec and the checks of loops call these functions. Results are remembered by type, for the process.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _OURS = str(Path(__file__).parents[2])
 SCALARS: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
 CONTAINERS: tuple[type, ...] = (list, tuple, dict, OrderedDict, defaultdict, Counter, deque, set, frozenset)
 _PRINTED: tuple[type, ...] = (torch.dtype, torch.device, torch.Size, range, slice)
-_OF_TORCH = (  # torch's plain objects that carry state; its others hold streams, events, handles and caches
+_STATEFUL_OF_TORCH = (  # torch's plain objects that carry state; its others hold streams, events, handles and caches
     "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.dataset",
     "torch.utils.data.sampler", "torch.utils.data.distributed", "torch.distributions.", "torch.ao.",
 )  # fmt: skip
@@ -51,19 +54,19 @@ _SHOW_ONLY = frozenset((  # packages whose objects show or record the training, 
 
 
 class Category(Enum):
-    """What can be done with a value."""
+    """The ways to treat a value."""
 
     SCALAR = auto()
-    """a number, a text, None, or an immutable value whose text says all of it"""
+    """a number, a text, None, or another immutable value that its text describes completely"""
     ENUM = auto()
     TENSOR = auto()
     ARRAY = auto()
     GENERATOR = auto()
-    """of random numbers"""
+    """a generator of random numbers"""
     CONTAINER = auto()
     MODULE = auto()
     OBJECT = auto()
-    """has attributes of its own"""
+    """an object with attributes of its own"""
     FUNCTION = auto()
     METHOD = auto()
     CLASS = auto()
@@ -71,31 +74,35 @@ class Category(Enum):
     LOADER = auto()
     OPTIMIZER = auto()
     ITERATOR = auto()
-    """has a position that nobody can read"""
+    """an object with a position that nobody can read"""
     OPAQUE = auto()
-    """not looked into"""
+    """an object whose attributes are not read"""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a type says of its instances."""
+    """The properties that all instances of a type have."""
 
     category: Category
     name: str
+    """qualified name of the type"""
     is_of_script: bool = False
+    """whether the script has defined the type"""
     is_stateful: bool = False
-    """has a load_state_dict(), or is a data set or a sampler"""
+    """whether the type has a load_state_dict(), or is a data set or a sampler of torch's"""
     is_subclass: bool = False
-    """of a container or a number: made by methods that may be foreign"""
+    """whether the type derives from a builtin, torch's or NumPy's type, so that its methods may be foreign"""
     read_dict: Callable[[Any], dict[str, Any]] | None = None
+    """returns the attributes of an instance; None for a type whose instances have no plain `__dict__`"""
     slots: tuple[tuple[str, Any], ...] = ()
+    """names and descriptors of the slots"""
 
 
 _known: dict[int, tuple[type, Kind]] = {}  # by id: a metaclass may hash and compare as it likes
 
 
 def kind_of_type(kind: type) -> Kind:
-    """Classify a type; once for each."""
+    """Classify a type, or return the result of an earlier call."""
     found = _known.get(id(kind))
     if found is None or found[0] is not kind:
         found = _known[id(kind)] = kind, _classify(kind)
@@ -103,19 +110,19 @@ def kind_of_type(kind: type) -> Kind:
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is one of the hooks'."""
+    """Return whether a file belongs to these hooks."""
     return file.startswith(_OURS)
 
 
 def is_library(file: str | None) -> bool:
-    """Whether a file is Python's, an installed package's or ours; what has no file is none of the script's."""
+    """Return whether a file is Python's, an installed package's or ours. None, for code without a file, is."""
     if file is None or file.startswith("<frozen") or is_ours(file):
         return True
     return file.startswith(_STDLIB) or bool(_INSTALLED.intersection(Path(file).parts))
 
 
 def is_script_module(name: object) -> bool:
-    """Whether an imported module of that name is the script, or one that belongs to it."""
+    """Return whether the imported module of this name is the script, or a module that belongs to the script."""
     if not isinstance(name, str) or name.partition(".")[0] in _OUR_PACKAGES:
         return False
     module = sys.modules.get(name)
@@ -126,19 +133,21 @@ def is_script_module(name: object) -> bool:
 
 
 def instance_dict(value: Any) -> dict[str, Any]:
-    """The attributes of an instance, read without its class; {} where there are none."""
+    """Return the attributes of an instance without running code of its class; {} where there are none."""
     read = kind_of_type(type(value)).read_dict
     return {} if read is None else read(value)
 
 
 def _classify(kind: type) -> Kind:
-    name, module = text_of(kind, "__qualname__"), text_of(kind, "__module__")
+    name = text_of(kind, "__qualname__")
+    module = text_of(kind, "__module__")
     builtin = _builtin_category(kind)
     if builtin is not None:
         category, is_subclass = builtin
         return Kind(category, name, is_subclass=is_subclass, read_dict=_dict_reader(kind))
     is_script = kind in (SimpleNamespace, Namespace) or module == "__main__" or is_script_module(module)
-    read, slots = _dict_reader(kind), _slots(kind)
+    read = _dict_reader(kind)
+    slots = _slots(kind)
     iterates = any("__next__" in vars(base) for base in kind.__mro__)
     has_attributes = read is not None or bool(slots)
     if module.startswith("torchdata.") and name.endswith("DataLoader"):
@@ -146,14 +155,18 @@ def _classify(kind: type) -> Kind:
     if is_script and has_attributes:
         return Kind(Category.OBJECT, name, is_of_script=True, read_dict=read, slots=slots)
     if has_attributes and _carries_state(module):
-        stateful = any("load_state_dict" in vars(base) for base in kind.__mro__)
-        stateful = stateful or module.startswith("torch.utils.data.")
-        return Kind(Category.OBJECT, name, is_stateful=stateful, read_dict=read, slots=slots)
-    return Kind(Category.ITERATOR if iterates and not _is_of_show(module) else Category.OPAQUE, name, read_dict=read)
+        has_state = any("load_state_dict" in vars(base) for base in kind.__mro__)
+        is_stateful = has_state or module.startswith("torch.utils.data.")
+        return Kind(Category.OBJECT, name, is_stateful=is_stateful, read_dict=read, slots=slots)
+    is_iterator = iterates and not _only_shows(module)
+    return Kind(Category.ITERATOR if is_iterator else Category.OPAQUE, name, read_dict=read)
 
 
 def _builtin_category(kind: type) -> tuple[Category, bool] | None:
-    """The category of a type that is Python's, torch's or NumPy's, or derives from one; and whether it derives."""
+    """Return the category of a type of Python, torch or NumPy, and False; or of a type that derives from one, and True.
+
+    None is for all other types.
+    """
     if kind in SCALARS or kind in _PRINTED:
         return Category.SCALAR, False
     if issubclass(kind, Enum):
@@ -189,26 +202,26 @@ _BY_BASE: tuple[tuple[tuple[type, ...], Category], ...] = (
 
 
 def _carries_state(module: str) -> bool:
-    """Whether objects of an installed package's class are looked into."""
+    """Return whether to read the attributes of objects whose class an installed package defines in `module`."""
     if module.startswith("torch.") or module == "torch":
-        return module.startswith(_OF_TORCH)
-    if _is_of_show(module):
+        return module.startswith(_STATEFUL_OF_TORCH)
+    if _only_shows(module):
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
-    return isinstance(file, str) and not is_ours(file) and not _is_of_python(file)
+    return isinstance(file, str) and not is_ours(file) and not _is_in_stdlib(file)
 
 
-def _is_of_show(module: str) -> bool:
+def _only_shows(module: str) -> bool:
     return module.partition(".")[0] in _SHOW_ONLY
 
 
-def _is_of_python(file: str) -> bool:
-    """Whether a file is of Python's own library; that lies above the installed packages."""
+def _is_in_stdlib(file: str) -> bool:
+    """Return whether a file belongs to Python's own library, whose folder also has the installed packages."""
     return file.startswith(_STDLIB) and not _INSTALLED.intersection(Path(file).parts)
 
 
 def own_class(module: nn.Module) -> type:
-    """The class of a module without what FSDP2 puts in front of it."""
+    """Return the class of a module without the class that FSDP2 puts in front."""
     for kind in type(module).__mro__:
         if not text_of(kind, "__module__").startswith("torch.distributed."):
             return kind
@@ -216,25 +229,25 @@ def own_class(module: nn.Module) -> type:
 
 
 def is_wrapper(module: nn.Module) -> bool:
-    """Whether a module only carries another one: its numbers are those of its machinery."""
+    """Return whether a module only wraps another module, so that its own numbers belong to the wrapper's machinery."""
     if issubclass(type(module), (DistributedDataParallel, DataParallel)):
         return True
     return text_of(own_class(module), "__module__").startswith(_WRAPPERS)
 
 
 def is_torchs(kind: type) -> bool:
-    """Whether a class is one of torch's own."""
+    """Return whether a class is torch's own."""
     return text_of(kind, "__module__").startswith("torch.")
 
 
 def text_of(kind: type, name: str) -> str:
-    """An attribute of a class that is a text, read without the metaclass; "" for anything else."""
+    """Return an attribute of a class if it is a text, without running code of the metaclass; "" otherwise."""
     text = type.__getattribute__(kind, name)
     return text if isinstance(text, str) else ""
 
 
 def _dict_reader(kind: type) -> Callable[[Any], dict[str, Any]] | None:
-    """What reads the attributes of an instance; None for a class without, or with a `__dict__` of its own making."""
+    """Return a function that reads the attributes of an instance; None for a class without a plain `__dict__`."""
     for base in kind.__mro__:
         descriptor = vars(base).get("__dict__")
         if descriptor is not None and base is not type:
