@@ -1,4 +1,4 @@
-"""What attached modules and optimizers hold in attributes that their state_dict() leaves out, as part of the walk."""
+"""Visits attributes of attached modules and optimizers that their state_dict() leaves out. The Survey calls it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from ftlaunch_hooks.state.parts import kept_elsewhere
 
 
 def visit_attached(walk: LoopWalk, objects: Mapping[str, Any], frozen: Mapping[str, nn.Module]) -> None:
-    """Go through the attributes of modules, and of optimizers whose class leaves to torch what is saved of them.
+    """Visit the attributes of modules, and of optimizers of the script's classes that have torch's state_dict().
 
-    objects: as attach() takes them. frozen: those modules whose tensors nobody saves; they are looked at as well.
+    Args:
+        walk: the walk that visits the values.
+        objects: attached objects by name.
+        frozen: attached modules whose tensors nobody saves; these tensors are visited, too.
     """
     passed_by = kept_elsewhere(objects)
     for name, target in objects.items():
@@ -27,14 +30,17 @@ def visit_attached(walk: LoopWalk, objects: Mapping[str, Any], frozen: Mapping[s
                 walk.visit_tensors(name, target)
             walk.visit_attached_module(name, target, passed_by)
         elif isinstance(target, Optimizer) and not is_torchs(type(target)) and _leaves_to_torch(target):
-            walk.visit_beside(name, target, _of_optimizers())
+            walk.visit_beside(name, target, _optimizer_attributes())
 
 
 @functools.cache
-def _of_optimizers() -> frozenset[str]:
-    """Attributes that torch gives every optimizer. Not at import: the first optimizer of a process imports much."""
+def _optimizer_attributes() -> frozenset[str]:
+    """Return the names of attributes that torch gives every optimizer.
+
+    The first optimizer of a process imports much, so that this is not done at import.
+    """
     plain = torch.optim.SGD([torch.zeros(1, device="cpu")])
-    return frozenset({*vars(plain), "_opt_called"})  # the last is a scheduler's
+    return frozenset({*vars(plain), "_opt_called"})  # a scheduler sets _opt_called
 
 
 def _leaves_to_torch(target: Optimizer) -> bool:

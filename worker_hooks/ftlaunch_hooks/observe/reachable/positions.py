@@ -1,4 +1,7 @@
-"""Where iterators are, as far as that can be read without moving them, and which of them begin anew after a resume."""
+"""Reads the positions of iterators without moving them, and tells which iterators begin anew after a resume.
+
+Not every position can be read. The walk and the checks of loops call these functions in the thread that trains.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,16 @@ from ftlaunch_hooks.observe.reachable.fingerprints import scalar_text
 from ftlaunch_hooks.observe.reachable.kinds import SCALARS, Category, instance_dict, kind_of_type
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 
-_DEEP = 4
+_MAX_DEPTH = 4
 
 
-def position_of(iterator: Any, depth: int = _DEEP) -> str:
-    """A text that is another one once an iterator was moved, where that can be seen; "" elsewhere."""
+def position_of(iterator: Any, depth: int = _MAX_DEPTH) -> str:
+    """Return a text that changes when an iterator moves; "" for an iterator whose position cannot be read.
+
+    Args:
+        iterator: the iterator.
+        depth: number of iterators within each other that are read.
+    """
     kind = type(iterator)
     if kind is GeneratorType:
         return _position_of_generator(iterator)
@@ -38,12 +46,12 @@ def _position_of_generator(generator: Any) -> str:
     if frame is None:
         return "ended"
     variables = sorted(frame.f_locals.items())
-    told = [f"{name}={scalar_text(value)}" for name, value in variables if type(value) in SCALARS]
-    return f"{frame.f_lasti} {' '.join(told)}"
+    texts = [f"{name}={scalar_text(value)}" for name, value in variables if type(value) in SCALARS]
+    return f"{frame.f_lasti} {' '.join(texts)}"
 
 
 def is_lost_iterator(value: Any, saved: SavedElsewhere) -> bool:
-    """Whether an iterator begins anew after a resume: it reads nothing that knows where it is."""
+    """Return whether a value is an iterator that begins anew after a resume: nothing it reads has a saved position."""
     if issubclass(type(value), io.IOBase):
         return type(value).__module__ == "_io" and not value.closed and value.readable()  # not a log that is written
     if _is_endless_repeat(value):
@@ -53,7 +61,7 @@ def is_lost_iterator(value: Any, saved: SavedElsewhere) -> bool:
 
 
 def _is_endless_repeat(value: Any) -> bool:
-    """Whether an iterator hands out one object for ever: it has no position that could be lost."""
+    """Return whether a value is an itertools.repeat without end, which has no position that could be lost."""
     if type(value) is not itertools.repeat:
         return False
     try:

@@ -1,4 +1,7 @@
-"""The variables of the functions that are running: those that matter behind this moment."""
+"""Finds the variables of running functions that matter after this moment, and visits them in a walk.
+
+The Survey calls this module in the thread that trains. Frames of the script are read and never run.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,24 @@ from ftlaunch_hooks.observe.reachable.walk import LoopWalk
 
 @dataclass(frozen=True)
 class Scope:
-    """A function of the script's that is running, or a module's code."""
+    """A running function of the script's, or the running code of a module."""
 
     name: str
-    """`train`; where the same function runs twice, `train~1` for the outer one"""
+    """`train`; if the same function runs twice, `train~1` for the outer call"""
     frame: FrameType
     names: LiveNames
+    """names at the instruction under way"""
 
     @property
     def is_module(self) -> bool:
-        """Whether the variables are those of a module."""
+        """Whether the variables belong to a module."""
         if self.frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            return False  # to ask a function for its variables fills the dict that `forget` has cleared
+            return False  # reading the variables of a function would fill the dict that `forget` has cleared
         return self.frame.f_locals is self.frame.f_globals
 
 
 def running_scopes(innermost: FrameType | None) -> list[Scope]:
-    """The script's functions that are running, the innermost first; those of libraries may be between them."""
+    """Return the script's running functions, the innermost first. Functions of libraries may be between them."""
     found: list[Scope] = []
     names: dict[str, int] = {}
     frame = innermost
@@ -41,16 +45,17 @@ def running_scopes(innermost: FrameType | None) -> list[Scope]:
         code = frame.f_code
         if not is_library(code.co_filename):
             name = str(frame.f_globals.get("__name__")) if code.co_name == "<module>" else code.co_name
-            number = names[name] = names.get(name, -1) + 1
+            number = names.get(name, -1) + 1
+            names[name] = number
             found.append(Scope(f"{name}~{number}" if number else name, frame, live_names(code, frame.f_lasti)))
         frame = frame.f_back
     return found
 
 
 def is_loop_of_script(innermost: FrameType | None, scopes: list[Scope]) -> bool:
-    """Whether the script makes the steps: in a loop of a function of its own, or where it calls the hooks itself.
+    """Return whether the script makes the steps: in a loop of its own, or by calls of these hooks.
 
-    Elsewhere the loop is a library's, and its adapter says what is saved.
+    Otherwise the loop is a library's, and the library's adapter decides what is saved.
     """
     if any(scope.names.is_in_loop for scope in scopes):
         return True
@@ -61,33 +66,37 @@ def is_loop_of_script(innermost: FrameType | None, scopes: list[Scope]) -> bool:
 
 
 def place_of(scopes: list[Scope]) -> str:
-    """Where the innermost function of the script's is: the same in a process that is at the same place of the loop."""
+    """Return where the innermost function of the script is. Another process at the same place gets the same text."""
     return f"{scopes[0].name}:{scopes[0].names.place}" if scopes else ""
 
 
 def visit_scopes(walk: LoopWalk, scopes: list[Scope]) -> None:
-    """Go through variables of running functions that are read behind this moment, and those of the script's modules.
+    """Visit variables of running functions that are read after this moment, and variables of the script's modules.
 
-    The outermost function comes first: an object has the same first path, whatever has been called since.
+    The outermost function comes first, so that an object has the same first path whatever has been called since.
     """
     for scope in reversed(scopes):
         if not scope.is_module:
             stored, given = _wanted(scope)
-            walk.visit_variables(scope.name, scope.frame, stored, "local")
-            walk.visit_variables(scope.name, scope.frame, given, "given")
+            walk.visit_variables(scope.name, holder=scope.frame, variables=stored, how="local")
+            walk.visit_variables(scope.name, holder=scope.frame, variables=given, how="given")
             forget(scope.frame, scope.names.stored_in_loops)
         _visit_module_of(walk, scope, scopes)
     walk.visit_further_modules(_variables_of)
 
 
 def _wanted(scope: Scope) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Variables of a function by name, in the order of the code, which is the same in each process.
+    """Return the variables of a function that matter, by name, in the order of the code.
 
-    Second are numbers and texts that no loop around this moment stores: the function was given them, or has made them
-    before.
+    The order is the same in each process.
+
+    Returns:
+        The variables that may change, and the given variables: numbers and texts that no loop around this moment
+        stores.
     """
-    code, variables = scope.frame.f_code, scope.frame.f_locals
-    shared = {*code.co_cellvars, *code.co_freevars}  # functions inside may read and store those
+    code = scope.frame.f_code
+    variables = scope.frame.f_locals
+    shared = {*code.co_cellvars, *code.co_freevars}  # inner functions may read and store these
     order = [*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names]
     live = (scope.names.live | shared) - scope.names.targets
     stored = scope.names.stored_in_loops | shared
@@ -97,13 +106,20 @@ def _wanted(scope: Scope) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _visit_module_of(walk: LoopWalk, scope: Scope, scopes: list[Scope]) -> None:
-    variables, name = scope.frame.f_globals, str(scope.frame.f_globals.get("__name__"))
-    running = next((one for one in scopes if one.is_module and one.frame.f_globals is variables), None)
+    variables = scope.frame.f_globals
+    name = str(variables.get("__name__"))
+    running = next((other for other in scopes if other.is_module and other.frame.f_globals is variables), None)
     walk.visit_module(name, variables, _filter_of(running))
 
 
 def _filter_of(running: Scope | None) -> Callable[[str], bool]:
-    """Tell which variables of a module matter: not those that a pass of the module's own loop makes anew."""
+    """Return a function that tells for a module's variable whether it matters.
+
+    A variable that each pass of the module's own loop makes anew does not matter.
+
+    Args:
+        running: the running code of the module; None if the module's import is complete.
+    """
     if running is None:
         return lambda name: True
     names = running.names
@@ -116,7 +132,7 @@ def _filter_of(running: Scope | None) -> Callable[[str], bool]:
 
 
 def names_read_by_functions(variables: dict[str, Any]) -> set[str]:
-    """Global names that the functions and classes of a module read."""
+    """Return the global names that the functions and classes of a module read. variables: the module's dict."""
     found: set[str] = set()
     module = variables.get("__name__")
     for value in list(variables.values()):
@@ -130,16 +146,20 @@ def names_read_by_functions(variables: dict[str, Any]) -> set[str]:
     return found
 
 
-_read_in: dict[int, tuple[CodeType, frozenset[str]]] = {}  # by id: to hash a code object takes long
+_names_by_code: dict[int, tuple[CodeType, frozenset[str]]] = {}  # by id, because hashing a code object takes long
 
 
 def _names_in(code: CodeType) -> frozenset[str]:
-    """Names that a function and those inside it read or store as globals."""
-    known = _read_in.get(id(code))
+    """Return the names that a function and its inner functions read or store as globals."""
+    known = _names_by_code.get(id(code))
     if known is None or known[0] is not code:
-        inner = (one for one in code.co_consts if isinstance(one, CodeType))
-        own = {str(one.argval) for one in dis.get_instructions(code) if one.opname.endswith(("_GLOBAL", "_NAME"))}
-        known = _read_in[id(code)] = code, frozenset(own).union(*map(_names_in, inner))
+        inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+        own = {
+            str(instruction.argval)
+            for instruction in dis.get_instructions(code)
+            if instruction.opname.endswith(("_GLOBAL", "_NAME"))
+        }
+        known = _names_by_code[id(code)] = code, frozenset(own).union(*map(_names_in, inner))
     return known[1]
 
 
@@ -148,10 +168,15 @@ def _variables_of(name: str) -> dict[str, Any] | None:
 
 
 def forget(frame: FrameType, stored: Set[str]) -> None:
-    """Before Python 3.13 a function keeps the dict that it has shown: what a step has made would live for another one.
+    """Delete values that loops make from the copy of the variables that a function keeps once it was read.
 
-    The dict of a module, a class or of exec() is no copy: those are the variables themselves. Numbers and words stay:
-    a script may hold the dict, by locals(). stored: names that the loops around store.
+    Before Python 3.13 a function keeps the dict that `f_locals` has returned, and the values of a step would live for
+    one more step. The dict of a module, of a class or of exec() is no copy, and is left alone. Numbers and words stay,
+    because a script may hold the dict by locals().
+
+    Args:
+        frame: the frame of the function.
+        stored: names that the loops around store.
     """
     variables = frame.f_locals
     if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
