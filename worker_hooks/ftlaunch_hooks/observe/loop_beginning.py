@@ -1,8 +1,10 @@
-"""A script's own loop that begins at its first pass though the job has resumed: seen at the first optimizer step.
+"""Finds a script's own loop that begins at its first pass although the job has resumed.
 
-`for epoch in range(3)` goes through all three epochs in every attempt, and the steps that were made before the resume
-are made once more on top of the state that has them already. A loop that asks the job where it is, anywhere in the
-script's files, is left in peace: the source is read for that, and nothing of the script is run.
+`for epoch in range(3)` goes through all three epochs in every attempt. The steps before the resume are made once more,
+on top of the state that has them already. A loop counts as correct if any of the script's files asks the job for its
+position. The files' source is read for that, and no code of the script is run.
+
+The Job calls `beginning_loop` at the first optimizer step after a resume, in the thread that steps the optimizer.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-_ASKED_OF_JOB = frozenset({"step", "steps"})  # names that other objects have, too: an optimizer's step(), a config's
+_ASKED_OF_JOB = frozenset({"step", "steps"})
+"""names that count only as attributes of the job, because optimizers and settings have them, too"""
 _ASKED_OF_ANY = frozenset({"epochs", "batches", "resumed", "restored_from", "peek"})
+"""names that count as attributes of any object"""
 _COUNTERS = frozenset({"enumerate", "tqdm", "track", "reversed"})
 _RANGES = frozenset({"range", "trange"})
 _OURS = str(Path(__file__).parents[1])
@@ -31,7 +35,7 @@ Place = tuple[CodeType, int]
 
 
 def places_of(frame: FrameType | None) -> list[Place]:
-    """Return where the script's frames stand, from this one outwards."""
+    """Return the code and line of each of the script's frames, from this frame outwards."""
     return [(frame.f_code, frame.f_lineno) for frame in _script_frames(frame)]
 
 
@@ -40,39 +44,43 @@ class BeginningLoop:
     """A loop of the script's that begins at its first pass in every attempt."""
 
     written: str
-    """as the script has it"""
+    """the loop's first line, as the script has it"""
     place: str
-    """file and line"""
+    """the script's file and line"""
     better: str
-    """what the script should have"""
+    """the line that the script should have"""
 
 
 def beginning_loop(frame: FrameType | None, job: object, attached_at: Iterable[Place]) -> BeginningLoop | bool:
-    """Return the loop around a step that begins at its first pass in every attempt.
+    """Find the outermost loop around a step, and tell whether it begins at its first pass in every attempt.
 
     Args:
-        frame: of the optimizer's step, or of something it has called.
-        job: what the script asks where it is to begin.
-        attached_at: where attach() was called: a loop around that is no loop over the job's steps.
+        frame: a frame of the optimizer's step, or of a call within.
+        job: the object that knows at which step the loop should begin.
+        attached_at: the places where attach() was called. A loop around attach() is no loop over the job's steps.
 
     Returns:
-        False where the step is in no loop, True where its loop asks the job, begins elsewhere, or is not understood.
+        The loop, if it begins at its first pass. False if the step is in no loop. True if the script asks the job, or
+        if the loop begins elsewhere or is not understood.
     """
     frames = list(_script_frames(frame))
-    before = list(attached_at)
-    for one in reversed(frames):  # the outermost loop is the one over epochs
-        for loop in _loops_around(one.f_code, one.f_lineno):
-            if any(code is one.f_code and _is_within(loop, line) for code, line in before):
+    places = list(attached_at)
+    for outer in reversed(frames):  # the outermost loop is the loop over epochs
+        for loop in _loops_around(outer.f_code, outer.f_lineno):
+            if any(code is outer.f_code and _is_within(loop, line) for code, line in places):
                 continue
-            if not _begins_anew(loop.iter, one) or _asks(frames, job):
+            if not _begins_anew(loop.iter, outer) or _asks(frames, job):
                 return True
-            written = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
-            return BeginningLoop(written, f"{one.f_code.co_filename}:{loop.lineno}", _better(loop))
+            return BeginningLoop(
+                written=f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}",
+                place=f"{outer.f_code.co_filename}:{loop.lineno}",
+                better=_corrected(loop),
+            )
     return False
 
 
-def _better(loop: ast.For) -> str:
-    """The same loop, written so that it goes on where the job is."""
+def _corrected(loop: ast.For) -> str:
+    """Return the first line of the loop, rewritten so that the loop continues where the job is."""
     iterated = loop.iter
     passes = "..."
     if isinstance(iterated, ast.Call) and _last_name(iterated.func) in _RANGES and len(iterated.args) == 1:
@@ -89,14 +97,14 @@ def _script_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_of_the_script(path: str) -> bool:
-    """Whether a file is neither Python's, nor an installed package's, nor ours."""
+    """Return whether a file is neither Python's, nor an installed package's, nor ours."""
     return not path.startswith(("<", _OURS, *_INSTALLED))
 
 
 def _tree(path: str) -> ast.Module:
     try:
         return ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):  # changed meanwhile, say
+    except (SyntaxError, ValueError):  # the file may have changed since it was run
         return ast.Module([], [])
 
 
@@ -104,7 +112,7 @@ def _tree(path: str) -> ast.Module:
 
 
 def _loops_around(code: CodeType, line: int) -> list[ast.For]:
-    """Return the `for` statements of a code object whose bodies a line stands in, the outermost first."""
+    """Return the `for` statements of a code object whose bodies contain a line, the outermost first."""
     found: list[ast.For] = []
     nodes: list[ast.AST] = [_tree(code.co_filename)]
     while nodes:
@@ -113,7 +121,7 @@ def _loops_around(code: CodeType, line: int) -> list[ast.For]:
             if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case) or not _spans(child, line):
                 continue
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found = []  # what is around a definition is not around its calls
+                found = []  # a loop around a definition is not around the calls
             elif isinstance(child, ast.For) and _is_within(child, line):
                 found.append(child)
             nodes.append(child)
@@ -123,17 +131,18 @@ def _loops_around(code: CodeType, line: int) -> list[ast.For]:
 def _spans(node: ast.AST, line: int) -> bool:
     if isinstance(node, ast.match_case):
         return True
-    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    first = getattr(node, "lineno", 0)
+    last = getattr(node, "end_lineno", 0)
     return bool(first <= line <= (last or first))
 
 
 def _is_within(loop: ast.For, line: int) -> bool:
-    """Whether a line stands in a loop's body."""
+    """Return whether a line is in a loop's body."""
     return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or loop.body[-1].lineno)
 
 
 def _begins_anew(iterated: ast.expr, frame: FrameType) -> bool:
-    """Whether what a loop goes through is the same from its first element on in every attempt."""
+    """Return whether the expression of a `for` yields the same elements, from the first one on, in every attempt."""
     if not isinstance(iterated, ast.Call):
         return isinstance(_value(iterated, frame), DataLoader)
     name = _last_name(iterated.func)
@@ -145,7 +154,10 @@ def _begins_anew(iterated: ast.expr, frame: FrameType) -> bool:
 
 
 def _value(expression: ast.expr, frame: FrameType) -> Any:
-    """The value of a name, or of an attribute of a plain object; None otherwise. No code of the script's is run."""
+    """Return the value of a name, or of an attribute of a plain object, without running the script's code.
+
+    None is for all other expressions.
+    """
     if isinstance(expression, ast.Name):
         return frame.f_locals.get(expression.id, frame.f_globals.get(expression.id))
     if isinstance(expression, ast.Attribute):
@@ -165,24 +177,29 @@ def _fields(value: object) -> Mapping[str, Any]:
 
 
 def _asks(frames: Iterable[FrameType], job: object) -> bool:
-    """Whether any file of the script asks the job where it is."""
+    """Return whether any file of the script asks the job for its position."""
     frames = list(frames)
     names = {"job"}
     for frame in frames:
         for scope in (frame.f_locals, frame.f_globals):
             for name, value in list(scope.items()):
-                names |= {name} if value is job else {field for field, held in _fields(value).items() if held is job}
+                if value is job:
+                    names.add(name)
+                else:
+                    names.update(field for field, held in _fields(value).items() if held is job)
     return any(_mentions(_tree(path), names) for path in _script_files(frames))
 
 
 def _script_files(frames: Iterable[FrameType]) -> set[str]:
-    """The files of frames, and of all modules that are not installed."""
+    """Return the files of frames, and of all imported modules that are not installed."""
     modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     imported = {path for path in modules if isinstance(path, str) and path.endswith(".py")}
-    return {path for path in (*(frame.f_code.co_filename for frame in frames), *imported) if _is_of_the_script(path)}
+    running = {frame.f_code.co_filename for frame in frames}
+    return {path for path in running | imported if _is_of_the_script(path)}
 
 
 def _mentions(tree: ast.Module, names: set[str]) -> bool:
+    """Return whether a file asks an object with one of `names`, or any object, for the position of the job."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):

@@ -1,9 +1,9 @@
-"""Checks that replicas are equal: at the same step every rank hashes the same small part; the parts take turns.
+"""Hashes replicas so that the supervisor can check that they are equal: at the same step every rank hashes one part.
 
-Replicas are what DistributedDataParallel keeps equal (`replicated.py`): parameters and their optimizer state, as far as
-they lie in this process's memory without gaps; tensors on a GPU are left out. The supervisor reads the digests from the
-pages, and compares them. A part is about a 256th of all bytes, 16 MiB at most: hashing it takes half a millisecond, in
-the thread that copies snapshots.
+Replicas are the tensors that DistributedDataParallel keeps equal (`replicated.py`): parameters and their optimizer
+state, as far as these lie in this process's memory without gaps. Tensors on a GPU are left out. The parts of the
+replicas take turns. The supervisor reads the digests from the pages, and compares them. A part is about a 256th of all
+bytes, 16 MiB at most. Hashing a part takes half a millisecond, in the thread that copies snapshots.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,41 +25,51 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.replica_record import NAMES, Told, tell
 from ftlaunch_hooks.state.collector import TensorItem
 
-_TURNS = 256  # parts, unless they became larger than _LARGEST
-_LARGEST = 16 << 20  # bytes of a part, unless there were more than _MOST parts
-_MOST = 2048  # parts: few enough for their number's bits in the page
-_SMALLEST = 64 << 10  # bytes: no shorter tensor is split
+_WANTED_PARTS = 256
+"""number of parts, unless a part would be larger than _LARGEST_PART"""
+_LARGEST_PART = 16 << 20
+"""bytes of a part, unless there would be more than _MOST_PARTS"""
+_MOST_PARTS = 2048
+"""number of parts that the bits in the page can count"""
+_LEAST_SPLIT = 64 << 10
+"""bytes of the shortest piece of a tensor that is split"""
 
 
 class DigestPiece(NamedTuple):
     """A stretch of a tensor's bytes."""
 
     name: str
+    """name of the replica"""
     tensor: Tensor
     begin: int
+    """offset of the first byte"""
     end: int
+    """offset behind the last byte"""
 
 
 class DigestPlan:
-    """The replicas of a rank, in parts."""
+    """The replicas of a rank, divided into parts."""
 
     def __init__(self, items: Sequence[TensorItem]) -> None:
-        """items: of a rank's state. Ranks that hold the same tensors make the same plan."""
+        """Divide the replicas among `items`, the tensors of a rank's state. Equal tensors get equal plans."""
         chosen = sorted((item for item in items if _can_be_compared(item)), key=lambda item: item.replica)
         total = sum(item.tensor.nbytes for item in chosen)
-        most = max(min(total // _TURNS, _LARGEST), total // _MOST, 1)
-        self.parts = _parts([piece for item in chosen for piece in _pieces(item, max(most, _SMALLEST))], most)
+        part_bytes = max(min(total // _WANTED_PARTS, _LARGEST_PART), total // _MOST_PARTS, 1)
+        piece_bytes = max(part_bytes, _LEAST_SPLIT)
+        self.parts = _parts([piece for item in chosen for piece in _pieces(item, piece_bytes)], part_bytes)
         self.names = [_name(part) for part in self.parts]
-        said = "\n".join(f"{piece.name} {piece.begin} {piece.end}" for part in self.parts for piece in part)
-        self.table = zlib.crc32(said.encode())
+        """a name for each part, for the user"""
+        layout = "\n".join(f"{piece.name} {piece.begin} {piece.end}" for part in self.parts for piece in part)
+        self.table = zlib.crc32(layout.encode())
+        """checksum of the division: digests of equal tables can be compared"""
 
     def digest(self, index: int) -> int:
-        """Hash one part, as it is now."""
-        found = xxhash.xxh3_64()
+        """Hash the present content of one part."""
+        digest = xxhash.xxh3_64()
         for piece in self.parts[index]:
             size = piece.end - piece.begin
-            found.update((ctypes.c_char * size).from_address(piece.tensor.data_ptr() + piece.begin))
-        return found.intdigest()
+            digest.update((ctypes.c_char * size).from_address(piece.tensor.data_ptr() + piece.begin))
+        return digest.intdigest()
 
 
 def _can_be_compared(item: TensorItem) -> bool:
@@ -74,22 +83,27 @@ def _can_be_compared(item: TensorItem) -> bool:
     )
 
 
-def _pieces(item: TensorItem, most: int) -> list[DigestPiece]:
+def _pieces(item: TensorItem, most_bytes: int) -> list[DigestPiece]:
+    """Divide a tensor into pieces of at most `most_bytes`."""
     size = item.tensor.nbytes
-    return [DigestPiece(item.replica, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
+    return [
+        DigestPiece(name=item.replica, tensor=item.tensor, begin=begin, end=min(begin + most_bytes, size))
+        for begin in range(0, size, most_bytes)
+    ]
 
 
-def _parts(pieces: Sequence[DigestPiece], most: int) -> list[list[DigestPiece]]:
-    """Small pieces together, up to `most` bytes a part."""
-    numbers, number, filled = [], 0, 0
+def _parts(pieces: Sequence[DigestPiece], most_bytes: int) -> list[list[DigestPiece]]:
+    """Join small neighbouring pieces into parts of up to `most_bytes`. A larger piece is a part of its own."""
+    parts: list[list[DigestPiece]] = []
+    filled_bytes = 0
     for piece in pieces:
         size = piece.end - piece.begin
-        if filled and filled + size > most:
-            number, filled = number + 1, 0
-        filled += size
-        numbers.append(number)
-    paired = zip(numbers, pieces, strict=True)
-    return [[piece for _, piece in group] for _, group in groupby(paired, key=lambda pair: pair[0])]
+        if not parts or (filled_bytes and filled_bytes + size > most_bytes):
+            parts.append([])
+            filled_bytes = 0
+        parts[-1].append(piece)
+        filled_bytes += size
+    return parts
 
 
 def _name(part: Sequence[DigestPiece]) -> str:
@@ -98,28 +112,52 @@ def _name(part: Sequence[DigestPiece]) -> str:
 
 
 def asked_for(page: Page, ranks: int, directory: Path | None) -> ReplicaDigests | None:
-    """What compares this rank's replicas, where the job asks for that. ranks: of the job. directory: see below."""
+    """Return the ReplicaDigests of this rank if the job asks for a comparison of replicas, otherwise None.
+
+    Args:
+        page: the page of this rank.
+        ranks: number of ranks of the job.
+        directory: folder for the names of the parts; None if another rank writes them.
+    """
     every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
     return ReplicaDigests(page, every, directory) if every and ranks > 1 else None
 
 
 class ReplicaDigests:
-    """Writes digests of one rank's replicas into its page."""
+    """Writes digests of one rank's replicas into the rank's page."""
 
     def __init__(self, page: Page, every: int, directory: Path | None) -> None:
-        """every: steps between digests. directory: for the names of the parts; None: another rank writes them."""
-        self._page, self._every, self._directory = page, every, directory
+        """Begin without a plan.
+
+        Args:
+            page: the page of this rank.
+            every: number of steps between two digests.
+            directory: folder for the names of the parts; None if another rank writes them.
+        """
+        self._page = page
+        self._every = every
+        self._directory = directory
         self._items: Sequence[TensorItem] | None = None
+        """the tensors for which the plan was made"""
         self._plan = DigestPlan(())
-        self._next = self._count = 0
+        self._next_step = 0
+        """the step at which the next digest is due"""
+        self._count = 0
+        """number of digests so far"""
 
     def due(self, step: int, items: Sequence[TensorItem]) -> int | None:
-        """The part to digest at `step`, or None. To be called in the training loop's thread."""
-        if step < self._next:
+        """Return the index of the part to digest at `step`, or None. Call this in the thread that trains.
+
+        Args:
+            step: number of the step.
+            items: the tensors of the rank's state.
+        """
+        if step < self._next_step:
             return None
-        self._next = step + self._every
+        self._next_step = step + self._every
         if items is not self._items:
-            self._items, self._plan = items, DigestPlan(items)
+            self._items = items
+            self._plan = DigestPlan(items)
             self._write_names()
         if not self._plan.parts:
             return None
@@ -127,8 +165,9 @@ class ReplicaDigests:
         return self._count % len(self._plan.parts)
 
     def tell(self, step: int, index: int) -> None:
-        """Digest a part and write the digest into the page; the part must not change meanwhile."""
-        tell(self._page, self._count, Told(step, index, self._plan.table, self._plan.digest(index)))
+        """Write the digest of a part into the page, in the thread that copies. The part must not change meanwhile."""
+        digest = self._plan.digest(index)
+        tell(self._page, self._count, Told(step=step, part=index, table=self._plan.table, digest=digest))
 
     def _write_names(self) -> None:
         if self._directory is None:
