@@ -1,4 +1,9 @@
-"""The Job that attach() returns: a rank's part in the job, step by step."""
+"""The Job that attach() returns: a rank's part in the job, step by step.
+
+A Job connects the parts of the hooks: the state, the data positions, the snapshots, the boundary between steps, the
+loops of epochs() and batches(), and the checks of unsaved state and resumes. The script and the adapters call a Job in
+the thread that trains.
+"""
 
 from __future__ import annotations
 
@@ -69,75 +74,130 @@ class Job:
         saved: SavedTensors | None,
         begins_at: int | None = None,
     ) -> None:
-        """Restore and take the first snapshot; use attach().
+        """Restore the state, and take the first snapshot. Scripts call attach() instead.
 
         Args:
-            objects: what is attached, by name.
+            objects: attached objects by name.
             choices: the options of attach().
-            coordinator: decides for this rank.
+            coordinator: this rank's coordinator.
             found: generators among the caller's variables.
-            trainings: see known_trainings.
-            saved: see known_trainings.
-            begins_at: the step of which `objects` hold the state already, so that nothing is restored.
+            trainings: the trainings of this process up to this one, from known_trainings().
+            saved: the saved state, from known_trainings().
+            begins_at: the step whose state `objects` have already, so that nothing is restored.
+
+        Raises:
+            AttachError: no saved state may be used, or the script asks for something that cannot be done.
+            StateError: the saved state does not fit the objects.
+            Damaged: the saved state cannot be read.
         """
-        self._coordinator, self._page = coordinator, coordinator.page
-        self._watcher, self._trainings = Watcher(coordinator.on_term, coordinator.on_orphaned), trainings
-        self._take(objects, choices, found)
+        self._coordinator = coordinator
+        self._page = coordinator.page
+        self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
+        self._trainings = trainings
+        self._hold_objects(objects, choices, found)
         kind, step = coordinator.resume()
         if begins_at is not None:
-            kind, step, saved = Resume.FRESH, begins_at, None
-        restored = restore(self._state, self._positions, kind, step, coordinator, saved)
+            kind = Resume.FRESH
+            step = begins_at
+            saved = None
+        restored = restore(self._state, self._positions, kind=kind, step=step, coordinator=coordinator, opened=saved)
         if self._positions.read_early and coordinator.rank == 0:
             say(READ_EARLY.format(name=self._positions.read_early[0]))
-        self._restored = restored  # until the loop begins in which the job goes on
+        self._restored = restored
+        """the saved state, until the loop begins in which the job resumes"""
         self._has_passed_loops = False
         if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
-        self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
+        self.step: int = 0 if kind == Resume.WEIGHTS else step  # weights have the step of their checkpoint
+        """number of completed steps"""
         self._follow_loops()
         self.attempt: int = coordinator.attempt
+        """number of this attempt of the job"""
         self.restored_from: str | None = RESTORED_FROM.get(kind)
+        """where the state came from: "memory", "peer" or "storage"; None if training begins"""
         self.from_other_job = kind == Resume.LOADED
+        """whether the state is of another job's checkpoint"""
         self._in_loop = False
+        """whether a loop of steps(), or of epochs() and batches(), makes the steps now"""
         self._open_step = OpenStep(self)
-        self._total = 0  # steps that the newest loop of steps() was to make
-        self._early_end: EarlyEnd | None = None  # of that loop, where it was left before its last step
-        self._kept: int = self.step  # the newest step that was restored, or held for the saver
+        self._loop_total = 0
+        """number of the last step of the newest loop of steps()"""
+        self._early_end: EarlyEnd | None = None
+        """set if that loop was left before its last step"""
+        self._kept_step: int = self.step
+        """the newest step that was restored, or is held for the saver"""
         self._page.consumed = restored.consumed_samples if restored is not None else 0
         self._snapshots = Snapshotter(
-            self._state, self._page, coordinator.peers, coordinator.memory_dir,
-            coordinator.rank, _VERSIONS, step if kind.in_memory else NONE, coordinator.storage_slots,
-        )  # fmt: skip
+            state=self._state,
+            page=self._page,
+            peers=coordinator.peers,
+            directory=coordinator.memory_dir,
+            rank=coordinator.rank,
+            versions=_VERSIONS,
+            base=step if kind.in_memory else NONE,
+            storage=coordinator.storage_slots,
+        )
         self._snapshots.trainings = trainings
         self._snapshots.seeds = bootstrap.own_seeds()
-        self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
+        self._stopwatch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
-        names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
-        self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
+        names_folder = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
+        self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_folder)
         self._verification = ResumeVerification(coordinator)
         self._boundary = Boundary(
-            coordinator, self._state, self._snapshots, self._watch, self._losses, self._verification.note_snapshot
+            coordinator,
+            state=self._state,
+            snapshots=self._snapshots,
+            watch=self._stopwatch,
+            losses=self._losses,
+            before_snapshot=self._verification.note_snapshot,
         )
         self._begin(kind, objects)
-        self._known = dict(objects)
-        self._unsaved = UnsavedState(self._known, self._page, coordinator.rank, self._state, choices)
-        self._unsaved.pass_by(self._epoch_loop.makes_again)
+        self._search_unsaved_state(objects, choices)
 
-    def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
+    def _hold_objects(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
+        """Make the state and the data positions of the attached objects."""
         self._state = RankState(
-            objects, choices.frozen, self._coordinator.rank, self._coordinator.world_size, self._coordinator.peers,
-            found, self._coordinator.node, choices.replicated, choices.anew, choices.stands_for,
-        )  # fmt: skip
+            objects=objects,
+            frozen=choices.frozen,
+            rank=self._coordinator.rank,
+            world_size=self._coordinator.world_size,
+            peers=self._coordinator.peers,
+            found=found,
+            node=self._coordinator.node,
+            replicated=choices.replicated,
+            anew=choices.anew,
+            stands_for=choices.stands_for,
+        )
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._trainings.ends))
 
+    def _search_unsaved_state(self, objects: Mapping[str, Any], choices: Choices) -> None:
+        """Begin to check for state of the training that no attached object saves."""
+        self._known_objects = dict(objects)
+        """attached objects, and objects that the loops save, by name"""
+        self._unsaved = UnsavedState(
+            self._known_objects, page=self._page, rank=self._coordinator.rank, state=self._state, choices=choices
+        )
+        self._unsaved.pass_by(self._epoch_loop.makes_again)
+
     def _follow_loops(self) -> None:
-        """Have the loops of epochs() and batches() begin, or go on where the restored state was in them."""
-        ranks = self._coordinator.world_size
-        self._epoch_loop = EpochLoop(self, self._state.saved_loops, self._coordinator.rank, ranks)
+        """Make the loops of epochs() and batches(), which begin, or continue where the restored state was."""
+        self._epoch_loop = EpochLoop(
+            self,
+            saved=self._state.saved_loops,
+            rank=self._coordinator.rank,
+            world_size=self._coordinator.world_size,
+        )
         self._state.loops = self._epoch_loop.state
 
     def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
-        """Another training of this process begins, one step behind the end of the one before: see attach()."""
+        """Begin another training of this process, one step after the end of the training before. attach() calls this.
+
+        Args:
+            objects: attached objects of the new training, by name.
+            choices: the options of attach().
+            found: generators among the caller's variables.
+        """
         with self.phase("checkpoint"):
             self._boundary.await_saver(self.step)
             keep_end(self.step, self._snapshots, self._coordinator)
@@ -145,28 +205,29 @@ class Job:
         self.step += 1
         self._unsaved.close()
         self.restored_from = self._early_end = self._restored = None
-        self._take(objects, choices, found)
+        self._hold_objects(objects, choices, found)
         self._follow_loops()
-        self._page.consumed, self._page.phase = 0, Phase.STARTUP
+        self._page.consumed = 0
+        self._page.phase = Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
         self._boundary.turn_to(self._state, self._trainings, self.step)
         self._verification.begin(objects, self.step, Resume.FRESH, is_comparable=False)
-        self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
-        self._known = dict(objects)
-        self._unsaved = UnsavedState(self._known, self._page, self._coordinator.rank, self._state, choices)
-        self._unsaved.pass_by(self._epoch_loop.makes_again)
+        self._state.restore_rng()  # nothing is restored; from the first step on the random numbers are saved
+        self._search_unsaved_state(objects, choices)
 
     def _watch_beginning(self, frame: FrameType) -> None:
-        """Look whether the script's own loop begins at its first pass though the job has resumed.
+        """Check at the first optimizer step whether the script's own loop begins anew although the job has resumed.
 
-        frame: in which the script, and no adapter, has called attach().
+        Args:
+            frame: the frame in which the script, and no adapter, has called attach().
         """
         if not self.resumed or self.step <= self.began_at or self._coordinator.rank != 0:
             return
-        attached_at, step = places_of(frame), self.step
+        attached_at = places_of(frame)
+        step = self.step
 
-        def _look(stepping: FrameType) -> bool:
+        def check_loop(stepping: FrameType) -> bool:
             if self._in_loop or self.step != step or self._positions.any:
                 return True
             loop = beginning_loop(stepping, self, attached_at)
@@ -174,19 +235,19 @@ class Job:
                 say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
             return bool(loop)
 
-        self._open_step.before_first = _look
+        self._open_step.before_first = check_loop
 
-    # --- what a script may ask ----------------------------------------------------------------------------
+    # --- for scripts --------------------------------------------------------------------------------------
 
     @property
     def began_at(self) -> int:
-        """The step at which this training began: 0, or one behind the end of the training before it."""
+        """The step at which this training began: 0, or one more than the last step of the training before."""
         return self._trainings.ends[-1] + 1 if self._trainings.ends else 0
 
     @property
     def is_over(self) -> bool:
-        """Whether the training is, and its last step is kept: the process may attach what it trains next."""
-        return bool(self._page.flags & Flag.LOOP_LEFT) and self._kept == self.step
+        """Whether the training has ended and its last step is kept, so that the process may attach its next one."""
+        return bool(self._page.flags & Flag.LOOP_LEFT) and self._kept_step == self.step
 
     @property
     def resumed(self) -> bool:
@@ -195,29 +256,37 @@ class Job:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the job was told to stop; steps() ends it at the agreed step by itself."""
+        """Whether the job was told to stop. steps() ends the job at the agreed step by itself."""
         return self._coordinator.orders.stop_at != NONE or self._page.stop_wanted != 0
 
     def steps(self, total: int) -> Generator[int]:
-        """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
+        """Yield the number of each step still to be made, up to `total`. One pass of the loop is one step.
 
-        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
-        it raises StateError where another rank makes another number of steps: they would wait without end.
+        Args:
+            total: number of steps of the training, including those before a resume.
+
+        Raises:
+            SystemExit: the job was told to stop, at the agreed step; code 75 means that its checkpoint is committed.
+            StateError: another rank makes another number of steps, without a supervisor; the ranks would wait for ever.
         """
         self._come_to_loop(total)
         self._unsaved.loop_begins(self.step, self._state.random_numbers(), end=total)
         self._enter()
         began = self.step
-        if began == total:  # the loop has ended where the job goes on: what the script draws behind it is drawn anew
+        if began == total:  # the job resumes at this loop's end, and the script draws anew after the loop
             self._state.settle_rng()
         self._snapshots.budget.progress.intend(total)
-        self._total, self._early_end = total, None
+        self._loop_total = total
+        self._early_end = None
         try:
-            step, quietly, end_step = self.step, self._boundary.cross_quietly, self._verification.end_step
+            # Local names, because this loop runs at every step.
+            step = self.step
+            cross_quietly = self._boundary.cross_quietly
+            end_step = self._verification.end_step
             while step < total:
                 yield step
                 step += 1
-                if step < total and quietly(step):
+                if step < total and cross_quietly(step):
                     self.step = step
                     end_step(step)
                 else:
@@ -232,29 +301,39 @@ class Job:
         self._coordinator.finish()
 
     def epochs(self, total: int) -> Generator[int]:
-        """Yield the number of each epoch still to be made, up to `total`.
+        """Yield the number of each epoch still to be made, up to `total`. The body goes through `batches(loader)`.
 
-        In the body go through `batches(loader)`. A job that resumes goes on in the epoch it was in. What stands behind
-        the batches in the body runs once in effect: where a run is killed there, the next one goes on before the
-        epoch's last batch. What stands before them runs again as a job resumes within the epoch, with the random
-        numbers with which it had begun. Told to stop, it raises SystemExit as steps() does.
+        A job that resumes continues in its epoch. Code before the batches in the body runs again, with the random
+        numbers that the epoch began with. Code after the batches has its effect once: a run that is killed there
+        resumes before the epoch's last batch.
+
+        Args:
+            total: number of epochs of the training, including those before a resume.
+
+        Raises:
+            SystemExit: the job was told to stop, as in steps().
         """
         return self._epoch_loop.epochs(total)
 
     def batches(self, loader: DataLoader[Any]) -> Batches:
-        """Return the batches of a DataLoader, to be gone through by a `for`; each batch is a step.
+        """Return the batches of a DataLoader, for a `for` loop. Each batch is a step.
 
-        A job that resumes goes on behind the batches that it had: of a map-style data set it does not load them again.
-        An enumerate() around them goes on at its number. A second loader beside the first, as in
-        `zip(job.batches(one), job.batches(other))`, goes on where it was, and its batches are no steps of their own.
-        Raises AttachError for anything but a DataLoader, StateError for one whose passes cannot be brought back.
+        A job that resumes continues after the batches that it had, and does not load the batches of a map-style data
+        set again. An enumerate() around the batches continues at its number. A second loader beside the first, as in
+        `zip(job.batches(one), job.batches(other))`, continues where it was, and its batches are no steps of their own.
+
+        Raises:
+            AttachError: `loader` is no DataLoader.
+            StateError: the loader's passes cannot be restored.
         """
         return self._epoch_loop.batches(loader)
 
     def step_done(self, loss: float | None = None) -> None:
-        """Say that a step is complete, in a loop without steps(); within steps() only the loss is noted.
+        """Complete a step, in a loop without steps(). Within steps() only the loss is noted.
 
-        loss: of this rank. A loss that is not finite is told to the supervisor at once: the script may raise next.
+        Args:
+            loss: this rank's loss. A loss that is not finite is reported to the supervisor at once, because the script
+                may raise next.
         """
         if loss is not None:
             self._page.loss = loss
@@ -263,7 +342,8 @@ class Job:
             self._boundary.be_heard(self.step + 1)
             if self._in_loop and not math.isfinite(self._page.loss):
                 span = (self._page.consumed, self._positions.ahead()) if self._positions.skippable else NO_SPAN
-                self._losses.judge(self.step + 1, *span)
+                begin, end = span
+                self._losses.judge(self.step + 1, begin, end)
         if self._in_loop:
             return
         if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
@@ -273,10 +353,13 @@ class Job:
         self._early_end = None
 
     def finish(self) -> None:
-        """Say that the training is over, behind a loop of one's own; steps() says it by itself.
+        """End the training after a loop of one's own, and save the last step. steps() does this by itself.
 
-        The last step is saved. Call it on every rank, after the last step_done(); a second call does nothing.
-        Raises AttachError within a loop of steps(), StateError when the state cannot be saved.
+        Call this on every rank, after the last step_done(). A second call does nothing.
+
+        Raises:
+            AttachError: the call is within a loop of steps() or epochs().
+            StateError: the state cannot be saved.
         """
         self._epoch_loop.finish()
         if self._in_loop:
@@ -287,48 +370,59 @@ class Job:
         if self.is_over:
             return
         self._verification.cancel_stop()
-        if self._kept != self.step:
+        if self._kept_step != self.step:
             self._keep_last()
         self._leave_loop()
         self._coordinator.finish()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Say what the script does when it does not train: "eval", "checkpoint", "startup" or "teardown"."""
-        before, self._page.phase = self._page.phase, Phase.named(name)
+        """Report what the script does while it does not train. The time within counts as no training.
+
+        Args:
+            name: "eval", "checkpoint", "startup" or "teardown".
+        """
+        before = self._page.phase
+        self._page.phase = Phase.named(name)
         began = time.monotonic_ns()
         try:
             yield
         finally:
-            self._watch.excuse(time.monotonic_ns() - began)
+            self._stopwatch.excuse(time.monotonic_ns() - began)
             self._page.phase = before
 
     def restore_rng(self) -> None:
-        """Put the random number generators back where they were at the boundary that the job resumed from.
+        """Restore the random number generators to the boundary from which the job resumed.
 
-        steps() has done it when the first step begins. Where that step then draws what an undisturbed run does not draw
-        there (a loader that makes a DataLoader's iterator at its first batch), call it after that, in every step, and
-        before anything else is drawn: after the first step, and where nothing was restored, it does nothing.
+        steps() does this as the first step begins. If that step then draws numbers that an undisturbed run does not
+        draw there (a loader that makes a DataLoader's iterator at its first batch), call this after those draws, in
+        every step, and before anything else is drawn. After the first step, and if nothing was restored, the call does
+        nothing.
         """
         self._state.restore_rng()
 
     def save(self) -> None:
-        """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
+        """Ask for a checkpoint of one of the next steps, and return at once. The call of one rank is enough."""
         self._page.want_save = self.step
 
     def ask_saves(self, request: SavingRequest) -> dict[str, str]:
-        """Have state saved as a script asks by another library's call; return the settings that hold in its place.
+        """Ask for checkpoints as a script asks another library. Settings that the job was given win.
 
-        Call it between attach() and the first step, on every rank, with the same request. With `steps` each step that
-        is a multiple is saved, and between them only what somebody asks for. Settings that the job was given win; the
-        names of those that contradict the request are returned, with the option that a person would write.
+        Call this between attach() and the first step, on every rank, with the same request. With `steps` each step that
+        is a multiple is saved, and other steps only at a request.
+
+        Args:
+            request: the checkpoints that the script asks for.
+
+        Returns:
+            The settings of the job that contradict the request: the option as a person would write it, by name.
         """
-        left, given = request.against(saving_request.read_given(os.environ))
-        if left != SavingRequest(ahead=left.ahead):
-            self._boundary.ask_saves(self.step, left)
+        remaining, given = request.against(saving_request.read_given(os.environ))
+        if remaining != SavingRequest(ahead=remaining.ahead):
+            self._boundary.ask_saves(self.step, remaining)
         return given
 
-    # --- what the loops of epochs() and batches() ask for: see epoch_loop.Steps ------------------------------------
+    # --- for the loops of epochs() and batches(): the methods of epoch_loop.Steps ----------------------------------
 
     def _enter_epochs(self) -> None:
         self._unsaved.loop_begins(self.step, self._state.random_numbers())
@@ -340,7 +434,8 @@ class Job:
         self._page.phase = Phase.TRAIN
 
     def _undo_head(self) -> None:
-        restored, self._restored = self._restored, None
+        restored = self._restored
+        self._restored = None
         if restored is not None and self.resumed and self._state.find_changed():
             self._state.restore_again(restored)
 
@@ -353,7 +448,7 @@ class Job:
 
     def _end_epochs(self) -> None:
         self._verification.cancel_stop()
-        if self._kept != self.step:
+        if self._kept_step != self.step:
             self._keep_last()
         self._leave_loop()
         self._unsaved.loop_left(self._state.random_numbers())
@@ -376,7 +471,7 @@ class Job:
         self._state.put_back_generators(state)
 
     def _keep_elsewhere(self, target: object) -> None:
-        self._known[name_of_kept(target)] = target
+        self._known_objects[name_of_kept(target)] = target
 
     def _moves(self, sampler: object) -> bool:
         return self._positions.moves(sampler)
@@ -384,16 +479,16 @@ class Job:
     # --- the beginning, and step by step -------------------------------------------------------------------
 
     def _begin(self, kind: Resume, objects: Mapping[str, Any]) -> None:
-        """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
+        """Take the first snapshot, unless the state comes from a snapshot, and report that this rank is attached."""
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
-        are_other_ranks = self._restored is not None and self._restored.world_size != self._coordinator.world_size
-        is_comparable = not (self._state.begins_anew or self._positions.are_moved_on_otherwise() or are_other_ranks)
+        is_resharded = self._restored is not None and self._restored.world_size != self._coordinator.world_size
+        is_comparable = not (self._state.begins_anew or self._positions.are_moved_on_otherwise() or is_resharded)
         is_resumed = kind.in_memory or kind is Resume.STORAGE
-        if self._restored is not None:  # also where another job's checkpoint is gone on from
+        if self._restored is not None:  # another job's checkpoint counts, too
             self._state.sample_restored()
-        found = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
-        restored_otherwise = [PLACE_IN_LOOPS if name == LOOPS else name for name in found]
+        names = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
+        restored_otherwise = [PLACE_IN_LOOPS if name == LOOPS else name for name in names]
         self._verification.begin(
             objects, self.step, kind, is_comparable=is_comparable, restored_otherwise=restored_otherwise
         )
@@ -401,10 +496,11 @@ class Job:
         self._page.raise_flag(Flag.ATTACHED)
         self._boundary.announce(self.step + 1)
         if not self._state.awaits_steps:
-            self._state.restore_rng()  # for a script's own loop; steps() does it again
+            self._state.restore_rng()  # for a script's own loop; steps() restores once more
         at_ordinary_end(self._script_ends)
 
     def _begin_training(self) -> None:
+        """Restore the random numbers, and begin the first step of this process."""
         if self._state.restore_rng():  # not earlier: making a DataLoader's iterator draws from the generators
             self._verification.check_random_numbers()
         self._state.training_begins()
@@ -412,6 +508,7 @@ class Job:
         self._boundary.begin(time.monotonic_ns())
 
     def _enter(self) -> None:
+        """Begin a loop whose steps are counted. Ends this process if the job is to stop at the present step."""
         self._begin_training()
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._in_loop = self._state.in_steps = True
@@ -421,9 +518,13 @@ class Job:
             self._stop()
 
     def _come_to_loop(self, total: int) -> None:
-        """A loop of steps() begins. Behind loops that ended before this step the script has run its code once more.
+        """Undo what the script has done to attached objects while it passed loops that ended before this step.
 
-        What that code has done to attached objects (a scheduler's step at the end of an epoch) is undone.
+        After such loops the script has run code once more that changes attached objects, as a scheduler's step at the
+        end of an epoch.
+
+        Args:
+            total: number of the last step of the loop of steps() that begins.
         """
         if total < self.step:
             self._has_passed_loops = True
@@ -438,35 +539,44 @@ class Job:
         self._page.raise_flag(Flag.LOOP_LEFT)
 
     def _leave_early(self, frame: FrameType | None) -> None:
-        """The generator of steps() is closed: the step under way counts where `break` leaves the loop behind it.
+        """Note that the generator of steps() was closed before its last step.
 
-        frame: in which that has happened. Where the body has raised, the other ranks may never come to this boundary.
+        A step under way counts if `break` leaves the loop after an optimizer has stepped. If the body has raised, the
+        step does not count, because the other ranks may never come to this boundary.
+
+        Args:
+            frame: the frame whose loop has dropped the generator.
         """
         if sys.is_finalizing() or self._verification.is_stopping:
             return
         if is_left_by_break(frame) and (self._open_step.is_made or not self._open_step.is_known):
             self._complete(last=True)
-        self._early_end = EarlyEnd(self._total, self._fingerprint())
+        self._early_end = EarlyEnd(self._loop_total, self._fingerprint())
 
     def _fingerprint(self) -> Fingerprint:
-        """Of the attached modules."""
+        """Return a fingerprint of the attached modules."""
         parts = [part.tensors()[0] for part in self._state.modules()]
         return fingerprint(local_of(tensor) for tensors in parts for tensor in tensors.values())
 
     def _complete(self, *, last: bool) -> None:
-        """A step is complete: count it, judge it, and cross the boundary."""
+        """Count a complete step, judge its loss, and cross the boundary.
+
+        Args:
+            last: whether no step follows.
+        """
         self._verification.end_step(self.step + 1)
         now = time.monotonic_ns()
-        self.step = step = self.step + 1
+        step = self.step + 1
+        self.step = step
         if self._positions.any or self._losses.noted is not None:
             self._count(step)
         if step >= self._unsaved.due:
             self._unsaved.step_made(own=not self._in_loop)
-        hold = self._boundary.cross(step, now, last=last)
+        held_for = self._boundary.cross(step, now, last=last)
         self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
-        if hold is not None:
-            self._kept = step
-            if hold != Why.STOP:
+        if held_for is not None:
+            self._kept_step = step
+            if held_for != Why.STOP:
                 self._verification.leave_copy_at_next_step()
             elif self._verification.should_make_another_step():
                 self._snapshots.settle()
@@ -475,15 +585,18 @@ class Job:
                 self._stop()
 
     def _count(self, step: int) -> None:
-        """Move the data position on, and judge the loss that was noted."""
-        span = NO_SPAN
+        """Advance the data position, and judge the loss that was noted."""
+        begin, end = NO_SPAN
         if self._positions.any:
-            span = self._page.consumed, self._positions.advance()
-            self._page.consumed = span[1]
-        self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
+            begin = self._page.consumed
+            end = self._positions.advance()
+            self._page.consumed = end
+        if not self._positions.skippable:
+            begin, end = NO_SPAN
+        self._losses.judge(step, begin, end)
 
     def _keep_last(self) -> None:
-        """Have the last step saved, by its snapshot or by one that is taken now."""
+        """Hold the last step for the saver, by the step's snapshot or by a snapshot that is taken now."""
         step = self.step
         self._snapshots.settle()
         self._boundary.await_saver(step)
@@ -494,26 +607,30 @@ class Job:
             return
         else:
             self._boundary.keep_last(step)
-        self._kept = step
+        self._kept_step = step
         self._coordinator.held(self._snapshots, step, Why.END)
 
     def _script_ends(self, ends_well: bool) -> None:
-        """The interpreter ends: unless it was told to stop, the script has ended the training."""
+        """End the training as the interpreter ends, unless the job was told to stop. Runs in the main thread.
+
+        Args:
+            ends_well: whether the script ends without an error.
+        """
         self._verification.leave_if_stopping()
         self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
         if self.stop_requested and self._early_end is not None:
-            # a handler of the script's own has heard the signal as well, and had the loop left: that is no end
+            # The script's own handler has got the signal as well, and has left the loop. The training has not ended.
             self._page.raise_flag(Flag.STOPPED)
         if self.stop_requested or (self._in_loop and not ends_well):
             return
-        is_silent = bool(self._page.flags & Flag.LOOP_LEFT) and self._early_end is None  # steps() or finish() said it
-        if self._in_loop:  # its generator was not closed, as where islice() takes some of its steps
-            self._early_end = EarlyEnd(self._total, None)
+        has_finished = bool(self._page.flags & Flag.LOOP_LEFT) and self._early_end is None  # by steps() or finish()
+        if self._in_loop:  # the loop's generator was not closed, as with islice() over some of its steps
+            self._early_end = EarlyEnd(self._loop_total, None)
             if self._open_step.is_made:
                 self._complete(last=True)
-        kept = self._keep_at_end() if ends_well and not is_silent else self._newest_in_memory()
+        kept = self._keep_at_end() if ends_well and not has_finished else self._newest_in_memory()
         self._leave_loop()
-        if is_silent:
+        if has_finished:
             return
         if ends_well:
             self._coordinator.finish()
@@ -522,17 +639,17 @@ class Job:
             say(NO_FINISH.format(step=self.step, kept=kept) if early is None else early.sentence(self.step, kept))
 
     def _keep_at_end(self) -> str:
-        """Have the last step saved as the script ends; returns what became of it, a clause."""
-        left = None if self._early_end is None else self._early_end.state
-        must_be_taken = self.step not in (self._kept, self._snapshots.newest)
-        if must_be_taken and left is not None and left != self._fingerprint():
+        """Hold the last step for the saver as the script ends. Return a clause that says what became of the step."""
+        state_at_end = None if self._early_end is None else self._early_end.state
+        must_be_taken = self.step not in (self._kept_step, self._snapshots.newest)
+        if must_be_taken and state_at_end is not None and state_at_end != self._fingerprint():
             return (
                 f"what is attached was changed since then, and its last step is not saved: {self._newest_in_memory()};"
                 " job.finish() behind the loop saves it"
             )
-        if self._kept != self.step:
+        if self._kept_step != self.step:
             self._keep_last()
-        return f"step {self.step} is saved" if self._kept == self.step else self._newest_in_memory()
+        return f"step {self.step} is saved" if self._kept_step == self.step else self._newest_in_memory()
 
     def _newest_in_memory(self) -> str:
         return f"step {self._snapshots.newest} is the newest in memory"

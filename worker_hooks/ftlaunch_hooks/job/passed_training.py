@@ -1,4 +1,8 @@
-"""A training that the job has behind it, in a process that resumes in a later one: as it has ended, and no further."""
+"""Restores a training that the job has completed, in a process that resumes in a later training.
+
+attach() returns a PassedTraining for such a training. The attached objects get the state of the training's end, and the
+script makes no step. All calls come from the thread that trains.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,9 @@ from ftlaunch_hooks.state.state import Choices
 
 
 class PassedTraining(Job):
-    """What attach() returns for it."""
+    """The Job of a training that has ended in an earlier attempt."""
 
-    def __init__(  # the state of the job is that of the later training: nothing is kept of this one
+    def __init__(  # Job.__init__ is not called: snapshots hold the state of the later training
         self,
         objects: dict[str, Any],
         choices: Choices,
@@ -35,15 +39,32 @@ class PassedTraining(Job):
         trainings: Trainings,
         end: int,
     ) -> None:
-        """trainings: up to this one, which ended at step `end`. Raises AttachError, and what attach() raises."""
-        self._coordinator, self._page = coordinator, coordinator.page
-        self._trainings, self.step = trainings, end
-        self._watch = Stopwatch(self._page, compared=False)
+        """Restore the state of the training's end from storage.
+
+        Args:
+            objects: attached objects by name.
+            choices: the options of attach().
+            coordinator: this rank's coordinator.
+            found: generators among the caller's variables.
+            trainings: the trainings of this process up to this one.
+            end: the last step of this training.
+
+        Raises:
+            AttachError: the state of the end is gone.
+            StateError: the state does not fit the objects.
+            Damaged: the state cannot be read.
+        """
+        self._coordinator = coordinator
+        self._page = coordinator.page
+        self._trainings = trainings
+        self.step = end
+        self._stopwatch = Stopwatch(self._page, compared=False)
         directory = end_directory(trainings, end, coordinator)
-        self._take(objects, choices, found)
-        restore(self._state, self._positions, Resume.STORAGE, self.step, coordinator)
+        self._hold_objects(objects, choices, found)
+        restore(self._state, self._positions, kind=Resume.STORAGE, step=self.step, coordinator=coordinator)
         self._variables = Survey(objects, choices, self._state)
-        self.attempt, self.restored_from = coordinator.attempt, RESTORED_FROM[Resume.STORAGE]
+        self.attempt = coordinator.attempt
+        self.restored_from = RESTORED_FROM[Resume.STORAGE]
         self.from_other_job = False
         if coordinator.rank == 0:
             say(
@@ -55,11 +76,17 @@ class PassedTraining(Job):
 
     @property
     def is_over(self) -> bool:
-        """See Job."""
+        """True, because the training's last step is kept already."""
         return True
 
     def steps(self, total: int) -> Generator[int]:
-        """See Job: there is none; an adapter that does not know its total is given one that it must not make."""
+        """Yield no step. If `total` is beyond the end, yield one step, and refuse that the script completes it.
+
+        An adapter may not know the number of its steps before it ends the loop.
+
+        Raises:
+            AttachError: the script has made the step.
+        """
         self._variables.begin(sys._getframe())
         self._state.restore_rng()
         if total > self.step:
@@ -67,12 +94,12 @@ class PassedTraining(Job):
             self._refuse_step()
 
     def epochs(self, total: int) -> Generator[int]:
-        """See Job: there is none."""
+        """Yield no epoch."""
         self._state.restore_rng()
         yield from ()
 
     def batches(self, loader: DataLoader[Any]) -> Batches:
-        """See Job. Raises AttachError."""
+        """Refuse. Raises AttachError, because each batch would be a step."""
         self._refuse_step()
 
     def ask_saves(self, request: SavingRequest) -> dict[str, str]:
@@ -80,7 +107,7 @@ class PassedTraining(Job):
         return {}
 
     def step_done(self, loss: float | None = None) -> None:
-        """See Job. Raises AttachError."""
+        """Refuse. Raises AttachError, because the training has ended."""
         self._refuse_step()
 
     def _refuse_step(self) -> NoReturn:
@@ -91,10 +118,10 @@ class PassedTraining(Job):
         )
 
     def finish(self) -> None:
-        """See Job: all is kept already."""
+        """Do nothing, because the last step is kept already."""
 
     def _watch_beginning(self, frame: FrameType) -> None:
-        """Nothing: no step of it is made."""
+        """Do nothing, because no step is made."""
 
     def save(self) -> None:
-        """See Job: all is saved already."""
+        """Do nothing, because the last step is saved already."""

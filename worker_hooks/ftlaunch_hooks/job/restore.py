@@ -1,4 +1,8 @@
-"""Restoring a rank's state from where the job resumes."""
+"""Restores a rank's state from memory or storage at the step where the job resumes.
+
+attach(), peek() and the trainings of a process call these functions, in the thread that trains. Every rank restores its
+own part. Rank 0 writes the sentences that concern the whole job.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ READ_EARLY = (
     "a job that resumes cannot bring back the iterator of `{name}` that the script has made before attach(), and will"
     " refuse to go on; make the iterator after attach()"
 )
-_AT_END = (
+_LOADER_AT_END = (
     "the loader `{name}` had handed out the last batch of its pass: its next pass has no batch, so that what follows"
     " the pass in the script runs; a loop over epochs that begins at a number made of job.step ends an epoch too early,"
     " and then the run is not exact; write `for epoch in job.epochs(number):`, and in it"
@@ -62,7 +66,7 @@ _OTHER_SEED = (
 
 
 class AttachError(RuntimeError):
-    """attach() cannot do what was asked."""
+    """Raised if attach(), or a later call by the script, cannot do what the script asks."""
 
 
 def restore(
@@ -73,20 +77,32 @@ def restore(
     coordinator: Coordinator,
     opened: SavedTensors | None = None,
 ) -> SavedTensors | None:
-    """Load `state` from memory or storage; returns what it was loaded from, or None where training begins at step 0.
+    """Load `state` from memory or storage, and tell the user of everything that keeps the resume from being exact.
 
-    opened: what `open_step` has returned, where it was called before.
-    Raises AttachError where nothing that is there may be used, json_codec.StateError when it does not fit,
-    tensor_file.Damaged when it cannot be read.
+    Args:
+        state: the rank's state, which is overwritten.
+        positions: the data positions among the attached objects.
+        kind: where the state comes from.
+        step: the step at which the job resumes.
+        coordinator: this rank's coordinator.
+        opened: the result of `open_step` for these arguments, if it was called before.
+
+    Returns:
+        The saved state, or None if training begins or only weights were loaded.
+
+    Raises:
+        AttachError: nothing that was saved may be used.
+        StateError: the saved state does not fit `state` or `positions`.
+        Damaged: the saved state cannot be read.
     """
     check_usable(kind, coordinator)
     try:
-        restored = _load(state, kind, step, coordinator, opened)
+        restored = _load(state, kind=kind, step=step, coordinator=coordinator, opened=opened)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
             if kind != Resume.WEIGHTS and step > 0:
                 positions.check_not_read()
-                _say_of_ends(state, positions, coordinator)
+                _tell_of_ended_passes(state, positions, coordinator)
             if coordinator.rank == 0:
                 for difference in differing_seeds(restored.seeds, bootstrap.own_seeds(), step):
                     say(difference)
@@ -107,24 +123,27 @@ def restore(
 
 
 def differing_seeds(saved: Seeds, now: Seeds, step: int) -> list[str]:
-    """Return what must be said where `step` was saved with other seeds; seeds that are not known are not compared."""
-    found = []
+    """Return sentences about the seeds in which `step` and this process differ. Unknown seeds are not compared."""
+    sentences = []
     if saved.hash_is_fixed and saved.hash != now.hash:
-        found.append(_OTHER_HASHES.format(saved=saved.hash, step=step, now=now.hash or "not set"))
+        sentences.append(_OTHER_HASHES.format(saved=saved.hash, step=step, now=now.hash or "not set"))
     if None not in (saved.job, now.job) and saved.job != now.job:
-        found.append(_OTHER_SEED.format(step=step))
-    return found
+        sentences.append(_OTHER_SEED.format(step=step))
+    return sentences
 
 
-def _say_of_ends(state: RankState, positions: Positions, coordinator: Coordinator) -> None:
-    """Job.batches() brings its loaders back itself; without that a loader may have to be asked once in vain."""
+def _tell_of_ended_passes(state: RankState, positions: Positions, coordinator: Coordinator) -> None:
+    """Name the loaders whose pass was complete at the step, except those of Job.batches().
+
+    Job.batches() restores its loaders itself. Another loader hands out no batch in its next pass.
+    """
     if coordinator.rank == 0 and state.saved_loops is None:
         for name in positions.at_end():
-            say(_AT_END.format(name=name))
+            say(_LOADER_AT_END.format(name=name))
 
 
 def check_usable(kind: Resume, coordinator: Coordinator) -> None:
-    """Raises AttachError where nothing that is there may be used."""
+    """Raise AttachError if no checkpoint may be used."""
     if kind == Resume.REFUSED:
         raise AttachError(
             f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
@@ -135,15 +154,28 @@ def check_usable(kind: Resume, coordinator: Coordinator) -> None:
 def saved_object(
     name: str, saved: SavedTensors, coordinator: Coordinator, rank: int | None = None, *, values: bool = True
 ) -> Any:
-    """What the object `name` has said of itself in what was saved: on this rank, or on `rank` of those that saved it.
+    """Return the state_dict() of an object, as a rank has saved it.
 
-    values: see peek(). Raises json_codec.StateError where there is no such object, or none of that rank,
-    tensor_file.Damaged when it cannot be read.
+    Args:
+        name: name of the object.
+        saved: the saved state.
+        coordinator: this rank's coordinator.
+        rank: the rank that has saved the object; None for the rank for which this rank reads.
+        values: whether to read the values of tensors. Otherwise the tensors are on the meta device.
+
+    Raises:
+        StateError: there is no such object or rank, or the object is restored only in place.
+        Damaged: the saved state cannot be read.
     """
     if rank is not None and not saved.has_state(rank):
         by = f"{_ranks(saved.world_size)}{', some of them on other nodes' if saved.partial else ''}"
         raise StateError(f"cannot peek: of step {saved.step} nothing of rank {rank} is here; it was saved by {by}")
-    own, ranks = (coordinator.rank, coordinator.world_size) if rank is None else (rank, saved.world_size)
+    if rank is None:
+        own = coordinator.rank
+        ranks = coordinator.world_size
+    else:
+        own = rank
+        ranks = saved.world_size
     state = saved.state(own)
     tree = state.get(name)
     if tree is None:
@@ -175,7 +207,7 @@ def _ranks(number: int) -> str:
 
 
 def skip_bad_data(positions: Positions, directory: Path) -> None:
-    """Have the samples skipped that the job has put aside. Raises AttachError where that cannot be read."""
+    """Skip the samples that the job has marked as bad. Raises AttachError if their list cannot be read."""
     try:
         spans = skipped_samples.read(directory)
     except (OSError, ValueError) as error:
@@ -184,8 +216,9 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
 
 
 def _load(
-    state: RankState, kind: Resume, step: int, coordinator: Coordinator, opened: SavedTensors | None
+    state: RankState, *, kind: Resume, step: int, coordinator: Coordinator, opened: SavedTensors | None
 ) -> SavedTensors | None:
+    """Load the state or the weights of a step. Return the saved state, or None as `restore` does."""
     if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path, step)) is not None:
         place = initial.foreign_at(coordinator.load_path, step)[1]
         load_weights(place, other, state.modules(), tell=coordinator.rank == 0)
@@ -205,23 +238,37 @@ def _load(
 
 
 def _held_bytes(state: RankState) -> tuple[int, int]:
-    """Bytes of the attached modules' tensors: those that this rank holds, and of the whole."""
+    """Return the bytes of the attached modules' tensors: of this rank's shards, and of the whole tensors."""
     tensors = [tensor for part in state.modules() for tensor in part.tensors()[0].values()]
     return sum(local_of(tensor).nbytes for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
 
 
 def _expected_bytes(state: RankState, reader: SavedTensors) -> int:
-    """Bytes that this rank will read: of all that was saved for it the share that it holds of its modules."""
+    """Estimate the bytes that this rank will read, from its share of the modules' tensors."""
     held, whole = _held_bytes(state)
     return round(reader.bytes_for(state.reads_as(reader)) * (held / whole if whole else 1.0))
 
 
 def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
-    """What was saved of `step`; None where training begins anew without anything."""
+    """Open the saved state of a step.
+
+    Args:
+        kind: where the state is.
+        step: the step at which the job resumes.
+        coordinator: this rank's coordinator.
+
+    Returns:
+        None if training begins without a saved state.
+
+    Raises:
+        Damaged: the saved state cannot be read.
+    """
     if kind.in_memory:
         pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)
         slots = {rank: page.slot_steps().index(step) for rank, page in pages}
-        return MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots, coordinator.rank)
+        return MemoryReader(
+            coordinator.memory_dir, step=step, world_size=coordinator.world_size, slots=slots, rank=coordinator.rank
+        )
     if kind == Resume.STORAGE:
         directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
         return _open(directory, coordinator.rank, coordinator.node.ranks)
