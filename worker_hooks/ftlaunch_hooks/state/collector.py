@@ -1,15 +1,21 @@
-"""The tensors of a rank's state: which there are, which this rank saves, and under which key.
+"""Collects the tensors of a rank's state, and decides which of them this rank saves, and under which keys.
 
-There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel, or its optimizer
-state) is the same on every rank, or on every rank of a group: one rank saves it, where all of these have agreed that
-each of them holds it with the same values (replica_agreement.py); otherwise every rank saves its own. Of a *sharded*
-tensor (a DTensor) every rank saves its shard. Of a shard that several ranks of a node hold the first one saves it,
-where they have agreed likewise; otherwise each saves its own, under the key that it has anyway, and reads what it has
-saved itself. Where not all ranks hold a replicated tensor, or share out a sharded one, its key names those that do.
-Of any other tensor every rank saves *its own*: rank 0 under the plain key, rank r under `key@r`.
+There are three kinds of tensors:
 
-Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
-as its own is named by its number in the job.
+- A *replicated* tensor (a parameter under DistributedDataParallel, or its optimizer state) is the same on every rank,
+  or on every rank of a group. One rank saves the tensor if all these ranks have agreed that each holds the same values
+  (replica_agreement.py). Otherwise every rank saves its own tensor.
+- Of a *sharded* tensor (a DTensor) every rank saves its shard. If several ranks of a node hold a shard, the first of
+  them saves it, provided that they have agreed as above. Otherwise each saves its own shard under the same key, and
+  reads the shard that it has saved itself.
+- Any other tensor is a rank's *own*. Rank 0 saves it under the plain key, rank r under `key@r`.
+
+If not all ranks of the job hold a replicated or sharded tensor, the key names the ranks that do.
+
+Each node saves all replicated tensors by itself: the ranks of the node agree, and share the tensors out. A rank's own
+tensors are named by the rank's number in the job.
+
+RankState collects at the boundaries between steps, in the thread that trains.
 """
 
 from __future__ import annotations
@@ -36,43 +42,57 @@ from ftlaunch_hooks.tensors.write_watch import WriteWatch
 
 
 class Owner(NamedTuple):
-    """Who saves a replicated tensor."""
+    """The rank that saves a replicated tensor, and the ranks that hold it."""
 
     place: int
-    """among the node's ranks"""
+    """place of the saving rank among the node's ranks"""
     group: tuple[int, ...] = ()
-    """the ranks that hold the tensor; empty: all of the job"""
+    """the ranks of the job that hold the tensor; empty for all ranks"""
 
 
 @dataclass(frozen=True, eq=False)
 class TensorItem:
-    """A tensor, or this rank's shard of one."""
+    """A tensor, or this rank's shard of a tensor."""
 
     key: str
-    tensor: Tensor  # local and detached; shares memory with what the training loop uses
-    offset: tuple[int, ...]  # of the shard in the whole
-    whole: tuple[int, ...]  # shape of the whole
-    owned: bool  # whether this rank is the one that saves it
-    group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
-    settled: bool = False  # only the step of an attached optimizer changes it
-    replica: str = ""  # the key on every rank, where all ranks of the job are to hold the same; else empty
-    apart_key: str = ""  # the key under which this rank saves it where those that are to hold the same do not
+    tensor: Tensor
+    """local and detached; shares memory with the tensor that the training loop uses"""
+    offset: tuple[int, ...]
+    """offset of the shard in the whole tensor, in each dimension"""
+    whole: tuple[int, ...]
+    """shape of the whole tensor"""
+    owned: bool
+    """whether this rank saves the tensor"""
+    group: str = "opt"
+    """the kind of file that the tensor belongs to, one of layout.GROUPS"""
+    settled: bool = False
+    """whether only the step of an attached optimizer changes the tensor"""
+    replica: str = ""
+    """the key on every rank, if all ranks of the job should hold the same values; otherwise empty"""
+    apart_key: str = ""
+    """the key under which this rank saves the tensor if ranks that should hold the same values do not"""
 
     @property
     def chunk(self) -> Chunk:
-        """The tensor as a file describes it."""
+        """The description of the tensor in a file."""
         dtype = DTYPES[self.tensor.dtype]
-        return Chunk(self.key, dtype, tuple(self.tensor.shape), self.key, self.offset, self.whole)
+        return Chunk(
+            name=self.key, dtype=dtype, shape=tuple(self.tensor.shape), key=self.key, offset=self.offset,
+            whole=self.whole,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """A rank's state at one moment. `items` is the same list as last time when no tensor was replaced."""
+    """A rank's state at one moment. `items` is the same list as last time if no tensor was replaced."""
 
     items: list[TensorItem]
-    state: dict[str, Json]  # what is not a tensor: object name -> its tree
-    outside: Sequence[str]  # keys that the state names, of DTensors on meshes without this rank: others save them
-    watch: WriteWatch  # of the tensors that may be written to at any time, from the moment of collecting on
+    state: dict[str, Json]
+    """everything but tensors: a tree for each object, by the object's name"""
+    outside: Sequence[str]
+    """keys, named in `state`, of DTensors whose meshes are without this rank; other ranks save these"""
+    watch: WriteWatch
+    """watches the tensors that may be written to at any time, from the moment of collection on"""
 
 
 class _Known:
@@ -87,104 +107,147 @@ class _Known:
         self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None, restored: Restored
     ) -> None:  # fmt: skip
         local = local_of(tensor)
-        # random numbers and gradients: what we write by ourselves, or no thread can
+        # Tensors APART are random numbers and gradients: we write these ourselves, or no other thread can.
         self.is_watched = local is tensor and item is not None and not settled and restored is not Restored.APART
-        self.tensor, self.plain, self.settled, self.restored = tensor, local is tensor, settled, restored
-        # `p.data = x` keeps the tensor object and changes these
-        self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
-        self.item, self.replica = item, replica
+        self.tensor = tensor
+        self.plain = local is tensor
+        self.settled = settled
+        self.restored = restored
+        # `p.data = x` keeps the tensor object and changes its address, shape or strides.
+        self.address = local.data_ptr()
+        self.shape = local.shape
+        self.strides = local.stride()
+        self.item = item
+        self.replica = replica
         self.outside = item is None and _is_outside(tensor)
 
 
 Taken = dict[str, _Known]
+"""tensors of a collection, by key"""
 
 
 class Collector:
-    """Collects a rank's tensors, step after step; a tensor that is the same as last time costs one comparison."""
+    """Collects a rank's tensors, step after step. A tensor that is the same as last time costs one comparison."""
 
     def __init__(self, rank: int, node: NodeRanks, agreement: ReplicaAgreement | None = None) -> None:
-        """agreement: of the node's ranks on the replicated tensors; without one every rank saves its own."""
-        self.rank, self.node = rank, node
+        """Begin without a collection.
+
+        Args:
+            rank: this rank's number in the job.
+            node: the ranks of this rank's node.
+            agreement: the agreement of the node's ranks on replicated tensors. With None every rank saves its own.
+        """
+        self.rank = rank
+        self.node = node
         self._agreement = agreement
-        self._agreed: Held = {}  # as `_items` has it
-        self._found: list[tuple[str, TensorItem, Replica | None]] = []  # with the key without ranks
+        self._agreed: Held = {}
+        """the agreement for which `_items` were made"""
+        self._found: list[tuple[str, TensorItem, Replica | None]] = []
+        """tensors of the last collection, with their keys without ranks"""
         self.tensors: list[tuple[str, Tensor]] = []
-        """of the last collection, with their keys without ranks; the same list where no tensor was replaced"""
+        """tensors of the last collection, with their keys without ranks; the same list if no tensor was replaced"""
         self._held: Held = {}
+        """replicas of the last collection that the ranks can agree on, by key"""
         self._held_tensors: dict[str, Tensor] = {}
+        """the tensors of `_held`"""
         self._items: list[TensorItem] = []
         self.outside: Sequence[str] = ()
-        """see Collected; of the last collection"""
+        """`Collected.outside` of the last collection"""
         self.watch = WriteWatch()
-        """see Collected; of the last collection"""
+        """`Collected.watch` of the last collection"""
         self._before: dict[str, _Known] = {}
+        """tensors of the last collection, by key without a rank"""
         self._now: dict[str, _Known] = {}
-        self._changed = True
+        """tensors of the collection under way"""
+        self._has_changed = True
+        """whether a tensor of the collection under way is new"""
         self._told: set[str] = set()
+        """keys of tensors with a graph of which the user was told"""
         self.layouts: Json = describe(())
-        """how the tensors of the last collection lie in memory; the same object where no tensor was replaced"""
+        """the layout in memory of the last collection's tensors; the same object if no tensor was replaced"""
 
     def begin(self) -> None:
         """Start a collection."""
-        self._now, self._changed = {}, False
+        self._now = {}
+        self._has_changed = False
         self.watch = WriteWatch()
 
     def finish(self) -> list[TensorItem]:
-        """End the collection: all items in the order of `put`; the same list as last time if no tensor was replaced."""
-        changed = self._changed or len(self._now) != len(self._before)
-        self._before, self._changed = self._now, False
-        if changed:
+        """End the collection.
+
+        Returns:
+            All items in the order of `put`; the same list as last time if no tensor was replaced.
+        """
+        has_changed = self._has_changed or len(self._now) != len(self._before)
+        self._before = self._now
+        self._has_changed = False
+        if has_changed:
             self.outside = [key for key, known in self._now.items() if known.outside]
-            self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
+            self._found = [
+                (key, known.item, known.replica) for key, known in self._now.items() if known.item is not None
+            ]
             self.tensors = [(key, item.tensor) for key, item, _ in self._found]
             self._held = {item.key: replica for _, item, replica in self._found if self._can_agree_on(replica)}
             self._held_tensors = {item.key: item.tensor for _, item, _ in self._found if item.key in self._held}
             self.layouts = describe(self.placed())
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
-        if changed or agreed is not self._agreed:
+        if has_changed or agreed is not self._agreed:
             self._agreed = agreed
             self._items = [self._saved_by(item, replica) for _, item, replica in self._found]
         return self._items
 
     def placed(self) -> list[Placed]:
-        """The tensors of the last collection, by their keys without a rank; without those that are sharded."""
-        known = self._before.items()
-        return [Placed(key, one.tensor, one.restored) for key, one in known if one.plain and one.item is not None]
+        """Return the tensors of the last collection that are not sharded, with their keys without a rank."""
+        return [
+            Placed(key, known.tensor, known.restored)
+            for key, known in self._before.items()
+            if known.plain and known.item is not None
+        ]
 
     def agree(self, step: int, patience_seconds: float) -> bool:
-        """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
+        """Agree with all ranks of the node on the replicated tensors of the last collection.
+
+        Args:
+            step: the step at whose boundary all ranks are.
+            patience_seconds: time to wait for another rank.
+
+        Returns:
+            False if this rank must take no snapshot of `step`.
+        """
         if self._agreement is None:
             return True
-        return self._agreement.meet(step, self._held, self._held_tensors, patience_seconds)
+        return self._agreement.meet(
+            step, held=self._held, tensors=self._held_tensors, patience_seconds=patience_seconds
+        )
 
     def take_apart(self) -> list[str]:
-        """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""
+        """Return the attached objects whose values differ between ranks, and that were not returned before."""
         return self._agreement.take_apart() if self._agreement is not None else []
 
     def _can_agree_on(self, replica: Replica | None) -> TypeGuard[Replica]:
         return replica is not None and (self._agreement is None or self._agreement.is_known(replica))
 
     def _saved_by(self, item: TensorItem, replica: Replica | None) -> TensorItem:
-        """The item of a replicated tensor, or of this rank's own where not all hold it that should."""
+        """Return the item as this rank saves it: as a replica if the ranks have agreed, otherwise as its own tensor."""
         if replica is None or self._agreed.get(item.key) == replica:
             return item
         apart = self._agreement is not None and self._agreement.is_apart(replica)
         return replace(item, key=item.apart_key, owned=True, replica=item.replica if apart else "")
 
     def mark(self) -> int:
-        """A place in the collection, for `since`."""
+        """Return the present position in the collection, for `since`."""
         return len(self._now)
 
     def since(self, mark: int) -> Taken:
-        """The tensors that were put in since `mark`, for `again`."""
+        """Return the tensors that were added since `mark`, for `again`."""
         return dict(islice(self._now.items(), mark, None))
 
     def addresses(self) -> set[int]:
-        """Where the memory of the tensors begins that were put in so far."""
+        """Return the addresses of the memory of all tensors that were added so far."""
         return {known.address for known in self._now.values()}
 
     def again(self, taken: Taken) -> bool:
-        """Put in tensors that are the same as last time. False, with nothing done, when one of the keys is taken."""
+        """Add tensors that are the same as last time. Return False, and add nothing, if one of the keys is in use."""
         if not taken.keys().isdisjoint(self._now):
             return False
         self._now.update(taken)
@@ -204,24 +267,35 @@ class Collector:
         key: str | None = None,
         restored: Restored = Restored.ANEW,
     ) -> str:
-        """Put a tensor in; returns its key without a rank.
+        """Add a tensor to the collection.
 
-        owner: of a replicated tensor, see share_out. settled: see TensorItem. key: instead of the path's.
-        restored: what becomes of the tensor in a restore.
-        Raises StateError for a tensor that cannot be saved, or a key that is already taken.
+        Args:
+            path: path of the tensor in the state.
+            tensor: the tensor.
+            group: `TensorItem.group`.
+            owner: the owner of a replicated tensor, as `share_out` decides; None for a tensor that is not replicated.
+            settled: `TensorItem.settled`.
+            key: key of the tensor, if not made from the path.
+            restored: the way in which a restore treats the tensor.
+
+        Returns:
+            The key of the tensor without a rank.
+
+        Raises:
+            StateError: the tensor cannot be saved, or the key is in use.
         """
         if key is None:
             key = join(path).replace("@", "@@")
         known = self._before.get(key)
         if known is None or known.tensor is not tensor or known.settled is not settled or _moved(known):
-            item = self._make_item(path, key, tensor, owner)
+            item = self._make_item(path, key=key, tensor=tensor, owner=owner)
             replica = None
             if item is not None:
                 item = replace(item, group=group, settled=settled)
-                replica = self._make_replica(str(path[0]), item, tensor, owner)
-            known = _Known(tensor, item, settled, replica, restored)
-            self._changed = True
-            self._look_for_graph(path, key, tensor)
+                replica = self._make_replica(str(path[0]), item=item, tensor=tensor, owner=owner)
+            known = _Known(tensor, item=item, settled=settled, replica=replica, restored=restored)
+            self._has_changed = True
+            self._tell_of_graph(path, key, tensor)
         if key in self._now:
             raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")
         self._now[key] = known
@@ -229,8 +303,8 @@ class Collector:
             self.watch.add(key, known.tensor)
         return key
 
-    def _look_for_graph(self, path: Path, key: str, tensor: Tensor) -> None:
-        """Say it once where a tensor carries a graph over a boundary: only its values are saved."""
+    def _tell_of_graph(self, path: Path, key: str, tensor: Tensor) -> None:
+        """Tell the user once if a tensor carries an autograd graph over a boundary, because only values are saved."""
         if tensor.grad_fn is not None and key not in self._told:
             self._told.add(key)
             say(
@@ -239,43 +313,53 @@ class Collector:
             )
 
     def _make_item(self, path: Path, key: str, tensor: Tensor, owner: Owner | None) -> TensorItem | None:
-        """None for an empty shard, unless there are other nodes."""
+        """Make the item of a tensor. Return None for an empty shard, unless the job has other nodes."""
         if is_sharded(tensor):
-            return _sharded_item(path, key, tensor, self.node)
+            return _sharded_item(path, key=key, tensor=tensor, node=self.node)
         check_plain(path, tensor)
         apart_key = own_key(key, self.rank)
         if owner is None:
-            key, owned = apart_key, True
+            key = apart_key
+            owned = True
         else:
             owned = owner.place == self.node.place(self.rank)
             key = shared_key(key, owner.group) if owner.group else key
-        local, everywhere = tensor.detach(), owner is not None and not owner.group
+        local = tensor.detach()
+        is_everywhere = owner is not None and not owner.group
         return TensorItem(
             key=key,
             tensor=local,
             offset=(0,) * local.dim(),
             whole=tuple(local.shape),
             owned=owned,
-            replica=key if everywhere else "",
+            replica=key if is_everywhere else "",
             apart_key=apart_key,
         )
 
     def _make_replica(self, part: str, item: TensorItem, tensor: Tensor, owner: Owner | None) -> Replica | None:
-        """None for what no other rank of the node is to hold."""
+        """Describe a tensor for the agreement. Return None if no other rank of the node should hold the same values."""
         dtype = DTYPES[item.tensor.dtype]
         if not is_sharded(tensor):
-            return None if owner is None else Replica(part, owner.place, dtype, item.whole, owner.group)
+            if owner is None:
+                return None
+            return Replica(part=part, owner=owner.place, dtype=dtype, shape=item.whole, group=owner.group)
         from ftlaunch_hooks.tensors.dtensor import holders_of  # noqa: PLC0415 - see is_sharded
 
         holders = holders_of(tensor, self.node)
         if holders is None or self._agreement is None:
             return None
         first = next(ranks[0] for ranks in holders if self.rank in ranks)
-        return Replica(part, self.node.place(first), dtype, tuple(item.tensor.shape), holders)
+        return Replica(
+            part=part,
+            owner=self.node.place(first),
+            dtype=dtype,
+            shape=tuple(item.tensor.shape),
+            group=holders,
+        )
 
 
 def _is_outside(tensor: Tensor) -> bool:
-    """Whether it is a DTensor whose mesh this rank is not in."""
+    """Return whether a tensor is a DTensor whose mesh is without this rank."""
     if not is_sharded(tensor):
         return False
     from ftlaunch_hooks.tensors import dtensor  # noqa: PLC0415 - see is_sharded
@@ -289,8 +373,9 @@ def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> Tens
     local = local_of(tensor).detach()
     check_plain(path, local)
     place = place_of(path, key, tensor, node)
+    # With several nodes an empty shard stays: this node's memory must name a tensor that other nodes may hold.
     if place is None or (node.whole_job and local.numel() == 0 and tensor.numel() > 0):
-        return None  # elsewhere this node's memory must tell of the tensor though all of it may lie on other nodes
+        return None
     return TensorItem(
         key=place.key,
         tensor=local,
@@ -307,7 +392,7 @@ def _moved(known: _Known) -> bool:
 
 
 def check_plain(path: Path, tensor: Tensor) -> None:
-    """Raises StateError for a tensor whose values a tensor file cannot hold."""
+    """Raise StateError for a tensor whose values a tensor file cannot hold."""
     problem = None
     if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         problem = "a parameter that has no values yet (a lazy module before its first forward)"
@@ -324,27 +409,38 @@ def check_plain(path: Path, tensor: Tensor) -> None:
 
 
 def share_out(sizes: Mapping[str, int], places: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The owner of each replicated tensor, which saves it: the largest first, each to the rank with the least so far.
+    """Choose the rank that saves each replicated tensor: the largest tensor first, by the rank with the least bytes.
 
-    sizes: key -> bytes. places: key -> the places, among the node's ranks, of those that hold the tensor; an owner is
-    one of them. Each group of places is shared out by itself, as its ranks do not know what other groups hold: the
-    owners are the same on every rank of a group that asks with the same sizes.
+    Each group of places is shared out by itself, because its ranks do not know which tensors other groups hold. All
+    ranks of a group that call with the same sizes get the same result.
+
+    Args:
+        sizes: bytes of the tensors, by key.
+        places: places, among the node's ranks, of the ranks that hold a tensor, by key.
+
+    Returns:
+        The place of the saving rank, by key.
     """
     loads: dict[tuple[int, ...], dict[int, int]] = {}
     owners = {}
     for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
         load = loads.setdefault(tuple(places[key]), dict.fromkeys(places[key], 0))
-        owners[key] = owner = min(load, key=lambda place: (load[place], place))
+        owner = min(load, key=lambda place: (load[place], place))
+        owners[key] = owner
         load[owner] += sizes[key]
     return owners
 
 
 def owner_of_slot(owner: Owner, slot: str, places: Sequence[int]) -> Owner:
-    """The owner of an optimizer state tensor of a parameter that `owner` saves.
+    """Choose the rank that saves a tensor of an optimizer's state.
 
-    places: among the node's ranks, of those that hold the parameter. The owner depends on the two names alone, so every
-    tensor has one owner, also when ranks disagree on which state exists already. The slot's name spreads the state of
-    one large parameter over the ranks.
+    The result depends only on the arguments, so that every tensor has one owner even while ranks disagree on which
+    state exists already. The slot's name spreads the state of a large parameter over the ranks.
+
+    Args:
+        owner: the owner of the parameter.
+        slot: name of the tensor in the parameter's state.
+        places: places, among the node's ranks, of the ranks that hold the parameter.
     """
     number = places.index(owner.place) + zlib.crc32(slot.encode())
     return owner._replace(place=places[number % len(places)])

@@ -1,24 +1,27 @@
-"""Which replicated tensors all ranks hold alike: the ranks agree on it in their pages, boundary by boundary.
+"""Lets the ranks agree in their pages, at each boundary with a snapshot, which replicated tensors are really the same.
 
-The ranks of each node agree among themselves: "all ranks" are the node's, and its memory holds all that is replicated.
-Of a tensor that a group of the job's ranks holds alike, they are those of the node that are in the group. Of a DTensor
-of which several ranks hold each shard (hybrid sharding, what tensor parallelism replicates) they are those that are in
-its mesh: they agree where the holders of each shard hold the same, and all of them come to one answer.
+The ranks of each node agree among themselves, because the node's memory holds all replicated tensors. For a tensor that
+a group of the job's ranks holds, the ranks of the node that are in the group agree. For a DTensor whose shards several
+ranks hold each (hybrid sharding, or tensors that tensor parallelism replicates), the ranks of the node that are in the
+mesh agree: the holders of each shard must hold the same, and all these ranks come to one answer.
 
-A tensor is saved by one rank for all only where every rank holds it, and holds the same values. Otherwise the rank that
-was to save it may be one that does not hold it (an optimizer that splits its work between the ranks), and the tensor
-would be in no snapshot; or the snapshot would be a mosaic of what several ranks hold (ranks that train by themselves
-between two averagings of their parameters), a state that no rank was ever in.
+One rank saves a tensor for all only if every rank holds the tensor with the same values. Otherwise two things could go
+wrong. The rank that should save the tensor may not hold it (an optimizer that splits its work between the ranks), and
+the tensor would be in no snapshot. Or the snapshot would be a mosaic of several ranks' values (ranks that train by
+themselves between two averagings of their parameters), a state that no rank was ever in.
 
-At each boundary with a snapshot (a round) every rank writes two digests for each bucket (attached objects, and a group
-of ranks) into its page: of the keys, shapes, dtypes and owners of its replicated tensors, and of a sample of their
-values (value_samples.py). A rank that holds any waits for those with which it is to hold them, and all of these read
-the same words. What they hold alike is agreed for this boundary; all else every rank saves as its own. Ranks under
-DistributedDataParallel have just met in the backward pass, so the wait is short.
+A boundary with a snapshot is a round. In each round every rank writes two digests for each bucket into its page. A
+bucket has the replicated tensors of some attached objects and of a group of ranks. The first digest is of the tensors'
+keys, shapes, dtypes and owners, the second of a sample of their values (value_samples.py). A rank that holds tensors of
+a bucket waits for the other ranks of the group, and all of them read the same words. Buckets with equal digests are
+agreed for this boundary. All other tensors every rank saves as its own. Ranks under DistributedDataParallel have just
+met in the backward pass, so that the wait is short.
 
-A bucket whose values have differed once is each rank's own for the rest of the attempt: ranks whose parameters are
-averaged now and then are alike after each averaging, and the files of the slots would be made anew each time. No rank
-waits once it is told to leave.
+Once the values of a bucket have differed, its tensors are each rank's own for the rest of the attempt: ranks whose
+parameters are averaged now and then are alike after each averaging, and the files of the slots would be made anew each
+time. No rank waits once it was told to leave.
+
+The Collector calls a ReplicaAgreement in the thread that trains.
 """
 
 from __future__ import annotations
@@ -37,159 +40,203 @@ from ftlaunch_contract.pages.words import REPLICAS
 from ftlaunch_contract.protocol import Flag, process_start_time
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
-_ROUNDS = 2  # in a page: this one and the one before
-_ENTRY = REPLICAS.count // _ROUNDS  # words: step + 1, then for each bucket a digest of what is held, and of values
+_ROUNDS = 2
+"""number of rounds in a page: the present and the one before"""
+_ENTRY = REPLICAS.count // _ROUNDS
+"""words of a round: step + 1, a digest of each bucket's tensors, a digest of each bucket's values"""
 _BUCKETS = (_ENTRY - 1) // 2
-_ROUND_SECONDS = 0.2
-"""after so long it is looked whether the ranks that are waited for are alive"""
+_ALIVE_CHECK_SECONDS = 0.2
+"""time between two checks whether the awaited ranks are alive"""
 
-Digests = tuple[int, ...]  # one a bucket; 0: this rank holds nothing of it
+Digests = tuple[int, ...]
+"""a digest for each bucket; 0 for a bucket of which this rank holds nothing"""
 _EMPTY: Digests = (0,) * _BUCKETS
 
 
 Group = tuple[int, ...] | tuple[tuple[int, ...], ...]
-"""Who is to hold a tensor alike, by numbers in the job: ranks (none: all ranks), or for each shard its holders."""
+"""the ranks of the job that should hold the same: ranks (none for all ranks), or the holders of each shard"""
 
 
 class Replica(NamedTuple):
     """A replicated tensor, or shard, as one rank holds it."""
 
-    part: str  # the attached object that it belongs to
-    owner: int  # the place, among the node's ranks, of the one that saves it
+    part: str
+    """name of the attached object that the tensor belongs to"""
+    owner: int
+    """place of the rank that saves the tensor among the node's ranks"""
     dtype: str
     shape: tuple[int, ...]
+    """shape of the tensor or shard"""
     group: Group = ()
 
 
-Held = Mapping[str, Replica]  # key -> replica
+Held = Mapping[str, Replica]
+"""replicas by key"""
 
 
 class ReplicaAgreement:
-    """What one rank holds, and what all ranks have agreed on."""
+    """The replicas that one rank holds, and the replicas on which all ranks have agreed."""
 
     def __init__(
         self, place: int, peers: Sequence[Page], parts: Iterable[str],
         groups: Mapping[Group, Sequence[Collection[int]]] | None = None,
     ) -> None:  # fmt: skip
-        """peers: the pages of the node's ranks; this one's is at `place`. parts: the names of the attached objects.
-
-        groups: this rank's, as replicas name them -> the places of those of their ranks that are on the node: of the
-        holders of each shard, or of all. All of these have this group as their n-th one, where they are to agree.
-        """
-        self.agreed: Held = {}  # another object whenever it has changed
-        self._place, self._page, self._peers = place, peers[place], peers
-        self._buckets, self._holders = _lay_out(sorted(parts), groups or {(): [range(len(peers))]})
-        self._members = [set[int]().union(*holders) for holders in self._holders]
-        self._round = 0
-        self._last = NONE  # the step of the round before
-        self._held: Held = {}  # in that round
-        self._structure = self._chosen = _EMPTY
-        self._samples: list[ValueSample] = [ValueSample(()) for _ in range(_BUCKETS)]
-        self._apart: set[int] = set()  # buckets whose values have differed
-        self._untold: set[int] = set()
-
-    def meet(self, step: int, held: Held, tensors: Mapping[str, Tensor], patience_seconds: float = math.inf) -> bool:
-        """Agree with all ranks, at the boundary of `step`, on what all of them hold alike, and set `agreed`.
+        """Begin without an agreement.
 
         Args:
-            step: of the boundary.
-            held: what this rank holds; the same object as last time where nothing has changed.
-            tensors: what is held, by the same keys.
-            patience_seconds: how long another rank is waited for.
+            place: place of this rank among the node's ranks.
+            peers: pages of the node's ranks.
+            parts: names of the attached objects.
+            groups: the groups of this rank, as replicas name them, each with the places of its ranks on the node: one
+                collection for all, or one for the holders of each shard. To agree, all ranks of a group must have it at
+                the same position.
+        """
+        self.agreed: Held = {}
+        """the replicas on which all ranks have agreed; another object after each change"""
+        self._place = place
+        self._page = peers[place]
+        self._peers = peers
+        self._buckets, self._holders = _lay_out(sorted(parts), groups or {(): [range(len(peers))]})
+        self._members = [set[int]().union(*holders) for holders in self._holders]
+        """places of all ranks that share a bucket, by bucket"""
+        self._round = 0
+        """number of rounds so far"""
+        self._last_step = NONE
+        """the step of the round before"""
+        self._held: Held = {}
+        """the replicas in that round"""
+        self._structure = _EMPTY
+        """digests of `_held`"""
+        self._chosen = _EMPTY
+        """digests of the buckets on which all ranks have agreed"""
+        self._samples: list[ValueSample] = [ValueSample(()) for _ in range(_BUCKETS)]
+        self._apart: set[int] = set()
+        """buckets whose values have differed"""
+        self._untold: set[int] = set()
+        """buckets of `_apart` that `take_apart` has not returned"""
+
+    def meet(self, step: int, held: Held, tensors: Mapping[str, Tensor], patience_seconds: float = math.inf) -> bool:
+        """Agree with all ranks, at the boundary of `step`, which replicas are the same, and set `agreed`.
+
+        Args:
+            step: the step of the boundary.
+            held: the replicas of this rank; the same object as last time if nothing has changed.
+            tensors: the tensors of the replicas, by the same keys.
+            patience_seconds: time to wait for other ranks.
 
         Returns:
-            False where this rank is to take no snapshot of `step`: it is told to leave, or another rank does not come
-            to that boundary.
+            False if this rank must take no snapshot of `step`: it was told to leave, or another rank does not come to
+            the boundary.
         """
         if held is not self._held:
-            self._held, self._structure = held, self._digest(held)
+            self._held = held
+            self._structure = self._digest(held)
             self._samples = self._sample(held, tensors)
-        everyone, deadline = range(len(self._peers)), time.monotonic() + patience_seconds
-        if self._last != NONE and not self._wait(
-            self._last, everyone, deadline
-        ):  # the older of two rounds is written over
+        everyone = range(len(self._peers))
+        deadline = time.monotonic() + patience_seconds
+        # This round overwrites the older of two rounds, so that all ranks must have come to the newer of them.
+        if self._last_step != NONE and not self._wait(self._last_step, everyone, deadline):
             return False
-        values = [sample.digest() if one else 0 for sample, one in zip(self._samples, self._structure, strict=True)]
-        self._say(step, self._structure, tuple(map(_signed, values)))
-        self._last = step
-        holding = [bucket for bucket, one in enumerate(self._structure) if one]
+        values = [
+            sample.digest() if digest else 0 for sample, digest in zip(self._samples, self._structure, strict=True)
+        ]
+        self._write_round(step, self._structure, tuple(map(_signed, values)))
+        self._last_step = step
+        holding = [bucket for bucket, digest in enumerate(self._structure) if digest]
         members = set[int]().union(*(self._members[bucket] for bucket in holding))
         if not self._wait(step, members, deadline):
             return False
-        said = {place: self._said(self._peers[place], step) for place in members}
-        alike = [bucket for bucket in holding if self._is_alike(said, bucket)]
-        apart = {bucket for bucket in alike if not self._is_alike(said, bucket + _BUCKETS)}
+        digests = {place: self._read_round(self._peers[place], step) for place in members}
+        alike = [bucket for bucket in holding if self._is_alike(digests, bucket)]
+        apart = {bucket for bucket in alike if not self._is_alike(digests, bucket + _BUCKETS)}
         self._untold |= apart - self._apart
         self._apart |= apart
         self._choose({bucket for bucket in alike if bucket not in self._apart})
         return True
 
     def is_apart(self, replica: Replica) -> bool:
-        """Whether the ranks have held other values of the bucket that a tensor is in."""
+        """Return whether the ranks have held different values in the bucket of a replica."""
         return self.is_known(replica) and self._bucket(replica) in self._apart
 
     def is_known(self, replica: Replica) -> bool:
-        """Whether a tensor can be agreed on: its object and its group were named when this rank began."""
+        """Return whether the replica's object and group were named at construction, so that ranks can agree on it."""
         return (replica.part, replica.group) in self._buckets
 
     def take_apart(self) -> list[str]:
-        """Return the attached objects of which other values have been found since the last call.
+        """Return the attached objects whose values have been found to differ since the last call.
 
-        Of those that compare an object, the first one alone is given it, to tell.
+        Only the first of the ranks that compare an object gets its name, to tell the user once.
         """
         mine = {bucket for bucket in self._untold if self._place == min(self._members[bucket])}
         self._untold = set()
         return sorted({replica.part for replica in self._held.values() if self._bucket(replica) in mine})
 
     def _choose(self, buckets: set[int]) -> None:
-        chosen = tuple(one if bucket in buckets else 0 for bucket, one in enumerate(self._structure))
+        """Set `agreed` to the replicas in `buckets`, unless these are the same as before."""
+        chosen = tuple(digest if bucket in buckets else 0 for bucket, digest in enumerate(self._structure))
         if chosen != self._chosen:
             self._chosen = chosen
             self.agreed = {key: replica for key, replica in self._held.items() if self._bucket(replica) in buckets}
 
     def _sample(self, held: Held, tensors: Mapping[str, Tensor]) -> list[ValueSample]:
-        """The sample of each bucket."""
+        """Return the sample of each bucket."""
         chosen: list[list[Tensor]] = [[] for _ in range(_BUCKETS)]
         for key in sorted(held):
             chosen[self._bucket(held[key])].append(tensors[key])
         return list(map(ValueSample, chosen))
 
     def _digest(self, held: Held) -> Digests:
-        """A signed 64-bit number for each bucket, 0 for an empty one."""
+        """Return a digest of each bucket's replicas as a signed 64-bit number; 0 for an empty bucket."""
         lines: list[list[str]] = [[] for _ in range(_BUCKETS)]
         for key in sorted(held):
             replica = held[key]
-            said = f"{key} {replica.part} {replica.owner} {replica.dtype} {replica.shape}\n"
-            lines[self._bucket(replica)].append(said)
-        found = [xxhash.xxh3_64_intdigest("".join(of_bucket).encode()) if of_bucket else 0 for of_bucket in lines]
-        return tuple(map(_signed, found))
+            line = f"{key} {replica.part} {replica.owner} {replica.dtype} {replica.shape}\n"
+            lines[self._bucket(replica)].append(line)
+        digests = [
+            xxhash.xxh3_64_intdigest("".join(bucket_lines).encode()) if bucket_lines else 0 for bucket_lines in lines
+        ]
+        return tuple(map(_signed, digests))
 
     def _bucket(self, replica: Replica) -> int:
         return self._buckets[replica.part, replica.group]
 
-    def _is_alike(self, said: Mapping[int, Digests], place_in_entry: int) -> bool:
-        """Whether all ranks that are to hold the same of what is in a bucket have said the same of it."""
-        holders = self._holders[place_in_entry % _BUCKETS]
-        return all(len({said[place][place_in_entry] for place in places}) <= 1 for places in holders)
+    def _is_alike(self, digests: Mapping[int, Digests], index: int) -> bool:
+        """Return whether all holders of a bucket have written the same digest.
+
+        Args:
+            digests: the digests of a round, by the place of the rank.
+            index: index of the digest in the round: the bucket for its tensors, plus _BUCKETS for its values.
+        """
+        holders = self._holders[index % _BUCKETS]
+        return all(len({digests[place][index] for place in places}) <= 1 for places in holders)
 
     # --- in the pages ---------------------------------------------------------------------------------------
 
-    def _say(self, step: int, structure: Digests, values: Digests) -> None:
-        q, at = self._page.q, REPLICAS + self._round % _ROUNDS * _ENTRY
+    def _write_round(self, step: int, structure: Digests, values: Digests) -> None:
+        """Write this rank's digests of the round of `step` into its page. The step is written last, for readers."""
+        q = self._page.q
+        at = REPLICAS + self._round % _ROUNDS * _ENTRY
         q[at] = 0
-        for place, one in enumerate((*structure, *values), 1):
-            q[at + place] = one
-        q[at] = step + 1  # last: from here on it is read
+        for index, digest in enumerate((*structure, *values), 1):
+            q[at + index] = digest
+        q[at] = step + 1
         self._round += 1
 
     def _wait(self, step: int, places: Collection[int], deadline: float) -> bool:
         """Wait until the ranks at these places have written the round of `step`.
 
-        False past the deadline (monotonic seconds), when this rank is told to leave meanwhile, or when one of them will
-        never write it: it has left its loop before that step, has gone on to a later round, or has ended. Without a
-        supervisor nobody tells this rank of the end of another one.
+        Args:
+            step: the step of the round.
+            places: places of the ranks.
+            deadline: end of the wait, in seconds of time.monotonic().
+
+        Returns:
+            False after the deadline, if this rank is told to leave, or if one of the ranks will never write the round:
+            it has left its loop before the step, has written a later round, or has ended. The end is checked here
+            because nobody reports it without a supervisor.
         """
-        attempt, peers = self._page.attempt, [self._peers[place] for place in places]
+        attempt = self._page.attempt
+        peers = [self._peers[place] for place in places]
 
         def is_there(peer: Page) -> bool:
             return peer.attempt == attempt and _entry(peer, step) is not None
@@ -206,48 +253,57 @@ class ReplicaAgreement:
         def is_decided() -> bool:
             return bool(self._page.leave) or all(map(is_there, peers)) or any(map(is_gone, peers))
 
-        while not wait_until(is_decided, min(deadline, time.monotonic() + _ROUND_SECONDS)):
+        while not wait_until(is_decided, min(deadline, time.monotonic() + _ALIVE_CHECK_SECONDS)):
             if time.monotonic() >= deadline or any(has_ended(peer) for peer in peers if not is_there(peer)):
                 break
         return all(map(is_there, peers))
 
     @staticmethod
-    def _said(peer: Page, step: int) -> Digests:
-        """What a rank has written in the round of `step`, which is there: of what is held, then of its values."""
+    def _read_round(peer: Page, step: int) -> Digests:
+        """Return a rank's digests of the round of `step`, which exists: of its replicas, then of their values."""
         at = _entry(peer, step)
         assert at is not None
         return tuple(peer.q[at + 1 : at + _ENTRY])
 
 
 def _entry(page: Page, step: int) -> int | None:
-    """Where the round of `step` stands in a page."""
+    """Return the offset of the round of `step` in a page, in words; None if the page does not have the round."""
     entries = range(REPLICAS, REPLICAS.end, _ENTRY)
     return next((at for at in entries if page.q[at] == step + 1), None)
 
 
 def _newest_round(page: Page) -> int:
-    """The step of a rank's newest round; -1 before its first."""
+    """Return the step of a rank's newest round; -1 before its first."""
     return max(page.q[at] for at in range(REPLICAS, REPLICAS.end, _ENTRY)) - 1
 
 
 def _lay_out(
     parts: Sequence[str], groups: Mapping[Group, Sequence[Collection[int]]]
 ) -> tuple[dict[tuple[str, Group], int], list[list[Collection[int]]]]:
-    """(part, group) -> its bucket; and for each bucket the places of ranks that are to hold the same, set by set.
+    """Distribute parts and groups over the buckets.
 
-    Parts share buckets where there are too many of them, and groups do where there are more than buckets: a tensor is
-    agreed then where all that is in the bucket is.
+    Parts share buckets if there are too many, and so do groups if there are more groups than buckets. A tensor is then
+    agreed only if all tensors of its bucket are.
+
+    Args:
+        parts: names of the attached objects, in an order that is the same on all ranks.
+        groups: the groups of this rank, as for ReplicaAgreement.
+
+    Returns:
+        The bucket of each pair of part and group; and for each bucket the sets of places whose ranks should hold the
+        same.
     """
-    each = max(_BUCKETS // len(groups), 1)
+    buckets_of_group = max(_BUCKETS // len(groups), 1)
     buckets: dict[tuple[str, Group], int] = {}
     holders: list[list[Collection[int]]] = [[] for _ in range(_BUCKETS)]
-    for number, (group, places) in enumerate(groups.items()):
+    for group_number, (group, sets_of_places) in enumerate(groups.items()):
         for part_number, part in enumerate(parts):
-            bucket = (number * each + part_number % each) % _BUCKETS
+            bucket = (group_number * buckets_of_group + part_number % buckets_of_group) % _BUCKETS
             buckets[part, group] = bucket
-            holders[bucket] += [one for one in places if one not in holders[bucket]]
+            holders[bucket] += [places for places in sets_of_places if places not in holders[bucket]]
     return buckets, holders
 
 
 def _signed(word: int) -> int:
+    """Return a word of 64 bits as a signed number, which pages hold."""
     return word - (word >> 63 << 64)
