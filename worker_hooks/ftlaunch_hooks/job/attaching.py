@@ -108,7 +108,7 @@ def attach(
         check_other(training, _job._trainings.words)
         _job._attach_again(objects, choices, found)
         return _job
-    job = _attach_first(objects, choices, coordinator, found)
+    job = _attach_first(objects, choices=choices, coordinator=coordinator, found=found)
     if is_asked_by_script:
         job._watch_beginning(caller)
     return job
@@ -210,7 +210,11 @@ def peek(name: str, *, training: str = "", rank: int | None = None, values: bool
     """
     coordinator = _join("peek", "peek")
     step, saved = _open_once(training, coordinator)
-    return None if saved is None else (step, saved_object(name, saved, coordinator, rank, values=values))
+    return (
+        None
+        if saved is None
+        else (step, saved_object(name, saved=saved, coordinator=coordinator, rank=rank, values=values))
+    )
 
 
 def resuming(*, training: str = "") -> bool:

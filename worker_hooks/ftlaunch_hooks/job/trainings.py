@@ -139,7 +139,7 @@ def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> Non
     while not wait_until(is_over, time.monotonic() + _BEAT_SECONDS):
         page.touch(time.monotonic_ns())
     coordinator.at_boundary(step)
-    if not _is_saved(directory, step, snapshots, coordinator):
+    if not _is_saved(directory, step=step, snapshots=snapshots, coordinator=coordinator):
         raise AttachError(
             f"cannot attach again: the training before has ended at step {step}, and that step could not be saved to"
             f" {coordinator.checkpoint_dir}; a job that is to resume in this training needs it"

@@ -1,4 +1,4 @@
-"""Seeds of the global generators of random, NumPy and torch: every attempt of a job draws the same numbers.
+"""Gives random, NumPy and torch seeds for their global generators, so that every attempt draws the same numbers.
 
 This concerns scripts that draw without a seed of their own. The seed belongs to the job (FTLAUNCH_SEED), and each rank
 derives another one from it. Without the variable nothing is seeded, and the generators begin with entropy of the

@@ -372,7 +372,7 @@ def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> Tens
 
     local = local_of(tensor).detach()
     check_plain(path, local)
-    place = place_of(path, key, tensor, node)
+    place = place_of(path, key=key, tensor=tensor, node=node)
     # With several nodes an empty shard stays: this node's memory must name a tensor that other nodes may hold.
     if place is None or (node.whole_job and local.numel() == 0 and tensor.numel() > 0):
         return None

@@ -212,7 +212,7 @@ class Survey:
             return
         values, tensors = self._at_first_loop
         moved = [entry for text, entry in values if _text_at(walk, entry[0], walk.is_saved) != text]
-        put_back(walk, moved, tensors, walk.is_saved)
+        put_back(walk, moved, tensors=tensors, saved=walk.is_saved)
         self._at_first_loop = None
 
     def _give_up_restored(self, frame: FrameType | None, *, own: bool) -> None:
@@ -240,7 +240,7 @@ class Survey:
         walk = self._walk(frame)
         self._undo(walk)
         values = restored.tree["values"] if self._keep else ()
-        put_back(walk, values, restored.tensors, saved=walk.is_saved)
+        put_back(walk, values, tensors=restored.tensors, saved=walk.is_saved)
         self._tell_of_differences(self._walk(frame), restored.tree)
 
     def _tell_of_differences(self, walk: LoopWalk, tree: Mapping[str, Json]) -> None:
