@@ -227,7 +227,7 @@ class Job:
         attached_at = places_of(frame)
         step = self.step
 
-        def check_loop(stepping: FrameType) -> bool:
+        def _check_loop(stepping: FrameType) -> bool:
             if self._in_loop or self.step != step or self._positions.any:
                 return True
             loop = beginning_loop(stepping, self, attached_at)
@@ -235,7 +235,7 @@ class Job:
                 say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
             return bool(loop)
 
-        self._open_step.before_first = check_loop
+        self._open_step.before_first = _check_loop
 
     # --- for scripts --------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 _HELPERS = 2  # an attempt begins with two orders: rank 0, and the others
-_QUIET = 0.3  # seconds without an order, after which an attempt has begun
+_QUIET_SECONDS = 0.3  # time without an order, after which an attempt has begun
 
 
 def main() -> None:
@@ -161,7 +161,7 @@ def _serve(
             continue
         helpers.wait(None)
         hurry = helpers.reap()
-        while not hurry and helpers.wait(_QUIET):
+        while not hurry and helpers.wait(_QUIET_SECONDS):
             hurry = helpers.reap()
         begun = begun or not hurry
 
