@@ -103,7 +103,7 @@ def nodes(tmp_path: Path) -> Iterator[AloneNodes]:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> AloneNodes:
-    """The same job, undisturbed."""
+    """A job run without a fault to its end."""
     job = AloneNodes(tmp_path_factory.mktemp("calm"))
     job.start("--steps", str(STEPS))
     assert job.wait() == [0, 0], job.said()

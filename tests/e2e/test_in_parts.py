@@ -19,7 +19,7 @@ EPOCHS = JOBS / "part_epochs.py"
 
 @pytest.fixture
 def twice(tmp_path: Path) -> Iterator[list[FtJob]]:
-    """The same job in two directories."""
+    """Two identical jobs in two directories: one for the test to kill, one to compare with."""
     pair = []
     for name in ("killed", "alone"):
         (tmp_path / name).mkdir()

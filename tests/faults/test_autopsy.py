@@ -161,7 +161,7 @@ def test_the_collectives_own_time_out_comes_first(job: FtJob) -> None:
 
 
 def test_a_rank_whose_interpreter_has_ended_is_asked_nothing(job: FtJob) -> None:
-    """The same, but rank 2 is still ending when the autopsy comes to it.
+    """A rank whose interpreter has ended before the autopsy is asked for nothing.
 
     Taken out: without the look whether the signal is caught the question for the lock crashes it; without SIG_IGN in
     bootstrap.py as well the question for its stacks ends it, and it is blamed.

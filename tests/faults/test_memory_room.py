@@ -87,7 +87,7 @@ def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
 
 @pytest.mark.long
 def test_without_a_supervisor(job: FtJob) -> None:
-    """The same under plain python."""
+    """A process under plain python that finds too little room in /dev/shm trains on, and resumes from storage."""
     checkpoints = job.home / "checkpoints"
     name, _, value = job.tag.partition("=")
     env = {**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(checkpoints), "FTLAUNCH_VERIFY_RESUME": "off"}

@@ -96,7 +96,7 @@ importlib.import_module = spoilt
 @pytest.mark.long
 @by_default
 def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> None:
-    """The same process begins anew, without it."""
+    """The warm parent, in one process, starts over without a module that cannot be shared."""
     (job.home / "late.py").write_text(LATE)
     script = job.home / "script.py"
     script.write_text("import os, signal\nos.environ['FTLAUNCH_ATTEMPT'] == '0' and signal.pause()\n")

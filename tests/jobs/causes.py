@@ -49,7 +49,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 class DistBackendError(RuntimeError):
-    """Likewise."""
+    """An error with the name of torch's error of a process group's backend."""
 
 
 def error(number: int, *more: str) -> None:

@@ -27,7 +27,7 @@ out.mkdir(parents=True, exist_ok=True)
 
 
 class Witness:
-    """Sees, when Python takes the main module apart, which threads there are."""
+    """Notes the threads that are left when Python takes the main module apart."""
 
     def __del__(self, listdir=os.listdir, opened=open, file=f"{out}/threads_{RANK}") -> None:
         names = []

@@ -32,7 +32,7 @@ def wait(name: str, number: int) -> None:
 
 
 def be_long_in_dying() -> None:
-    """The same 64 MiB three hundred times: next to no memory, and five million pages for the kernel to take out."""
+    """Map the same 64 MiB three hundred times: little memory, but five million pages for the kernel to unmap."""
     libc = ctypes.CDLL(None)
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.mmap.restype = ctypes.c_void_p
@@ -67,7 +67,7 @@ def leave() -> None:
 
 
 def become_another() -> None:
-    """The same process, another program: what was held by the old one is let go."""
+    """Replace the program of this process by execve, so that the old program's locks are released."""
     if "AGAIN" not in os.environ:
         happened("exec")
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "AGAIN": "1"})

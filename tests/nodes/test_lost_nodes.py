@@ -27,7 +27,7 @@ def lose(nodes: NodesJob, number: int) -> None:
 
 
 def assert_goes_on(nodes: NodesJob, alone: FtJob) -> None:
-    """The same commands go on from what is in memory, without the fault, to the undisturbed end."""
+    """Start the commands again without the fault: the job resumes from memory and ends as the undisturbed job does."""
     del nodes.env["FAULT"]
     nodes.begin()
     assert nodes.codes()[2:] == [0, 0], nodes.told
@@ -149,7 +149,7 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
 
 @pytest.mark.long
 def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: FtJob) -> None:
-    """And the budget goes on where it was: a rank was killed before."""
+    """The restart budget survives the old head: the new head counts the rank that was killed before."""
     nodes.options = (*nodes.options, *PATIENT)
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.env["FAULT"] = "sigkill 3 5"

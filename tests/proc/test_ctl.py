@@ -222,7 +222,10 @@ def test_report_of_a_script_that_does_not_say_its_steps(job: FtJob) -> None:
 
 
 def test_a_job_that_was_stopped_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
-    """And where what it said is; not what an earlier run has said. Tried: without the time it names the old output."""
+    """A stopped job's output is named, but only if the last run has written to it.
+
+    Taken out: without the comparison of times the output of an earlier run is named.
+    """
     stopped = {"event": "job_stopped", "code": 75, "step": 12}
     run = journal(tmp_path / "run", started(), stopped)
     (run / "terminal.log").write_text("ftlaunch: stopped\n")

@@ -60,7 +60,7 @@ def test_a_job_is_listed_while_it_runs_and_after_it(job: FtJob) -> None:
 
 
 def test_a_home_that_takes_no_note_costs_no_job_anything(job: FtJob) -> None:
-    """And a job that runs is listed all the same."""
+    """A job whose home cannot take its note runs undisturbed, and is listed while it runs."""
     job.start(script=BEATS, args=("1000000", "0.005"), env={"XDG_STATE_HOME": "/proc/no", "HOME": "/proc/no"})
     job.wait_step(3)
     rows = json.loads(ftctl("jobs", "--running", "--json", cwd=job.home)[1])

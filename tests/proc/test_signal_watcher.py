@@ -38,7 +38,10 @@ watcher.close()
 
 
 def test_sigterm_to_a_child_at_its_very_beginning() -> None:
-    """Seen to fail without the signal blocked while a rank forks: the child's handler wrote to the rank's watcher."""
+    """A SIGTERM to a forked child does not wake the rank's watcher.
+
+    Taken out: unless the signal is blocked while a rank forks, the child's handler writes to the rank's watcher.
+    """
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == [
         "child -15",

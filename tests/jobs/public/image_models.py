@@ -51,7 +51,7 @@ class Schedule:
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state):
-        """The same."""
+        """Restore what `state_dict` returned."""
         vars(self).update(state)
 
 

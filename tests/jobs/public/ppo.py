@@ -42,7 +42,7 @@ class Poles:
         return {"states": self.states, "ages": self.ages}
 
     def load_state_dict(self, state):
-        """The same."""
+        """Restore what `state_dict` returned."""
         self.states, self.ages = state["states"], state["ages"]
 
 

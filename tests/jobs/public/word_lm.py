@@ -36,7 +36,7 @@ def batchify(data, size):
 
 
 def repackage_hidden(hidden):
-    """The same values without their history."""
+    """Detach hidden states from the graph that made them."""
     return hidden.detach() if isinstance(hidden, torch.Tensor) else tuple(repackage_hidden(one) for one in hidden)
 
 

@@ -105,7 +105,7 @@ def test_a_position_is_rescaled_where_a_step_takes_other_samples(
 
 
 def test_samplers_that_changed_otherwise_rescale_no_position(capsys: pytest.CaptureFixture[str]) -> None:
-    """And the line says so: the learning rates are those of more, or of less data."""
+    """No position is rescaled if the samplers disagree on the rate, and the terminal says so."""
     new = scheduler_of(torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0))
     before = {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1, endless=True).state_dict()}
     objects = {

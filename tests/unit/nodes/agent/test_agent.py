@@ -50,12 +50,12 @@ class FakeLink:
         self.alone_since = self.clock()
 
     def go_to(self, address: str, port: int) -> None:
-        """See HeadLink."""
+        """Note the address of another head, and lose the connection."""
         self.went_to = (address, port)
         self.lose()
 
     def renew(self, why: str) -> None:
-        """See HeadLink."""
+        """Lose the connection to the head, if there is one."""
         if self.alone_since is None:
             self.lose()
 
@@ -87,7 +87,7 @@ class FakeRanks:
         self.calls.append("leave")
 
     def perform(self, verb: str, values: list[Any]) -> None:
-        """See NodeRanks."""
+        """Note the method of the pages that the head has called."""
         self.calls.append(verb)
 
     def look(self) -> int:
@@ -104,7 +104,7 @@ class FakeRanks:
         return {} if self.cleared else {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}
 
     def tell_all_words_again(self) -> None:
-        """See NodeRanks."""
+        """Note that the whole pages were to be sent again."""
         self.calls.append("again")
 
     def memory(self) -> dict[str, Any]:
@@ -113,15 +113,15 @@ class FakeRanks:
         return {**held, "running": self.running(), "copier": {"port": 0, "lineage": "", "every": 0}}
 
     def heed_copies(self, message: Mapping[str, Any]) -> None:
-        """See NodeRanks."""
+        """Note the message about copies."""
         self.calls.append(message["do"])
 
     def free_port(self) -> int:
-        """See NodeRanks."""
+        """Return the usual port."""
         return 29500
 
     def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
-        """See NodeRanks."""
+        """Return no directory."""
         return {}
 
 

@@ -20,22 +20,22 @@ class Loop:
         self.can_register = True
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """See EventLoop."""
+        """Accept a descriptor, unless the test has the kernel run out of memory."""
         if not self.can_register:
             raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     def unregister(self, fd: int) -> None:
-        """See EventLoop."""
+        """Do nothing: no descriptor is ever ready."""
 
     def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
-        """See EventLoop."""
+        """Do nothing: no descriptor is ever ready."""
 
     def call_at(self, when: float, name: Any, handler: Callable[[], None]) -> None:
-        """See EventLoop."""
+        """Keep a timer until the test calls `call_due`."""
         self.due[name] = handler
 
     def cancel(self, name: Any) -> None:
-        """See EventLoop."""
+        """Forget a timer."""
         self.due.pop(name, None)
 
     def call_due(self) -> None:

@@ -26,7 +26,7 @@ class FullLoop:
     """No descriptor can be waited for any more."""
 
     def register(self, fd: int, handler: object) -> None:
-        """See EventLoop."""
+        """Refuse every descriptor, as a kernel without memory does."""
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
 

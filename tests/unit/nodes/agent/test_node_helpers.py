@@ -75,11 +75,11 @@ class Node:
         self.helpers = NodeHelpers(loop, start, collect, lambda _: True, self._tell)
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """See EventLoop."""
+        """Keep the handler of a descriptor for the test to call."""
         self.listening[fd] = handler
 
     def unregister(self, fd: int) -> None:
-        """See EventLoop."""
+        """Forget the handler of a descriptor."""
         del self.listening[fd]
 
     def _start(self) -> FakeSaverLink:

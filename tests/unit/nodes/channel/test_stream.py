@@ -43,21 +43,21 @@ class World:
     # --- the loop
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """See EventLoop."""
+        """Keep the handler that reads from the one socket."""
         self.readable = handler
 
     def unregister(self, fd: int) -> None:
-        """See EventLoop."""
+        """Do nothing: the test ends with the stream."""
 
     def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
-        """See EventLoop."""
+        """Do nothing: the socket takes all bytes at once."""
 
     def call_at(self, when: float, name: Any, handler: Callable[[], None]) -> None:
-        """See EventLoop."""
+        """Keep a timer until `live` reaches its moment."""
         self.due[name] = when, handler
 
     def cancel(self, name: Any) -> None:
-        """See EventLoop."""
+        """Forget a timer."""
         self.due.pop(name, None)
 
     # --- the socket

@@ -35,7 +35,7 @@ class Ftctl:
         return end.value.code, told.out, told.err
 
     def of(self, text: str, *words: str) -> tuple[int, str, str]:
-        """The same of a job spec that says `text`."""
+        """Run the command on a job spec with the content `text`; return its exit code, stdout and stderr."""
         path = self._folder / "a.yaml"
         path.write_text(text)
         return self(str(path), *words)

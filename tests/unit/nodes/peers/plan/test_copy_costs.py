@@ -23,7 +23,7 @@ def test_every_step_is_copied_where_nothing_is_known_of_steps() -> None:
 
 
 def test_a_link_that_the_job_fills_makes_copies_rarer() -> None:
-    """The same copy, of the same bytes, is under way for longer there."""
+    """A copy of the same bytes takes longer on a busy link, so more steps lie between two copies."""
     idle = steps_between(0.05, 0.01, step_seconds=0.2, processors=2)
     full = steps_between(2.6, 0.01, step_seconds=0.2, processors=2)
     assert (idle, full) == (5, 260)
