@@ -1,1 +1,1 @@
-"""What the engine meets in fast tests instead of processes and time."""
+"""Fakes that fast tests give to the engine instead of processes, files and time."""

@@ -1,4 +1,4 @@
-"""A clock that jumps, and a selector that has it jump."""
+"""A clock that jumps to the next due moment, and a selector that makes the clock jump instead of waiting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BEGIN = 1000.0  # seconds: any beginning will do for a monotonic clock
 
 
 class Clock:
-    """A clock that jumps to the next thing that is due; tests put things on it."""
+    """A monotonic clock that only moves when a selector asks; tests plan happenings on it."""
 
     def __init__(self) -> None:
         self.now = BEGIN
@@ -20,11 +20,11 @@ class Clock:
         return self.now
 
     def at(self, seconds: float, happen: Callable[[], None]) -> None:
-        """Have something happen so many seconds after the beginning."""
+        """Call `happen` `seconds` after the beginning."""
         self._plans.append((BEGIN + seconds, len(self._plans), happen))
 
     def jump(self, until: float) -> None:
-        """Go to `until`, or to the first thing that happens before."""
+        """Move to `until`, or to the first planned happening before `until`, and call that."""
         self._plans.sort()
         if self._plans and self._plans[0][0] <= until:
             when, _, happen = self._plans.pop(0)
@@ -35,23 +35,24 @@ class Clock:
 
 
 class JumpingSelector(selectors.SelectSelector):
-    """Waits for nothing: the clock jumps instead. A job that goes on for ever is ended by the test's limit."""
+    """A selector that lets the clock jump instead of waiting, and fails a job that goes on past `limit` seconds."""
 
     def __init__(self, clock: Clock, limit: float) -> None:
         super().__init__()
-        self._clock, self._until = clock, BEGIN + limit
+        self._clock = clock
+        self._until = BEGIN + limit
         self.handlers: dict[Any, Any] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> Any:
-        """No descriptor is ever readable here: `World.ring` calls its handler."""
+        """Keep the handler of a descriptor, which `World.ring` calls; no descriptor is ever readable here."""
         self.handlers[fileobj] = data
 
     def unregister(self, fileobj: Any) -> Any:
-        """See register."""
+        """Forget the handler of a descriptor."""
         del self.handlers[fileobj]
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Let the time pass."""
+        """Let `timeout` seconds of the clock pass; return no descriptor."""
         assert timeout is not None
         assert self._clock.now < self._until, "the job has not ended in time"
         self._clock.jump(self._clock.now + timeout)

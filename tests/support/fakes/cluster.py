@@ -1,4 +1,7 @@
-"""The head's side of a job of two nodes with two ranks each: agents that say what a test says, a clock that jumps."""
+"""The head's side of a job of two nodes with two ranks each, without processes.
+
+The clock jumps, and agents say what tests say.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,18 @@ from tests.support.fakes.clock import Clock
 from tests.support.fakes.files import FilesInPlace
 
 JOB = "the job"
-WAIT, TIMEOUT, LAST_CALL = 60.0, 2.0, 30.0
-FACTS = NodeFacts("0.1", "3.11.4", "2.13.0", "abc", "here/1")
+WAIT = 60.0  # seconds
+TIMEOUT = 2.0  # seconds
+LAST_CALL = 30.0  # seconds
+FACTS = NodeFacts(ftlaunch="0.1", python="3.11.4", torch="2.13.0", script="abc", machine="here/1")
 
 
 class FakeAgent:
-    """An agent at the other end of a connection; `told` is what the head has sent to it."""
+    """An agent, as the other end of a connection of the head; `told` holds the messages of the head."""
 
     def __init__(self, head: Head, number: int) -> None:
-        self.head, self.peer = head, f"10.0.0.{number}:{4000 + number}"
+        self.head = head
+        self.peer = f"10.0.0.{number}:{4000 + number}"
         self.on_message: Any = None
         self.on_end: Any = None
         self.told: list[dict[str, Any]] = []
@@ -38,12 +44,12 @@ class FakeAgent:
     # --- Connection -------------------------------------------------------------------------------------------
 
     def send(self, message: dict[str, Any]) -> None:
-        """Take a message of the head."""
+        """Keep a message of the head."""
         assert not self.closed
         self.told.append(message)
 
     def close(self) -> None:
-        """The head has ended the connection."""
+        """Note that the head has ended the connection."""
         self.closed = True
 
     # --- what a test does -------------------------------------------------------------------------------------
@@ -54,55 +60,98 @@ class FakeAgent:
         self.on_message({"do": do, **fields})
 
     def hello(self, **other: Any) -> None:
-        """Say who it is. other: what is not as usual."""
+        """Send the first message. other: fields that differ from the usual ones."""
         self.say("hello", **{**self.usual_hello(), **other})
 
     def usual_hello(self) -> dict[str, Any]:
-        """The fields of the first message."""
-        usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 29500, "held": [], "slots": {}}
-        more = {"lineage": "", "running": {}, "facts": FACTS.as_dict(), "wall": time.time(), "warnings": []}
-        more |= {"topology": "", "copier": {"port": 0, "lineage": "", "every": 0}}
-        return {**usual, **more}
+        """Return the usual fields of the first message."""
+        return {
+            "job": JOB,
+            "host": "here",
+            "rank": -1,
+            "probe": 1,
+            "port": 29500,
+            "held": [],
+            "slots": {},
+            "lineage": "",
+            "running": {},
+            "facts": FACTS.as_dict(),
+            "wall": time.time(),
+            "warnings": [],
+            "topology": "",
+            "copier": {"port": 0, "lineage": "", "every": 0},
+        }
 
     def beat(self, words: list[Any] | None = None, **other: Any) -> None:
-        """A sign of life."""
+        """Send a beat. words: changes of the ranks' pages. other: fields that differ from the usual ones."""
         self.beats += 1
         usual = {"number": self.beats, "lineage": self.head.cluster.reports.lineage, "now": self.head.clock()}
         self.say("beat", **{**usual, "words": words or [], "noted": [], "stopped": [], **other})
 
     def names(self) -> list[str]:
-        """The names of what it was told."""
+        """Return the names of the messages of the head."""
         return [message["do"] for message in self.told]
 
     def heard(self, do: str) -> dict[str, Any]:
-        """The last message of a name."""
+        """Return the newest message of a name."""
         return next(message for message in reversed(self.told) if message["do"] == do)
 
 
 class Head:
-    """What a head has of its nodes."""
+    """A head without a supervisor: a real `Cluster`, whose calls to the job are noted."""
 
     def __init__(
         self, home: Path, nodes: int = 2, each: int = 2, least: int = 0, plan: Plan | None = None
     ) -> None:  # fmt: skip
-        """nodes: of the job, at most. least: the same at least; 0: so many, too. plan: what another head has left."""
+        """Make the head.
+
+        Args:
+            home: a directory for files.
+            nodes: the largest number of nodes of the job.
+            each: ranks of each node.
+            least: the least number of nodes; 0 is `nodes`.
+            plan: the plan that an earlier head has left.
+        """
         (home / "train.py").touch()
         (home / "mirrors").mkdir()
         flags = {"nproc_per_node": str(nodes * each), "run_dir": str(home / "run"), "job_id": "fake"}
         self.spec = resolve(str(home / "train.py"), [], flags, {})
-        self.home, self.clock, self.pages = home, Clock(), ClusterPages(home / "mirrors", nodes * each)
+        self.home = home
+        self.clock = Clock()
+        self.pages = ClusterPages(home / "mirrors", nodes * each)
         self.said: list[str] = []
         self.stops: list[str] = []
-        self.hurried, self.paused, self.leads = 0, 0, True
+        self.hurried = 0
+        self.paused = 0
+        self.leads = True
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
         self.machines = IsolatedMachines(2, home, FilesInPlace(), self.said.append)
         around = Around(
-            self.pages, least or nodes, nodes, LAST_CALL, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append,
-            self.stops.append, self._hurry, self._pause, PortProbe, plan, "run",
-            lambda run, attempt: self.begun.append((run, attempt)), FACTS,
-            self.machines, "word", "10.0.0.1", 1, lambda: self.leads,
-        )  # fmt: skip
+            pages=self.pages,
+            least=least or nodes,
+            most=nodes,
+            last_call=LAST_CALL,
+            ranks_each=each,
+            job=JOB,
+            timeout=TIMEOUT,
+            wait=WAIT,
+            clock=self.clock,
+            say=self.said.append,
+            stop=self.stops.append,
+            hurry=self._hurry,
+            pause=self._pause,
+            make_probe=PortProbe,
+            plan=plan,
+            run="run",
+            begun=lambda run, attempt: self.begun.append((run, attempt)),
+            facts=FACTS,
+            machines=self.machines,
+            word="word",
+            address="10.0.0.1",
+            term=1,
+            leads=lambda: self.leads,
+        )
         self.cluster = Cluster(around)
         self.agents: list[FakeAgent] = []
 
@@ -113,7 +162,12 @@ class Head:
         self.paused += 1
 
     def agent(self, *, ready: bool = True, **hello: Any) -> FakeAgent:
-        """An agent that comes and says hello."""
+        """Have an agent connect and say hello.
+
+        Args:
+            ready: whether the agent is ready for ranks, too.
+            hello: fields of the first message that differ from the usual ones.
+        """
         agent: Any = FakeAgent(self, len(self.agents))
         self.agents.append(agent)
         self.cluster.arrivals.accepted(agent)
@@ -124,14 +178,21 @@ class Head:
         return made
 
     def attempt(self, number: int = 0) -> ClusterRanks:
-        """Start an attempt."""
-        told = self.spec, self.pages, self.cluster, self.clock, FilesInPlace(), number
-        group = ClusterRanks(*told, self._exited)
+        """Start the ranks of an attempt; return their group."""
+        group = ClusterRanks(
+            spec=self.spec,
+            pages=self.pages,
+            nodes=self.cluster,
+            clock=self.clock,
+            files=FilesInPlace(),
+            attempt=number,
+            exited=self._exited,
+        )
         group.spawn()
         return group
 
     def running(self) -> ClusterRanks:
-        """Two agents have come, and their ranks run."""
+        """Have two agents come, and start the first attempt on them; return its group."""
         for _ in range(2):
             self.agent()
         assert self.cluster.settled()
@@ -145,12 +206,12 @@ class Head:
         self.exited.append(rank.number)
 
     def page_of(self, rank: int) -> Page:
-        """A page like that of a rank on its node."""
+        """Return a page like the one that a rank has on its own node."""
         path = page_path(self.home, rank)
         create_page(path)
         return Page(path)
 
 
 def lost(group: ClusterRanks) -> dict[int, str]:
-    """Rank -> why its node is lost."""
+    """Return the ranks whose nodes are lost, each with the reason."""
     return {evidence.rank: evidence.lost for evidence in group.failed(must_read=True) if evidence.lost}

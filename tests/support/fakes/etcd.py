@@ -1,4 +1,4 @@
-"""etcd's keys, transactions and leases as its JSON gateway has them, without any network."""
+"""etcd's keys, transactions and leases behind the interface of `EtcdClient`, in memory and without a network."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ _NOT_FOUND = 5  # of gRPC
 
 
 class FakeEtcd:
-    """One that is reached directly."""
+    """An etcd server, reached without a proxy, that can be told to lose an answer or to be silent."""
 
     where = "etcd at e1:2379"
 
     def __init__(self) -> None:
-        self.revision, self.asked = 1, list[str]()
-        self.keys: dict[str, tuple[bytes, int]] = {}  # value, and its lease or 0
+        self.revision = 1
+        self.asked: list[str] = []  # the paths of all requests
+        self.keys: dict[str, tuple[bytes, int]] = {}  # key -> value, and the lease of the key or 0
         self.leases: set[int] = set()
         self.lose_next_answer = self.silent = False
 
     def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
-        """See EtcdClient."""
+        """Answer a request of etcd's JSON gateway.
+
+        Raises:
+            EtcdSilent: the server is silent, or its answer is lost.
+            EtcdRefused: the request names a lease that does not exist.
+        """
         self.asked.append(path)
         if self.silent:
             raise EtcdSilent(errno.EHOSTUNREACH, "e1:2379: no answer", self.where)
@@ -36,7 +42,7 @@ class FakeEtcd:
         return {"header": {"revision": str(self.revision)}, **answer}
 
     def expire(self, lease: int) -> None:
-        """The time of a lease is over."""
+        """End a lease, with all its keys."""
         self.leases.remove(lease)
         self.keys = {key: (value, of) for key, (value, of) in self.keys.items() if of != lease}
         self.revision += 1

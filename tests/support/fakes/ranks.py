@@ -1,4 +1,4 @@
-"""A group of ranks that does what a test says: pages, exits and stops, and no process."""
+"""A group of ranks without processes, whose pages, exits and stops are what a test says."""
 
 from __future__ import annotations
 
@@ -24,24 +24,33 @@ from ftlaunch_contract.protocol import Flag, Phase, Resume
 
 
 class FakeProcess:
-    """Looks like the process of a rank; `marks` is what was done to it."""
+    """The process of a rank; `marks` holds what was done to the process."""
 
     def __init__(self, pid: int) -> None:
-        self.pid, self.returncode, self.log = pid, None, Path("/nowhere")
+        self.pid = pid
+        self.returncode = None
+        self.log = Path("/nowhere")
         self.marks: list[str] = []
 
 
 class FakeRank(Rank):
-    """A rank whose process is a fake; its page is a real one, written by `beat` as a rank does."""
+    """A rank with a fake process and a real page, which `beat` writes as a rank does."""
 
     def __init__(self, number: int, page: Page, attempt: int, clock: Clock) -> None:
         process: Any = FakeProcess(pid=4000 + number)
-        super().__init__(number, process, page, attempt, 0, clock())
+        super().__init__(
+            number=number,
+            process=process,
+            page=page,
+            attempt=attempt,
+            log_from=0,
+            started=clock(),
+        )
         self._clock = clock
         self.fake = process
 
     def attach(self, step: int = 0) -> None:
-        """Attach, and train from `step` on."""
+        """Attach the hooks, and train from `step` on."""
         page = self._page
         page.begin(self._attempt, self.process.pid, 1)
         page.set_resumed(Resume.FRESH, step)
@@ -50,23 +59,28 @@ class FakeRank(Rank):
         self.beat(step)
 
     def beat(self, step: int) -> None:
-        """Complete a step now."""
+        """Complete a step at this moment."""
         self._page.beat(step, int(self._clock() * 1e9))
 
     def leave_loop(self) -> None:
-        """The training loop has run to its end."""
+        """End the training loop."""
         self._page.raise_flag(Flag.LOOP_LEFT)
 
     def stop(self) -> None:
-        """Leave the loop because of having been told to stop."""
+        """Leave the training loop because of an order to stop."""
         self._page.raise_flag(Flag.STOPPED | Flag.LOOP_LEFT)
 
 
 class FakeGroup:
-    """RankGroup without processes. A rank that is killed ends at once, one that is asked to leave when it obeys."""
+    """A `RankGroup` without processes.
+
+    A rank that is killed ends at once. A rank that is asked to leave ends at once if `obeys` is True.
+    """
 
     def __init__(self, world: World, attempt: int, exited: Exited) -> None:
-        self.world, self.attempt, self._exited = world, attempt, exited
+        self.world = world
+        self.attempt = attempt
+        self._exited = exited
         self.started = world.clock()
         self.port = 29500 + attempt
         self.ranks: dict[int, FakeRank] = {}
@@ -79,26 +93,34 @@ class FakeGroup:
     # --- what a test does -------------------------------------------------------------------------------------
 
     def exit(self, rank: int, code: int = 1, error: str = "", *, final: bool = False) -> None:
-        """A rank's process ends. final: it says that its error would come again."""
+        """End a rank's process.
+
+        Args:
+            rank: the rank.
+            code: the exit code.
+            error: the text of the rank's error file; empty for none.
+            final: whether the rank says that a restart would repeat the error.
+        """
         found = self.ranks[rank]
         if found.process.returncode is not None:
             return
         if final:
             found.page.raise_flag(Flag.FINAL)
         found.process.returncode = code
-        found.order, found.ended = self.world.loop.turn, self.world.clock()
+        found.order = self.world.loop.turn
+        found.ended = self.world.clock()
         if error:
             self.errors[rank] = {"message": {"message": error, "extraInfo": {"py_callstack": error}}}
         self._exited(found)
 
     def freeze(self, rank: int) -> None:
-        """SIGSTOP."""
+        """Stop a rank, as by SIGSTOP."""
         self._stopped.add(rank)
 
     # --- RankGroup --------------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
-        """Start the ranks, unless the test says that they cannot be."""
+        """Start the ranks. Raises SpawnFailed if the test says that a rank cannot be started."""
         self.calls.append("spawn")
         for number in range(self.world.spec.launch.nproc):
             if number == self.world.cannot_start:
@@ -107,12 +129,16 @@ class FakeGroup:
         self.world.on_spawn(self)
 
     def replace(self, rank: int, due: float) -> None:
-        """End one rank; it is started again at `due`."""
+        """End one rank, to be started again at `due`."""
         self.calls.append(f"replace {rank}")
         self.ranks[rank].due = due
 
     def refill(self, now: float) -> Iterator[tuple[int, int]]:
-        """Start the ranks that are due, unless the test says that they cannot be."""
+        """Start the ranks that are due; yield each with its number of restarts.
+
+        Raises:
+            SpawnFailed: the test says that the rank cannot be started.
+        """
         for number, rank in list(self.ranks.items()):
             if rank.due is not None and now >= rank.due:
                 if number == self.world.cannot_start:
@@ -127,16 +153,16 @@ class FakeGroup:
         return any(rank.due is not None for rank in self.ranks.values())
 
     def notice(self, now: float) -> None:
-        """Phases only."""
+        """Notice the phases of the ranks."""
         for rank in self.ranks.values():
             rank.notice_phase()
 
     def views(self) -> list[RankView]:
-        """What decisions are made from."""
+        """Return what decisions about the ranks are made from."""
         return [rank.view(lambda *_: False) for rank in self.ranks.values()]
 
     def pages(self) -> list[tuple[int, Page]]:
-        """The pages that speak of this attempt."""
+        """Return the pages that belong to this attempt."""
         return [(number, page) for number, rank in self.ranks.items() if (page := rank.page) is not None]
 
     @property
@@ -146,62 +172,64 @@ class FakeGroup:
 
     @property
     def living(self) -> list[int]:
-        """The ranks that are left."""
+        """The ranks that live."""
         return [number for number, rank in self.ranks.items() if rank.alive]
 
     @property
     def empty(self) -> bool:
-        """Whether none is left."""
+        """Whether no rank lives."""
         return not self.living
 
     def dying(self) -> dict[int, float]:
-        """The ranks that a signal is ending."""
+        """Return the ranks that a signal is about to end, each with the moment of the signal."""
         return {n: rank.dying for n, rank in self.ranks.items() if rank.alive and rank.dying is not None}
 
     def note_dying(self, ranks: Iterable[int], order: int, now: float) -> dict[int, int]:
-        """All of them are ended by SIGKILL."""
+        """Note that SIGKILL is about to end some ranks; return the signal of each."""
         found = {}
         for number in ranks:
             rank = self.ranks[number]
             if rank.alive and rank.dying is None:
-                rank.dying, rank.order, found[number] = now, order, 9
+                rank.dying = now
+                rank.order = order
+                found[number] = 9
         return found
 
     def failed(self, *, must_read: bool) -> list[Evidence]:
-        """The real rank judges; the error file is what the test gave."""
+        """Return the evidence of the real `Rank` for each failed rank, with the error file that the test gave."""
         ended = [rank for rank in self.ranks.values() if not rank.alive and rank.due is None and rank.failed]
         return [rank.evidence(Leavings(error=self.errors.get(rank.number))) for rank in ended]
 
     def all_done(self) -> bool:
-        """Whether all have ended well."""
+        """Return whether all ranks have ended well."""
         return all(rank.done for rank in self.ranks.values())
 
     def stopped(self) -> set[int]:
-        """Those that the test has frozen."""
+        """Return the ranks that the test has frozen."""
         return self._stopped
 
     def subjects(self, why: str) -> list[dict[str, Any]]:
-        """None: an autopsy is a process."""
+        """Return no subjects, because an autopsy would need a process."""
         return []
 
     def ask_to_leave(self) -> None:
-        """They end, where they obey."""
+        """End all ranks if they obey."""
         self.calls.append("ask to leave")
         if self.obeys:
             for rank in self.living:
                 self.exit(rank, -15)
 
     def kill(self) -> None:
-        """They end."""
+        """End all ranks."""
         self.calls.append("kill")
         for rank in self.living:
             self.exit(rank, -9)
 
     def reap(self, spared: Sequence[int]) -> int:
-        """Nothing is ever left behind."""
+        """Return 0: no process is ever left behind."""
         return 0
 
     def sweep(self, spared: Sequence[int]) -> bool:
-        """Nothing is ever left behind."""
+        """Return True: no process is ever left behind."""
         self.calls.append("sweep")
         return True

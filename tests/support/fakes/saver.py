@@ -1,4 +1,4 @@
-"""A saver that answers as a test says, and deaths that the kernel tells of."""
+"""A saver that answers what a test says, and a watch for deaths that the kernel reports."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from typing import Any
 
 
 class FakeSaver:
-    """The saver's link: it says half a second later that it has saved, unless the test has it say something else."""
+    """The link to a saver that has saved half a second after a request, unless the test has it answer otherwise."""
 
     def __init__(self, world: World, number: int) -> None:
-        self._world, self.fd, self.pid = world, -10 - number, 5000 + number
+        self._world = world
+        self.fd = -10 - number
+        self.pid = 5000 + number
         self.pending: dict[str, Any] | None = None
-        self.closed = self.stopped = False
+        self.closed = False
+        self.stopped = False
         self.asked: list[dict[str, Any]] = []
         self.hurried = 0
         self.moved = 0
         self._said: list[dict[str, Any]] | None = []
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Take a request, and answer it in a while."""
+        """Take a request, and answer half a second later, unless the saver is stopped or the storage silent."""
         self.pending = request
         self.asked.append(request)
         if self.stopped or not self._world.storage_answers:
@@ -34,45 +37,45 @@ class FakeSaver:
         self._world.clock.at(self._world.clock() - BEGIN + 0.5, lambda: self.say(self._world.answer(request)))
 
     def say(self, answer: dict[str, Any]) -> None:
-        """Answer, unless it has died meanwhile."""
+        """Give an answer, unless the saver has died."""
         if self._said is not None:
             self._said.append(answer)
             self.pending = None
             self._world.ring(self.fd)
 
     def die(self) -> None:
-        """Its end is heard at once."""
+        """End the saver, which the engine learns at once."""
         self._said = None
         self._world.ring(self.fd)
 
     def answers(self) -> list[dict[str, Any]] | None:
-        """What it has said; None: it is gone."""
+        """Return the answers since the last call; None if the saver is dead."""
         said = self._said
         if said is not None:
             self._said = []
         return said
 
     def work(self) -> tuple[float, int]:
-        """What it has done; a test counts that up."""
+        """Return the work done so far, which a test counts up in `moved`."""
         return 0.0, self.moved
 
     def close(self, timeout: float) -> int:
-        """Nothing is left to wait for."""
+        """Note the end of the link; return the code of a killed process."""
         self.closed = True
         return -9
 
     def look(self, now: float) -> None:
-        """A saver that was stopped over a request dies of it."""
+        """Die if the saver was stopped while a request was pending."""
         if self.stopped and self.pending is not None:
             self.die()
 
     def hurry(self) -> None:
-        """Count it."""
+        """Count the requests to hurry."""
         self.hurried += 1
 
 
 class FakeDeaths:
-    """The kernel's word that a rank begins to die."""
+    """The kernel's reports of ranks that begin to die."""
 
     fd = -2
 
@@ -80,21 +83,24 @@ class FakeDeaths:
         self.ranks: list[int] = []
 
     def forget(self) -> None:
-        """A new attempt."""
+        """Forget the reports, because a new attempt begins."""
         self.ranks = []
 
     def heard(self) -> list[int]:
-        """What the test has said."""
+        """Return the ranks that the test has named."""
         return self.ranks
 
 
 def saved(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a saver that has saved."""
-    told = {"bytes": 1000, "seconds": 0.1, "path": "/nowhere", "deleted": [], "notes": []}
+    """Return the answer of a saver that has saved what was requested."""
     return {
         "did": request["do"],
         "step": request["step"],
         "why": request["why"],
-        **told,
+        "bytes": 1000,
+        "seconds": 0.1,
+        "path": "/nowhere",
+        "deleted": [],
+        "notes": [],
         "health": {"status": "normal"},
     }

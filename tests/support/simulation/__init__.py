@@ -1,1 +1,1 @@
-"""A job of several nodes in one thread, without processes or sockets: the very agents, cluster and supervisor."""
+"""A simulated job of several nodes, in one thread: real agents, cluster and supervisor, but no process or socket."""

@@ -1,4 +1,7 @@
-"""An agent's connection to the head: like HeadLink, which tries again and again."""
+"""A simulated agent's connection to the head, made again whenever the connection ends.
+
+`SimLink` takes the place of the product's `HeadLink`. The simulated world calls it in its one thread.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +15,49 @@ if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
 
-_REGULAR = ("beat",)
+_UNCOUNTED = ("beat",)  # messages that `SimLink.sent` leaves out
 
 
 class SimLink:
-    """Like HeadLink: it tries again and again."""
+    """Tries to reach the head until closed; has the attributes and methods of `HeadLink` that an agent uses."""
 
     def __init__(self, machine: Machine, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
-        self._machine, self._heard, self._met = machine, heard, met
+        """Begin the first try.
+
+        Args:
+            machine: the node of the agent.
+            heard: takes each message of the head.
+            met: called when a connection is made.
+        """
+        self._machine = machine
+        self._heard = heard
+        self._met = met
         self._end: Any = None
         self._place = ENDPOINT
         self.sent = 0
-        """messages other than beats"""
-        self._tries = 0  # a try that another one has followed comes to nothing
+        """the number of messages sent, without beats"""
+        self._tries = 0  # the number of the newest try; an earlier try that ends later is ignored
         self.alone_since: float | None = machine.clock()
-        self.was_met, self.refused, self.broken_off = False, False, 0
-        self.why, self.endpoint, self.tried_at = "not tried yet", "head:1", machine.clock()
+        self.was_met = False
+        self.refused = False
+        self.broken_off = 0
+        self.why = "not tried yet"
+        self.endpoint = "head:1"
+        self.tried_at = machine.clock()
         self._pause = 0.1
         self._try()
 
     @property
     def at_home(self) -> bool:
-        """See HeadLink."""
+        """Whether the head's address is that of the agent's own machine."""
         return self._place[0] == self._machine.name
 
     def send(self, do: str, **fields: Any) -> None:
-        """See HeadLink."""
+        """Send a message to the head, with the wall clock of this machine in `hello`; do nothing without a head."""
         if self._end is not None and self._end.open:
             if do == "hello":
                 fields["wall"] += self._machine.wall
-            self.sent += do not in _REGULAR
+            self.sent += do not in _UNCOUNTED
             self._end.send({"do": do, **fields})
 
     def _try(self) -> None:
@@ -49,7 +65,8 @@ class SimLink:
         if not machine.lives or machine.link is not self or self.alone_since is None:
             return
         self._tries += 1
-        this, job = self._tries, machine.job
+        this_try = self._tries
+        job = machine.job
         if not machine.agent_awake:
             machine.world.after(0.1, self._try)
             return
@@ -57,40 +74,46 @@ class SimLink:
         there = job.machine(self._place[0]) if self._place[0] != machine.name else machine
         head = job.listener(self._place)
         if not job.connected(machine, there) or there.down or (head is not None and head.sleeps()):
-            machine.world.after(5.0, self._gave_up, this)
+            machine.world.after(5.0, self._gave_up, this_try)
         elif head is None:
             if self.at_home:
                 machine.search.start_head()
             self._failed("refused", refused=True)
         else:
-            machine.world.after(0.002, self._open, this)
+            machine.world.after(0.002, self._open, this_try)
 
-    def _gave_up(self, this: int) -> None:
-        if this == self._tries and self.alone_since is not None:
+    def _gave_up(self, this_try: int) -> None:
+        if this_try == self._tries and self.alone_since is not None:
             self._failed("timed out", refused=False)
 
-    def _open(self, this: int) -> None:
-        machine, head = self._machine, self._machine.job.listener(self._place)
-        if this != self._tries or self.alone_since is None:
+    def _open(self, this_try: int) -> None:
+        machine = self._machine
+        head = machine.job.listener(self._place)
+        if this_try != self._tries or self.alone_since is None:
             return
         if not machine.agent_awake and machine.lives:
-            machine.world.after(0.02, self._open, this)
+            machine.world.after(0.02, self._open, this_try)
             return
         if head is None or head.sleeps() or not machine.job.connected(machine, head.machine) or not machine.lives:
             self._failed("broken off", refused=False)
             return
-        here = head.machine is machine
-        near, far = (Link(machine.world, 0.0002), None) if here else (machine.way, head.machine.way)
+        if head.machine is machine:
+            near, far = Link(machine.world, 0.0002), None
+        else:
+            near, far = machine.way, head.machine.way
         self._end, theirs = near.connect(machine.name, far)
         end = self._end
         end.on_message = machine.when_awake(self._heard)
         end.on_end = lambda why: self._failed(why, refused=False) if self._end is end else None
-        self.alone_since, self.was_met, self.refused, self._pause = None, True, False, 0.1
+        self.alone_since = None
+        self.was_met = True
+        self.refused = False
+        self._pause = 0.1
         head.accept(theirs)
         self._met()
 
     def go_to(self, address: str, port: int) -> None:
-        """See HeadLink."""
+        """Connect to the head at a machine's name and a port from now on."""
         if (address, port) == self._place:
             return
         self._place = address, port
@@ -100,21 +123,24 @@ class SimLink:
         self._machine.world.after(0.001, self._try)
 
     def renew(self, why: str) -> None:
-        """See HeadLink."""
+        """End the connection to the head, if there is one, and make another."""
         if self.alone_since is None:
-            end, self._end = self._end, None
+            end = self._end
+            self._end = None
             if end is not None:
                 end.close()
             self._failed(why, refused=False)
 
     def close(self) -> None:
-        """The agent ends."""
+        """End the connection, because the agent ends."""
         if self._end is not None:
             self._end.close()
 
     def _failed(self, why: str, *, refused: bool) -> None:
         machine = self._machine
-        self._end, self.why, self.refused = None, why, refused
+        self._end = None
+        self.why = why
+        self.refused = refused
         if self.alone_since is None:
             self.alone_since = machine.clock()
         machine.world.after(self._pause, self._try)

@@ -1,4 +1,8 @@
-"""The copier of a simulated node: it keeps steps and their histories instead of bytes."""
+"""The copier of a simulated node, which keeps steps and their histories instead of the bytes of snapshots.
+
+`SimCopier` takes the place of the product's `NodeCopier` and of the copier process. The simulated world calls it in
+its one thread.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +14,58 @@ from ftlaunch_contract.protocol import Resume
 if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
-_KEPT = 2  # steps of each place
+_KEPT = 2  # the number of newest copies kept for each place
 
 
 class SimCopier:
-    """Like NodeCopier and its process: all ranks of a place as one. What it keeps lies in the machine's memory."""
+    """Copies, keeps and fetches the snapshots of all ranks of a place together.
+
+    The copies lie in the machine's `Memory`, which outlives the copier.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._place, self._buddy, self._every = -1, "", 0
-        self.lineage, self._open, self._decided = "", False, False
+        self._place = -1
+        self._buddy = ""  # the name of the machine that gets copies
+        self._every = 0  # steps between copies; 0: none
+        self.lineage = ""
+        self._open = False  # whether copies are accepted: not after `copies` has asked what is kept
+        self._decided = False  # whether the state with which the ranks begin is known
 
     def said(self) -> dict[str, Any]:
-        """See NodeCopier."""
+        """Return the fields of the message `copier` to the head."""
         return {"port": int(self._machine.job.story.copies > 0), "lineage": self.lineage, "every": 1}
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        """An attempt begins."""
-        copies, (kind, step, *_) = message["copies"], message["resume"]
+        """Begin an attempt with ranks on this node. message: the head's message `spawn`."""
+        copies = message["copies"]
+        kind, step, *_ = message["resume"]
         self._keep(message["lineage"], (copies["before"], step))
-        self._place, self._every = message["place"]["node"], copies["every"]
-        self._buddy, self._decided = copies["buddy"].get("address", ""), False
+        self._place = message["place"]["node"]
+        self._every = copies["every"]
+        self._buddy = copies["buddy"].get("address", "")
+        self._decided = False
         self.decide(Resume(kind))
 
     def _keep(self, lineage: str, resumed: tuple[str, int]) -> None:
-        """What is kept of a step of an attempt belongs to another one from now on."""
+        """Begin a lineage: keep copies of the resumed step only, as copies of the new lineage.
+
+        Args:
+            lineage: the new lineage.
+            resumed: the earlier lineage and the step with which the new one begins.
+        """
         memory = self._machine.memory
         memory.copies = {
-            place: [(lineage, at, history) for one, at, history in kept if (one, at) == resumed]
+            place: [(lineage, step, history) for before, step, history in kept if (before, step) == resumed]
             for place, kept in memory.copies.items()
         }
         memory.rescued = {}
-        self.lineage, self._open = lineage, True
+        self.lineage = lineage
+        self._open = True
         self._later(lambda: self._machine.link.send("copier", **self.said()))
 
     def decide(self, kind: Resume) -> None:
-        """It is known with what the ranks begin."""
+        """Note with which state the ranks begin; forget all copies unless that state comes from memory."""
         if kind is Resume.UNDECIDED:
             return
         if not kind.in_memory:
@@ -53,17 +73,22 @@ class SimCopier:
         self._decided = True
 
     def set_every(self, steps: int) -> None:
-        """See Pages.copy_every."""
+        """Copy a snapshot every `steps` steps from now on; 0 copies none."""
         self._every = steps
 
     def trained(self, step: int, history: str) -> None:
-        """A snapshot was taken: it is sent, if it is one of those."""
+        """Send a copy of a new snapshot to the buddy, if the step is one of those to be copied."""
         if self._every and self._decided and self._open and self._buddy and step % self._every == 0:
-            told = self._place, self.lineage, step, history
-            self._later(lambda: self._machine.job.machine(self._buddy).copier.take_copy(self._machine, *told))
+            place, lineage = self._place, self.lineage
+
+            def send() -> None:
+                buddy = self._machine.job.machine(self._buddy).copier
+                buddy.take_copy(self._machine, place=place, lineage=lineage, step=step, history=history)
+
+            self._later(send)
 
     def take_copy(self, sender: Machine, place: int, lineage: str, step: int, history: str) -> None:
-        """A copy has come, where the links carry it."""
+        """Keep a copy that another node has sent; drop a copy of another lineage, or one that no link carries."""
         machine = self._machine
         if not self._open or lineage != self.lineage or not machine.awake or not machine.job.connected(machine, sender):
             return
@@ -71,16 +96,21 @@ class SimCopier:
         machine.memory.copies[place] = [*kept, (lineage, step, history)][-_KEPT:]
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """See NodeCopier."""
+        """Obey a message of the head: `buddy`, `keep`, `copies` or `fetch`."""
         if message["do"] == "buddy":
             self._buddy = message["to"].get("address", "")
         elif message["do"] == "keep":
             self._keep(message["lineage"], (message["before"], message["step"]))
-            self._place, self._every, self._buddy, self._decided = -1, 0, "", False
+            self._place = -1
+            self._every = 0
+            self._buddy = ""
+            self._decided = False
         elif message["do"] == "copies":
             self._open = False
             held = self._machine.memory.copies.items()
-            steps = {place: [at for lineage, at, _ in kept if lineage == message["lineage"]] for place, kept in held}
+            steps = {
+                place: [step for lineage, step, _ in kept if lineage == message["lineage"]] for place, kept in held
+            }
             by_rank = {rank: found for place, found in steps.items() for rank in self._ranks(place) if found}
             self._later(lambda: self._machine.link.send("copies", number=message["number"], held=by_rank))
         else:
@@ -91,25 +121,36 @@ class SimCopier:
         return range(place * each, (place + 1) * each)
 
     def _fetch(self, message: Mapping[str, Any]) -> None:
-        """The holder's copy becomes this place's own snapshot, with the help of one that has that step itself."""
-        machine, step, error = self._machine, message["step"], ""
+        """Fetch the snapshots that the head names, and report the end of the fetch.
+
+        A fetched copy becomes this place's own snapshot, or is kept to be saved for a place whose node is lost.
+        """
+        machine = self._machine
+        step = message["step"]
+        error = ""
         for place, ranks in self._by_place(message["ranks"]).items():
             error = error or self._fetch_for(place, step, ranks, message["suppliers"])
-        told = {"number": message["number"], "error": error, "seconds": 0.1, "bytes": 1}
-        machine.link.send("fetched", **told, sources=[{"rank": 0, "group": "model", "node": 0, "bytes": 1}])
+        machine.link.send(
+            "fetched",
+            number=message["number"],
+            error=error,
+            seconds=0.1,
+            bytes=1,
+            sources=[{"rank": 0, "group": "model", "node": 0, "bytes": 1}],
+        )
 
     def _by_place(self, ranks: Mapping[str, Any]) -> dict[int, list[Any]]:
-        found: dict[int, list[Any]] = {}
-        for rank, told in ranks.items():
-            found.setdefault(int(rank) // self._machine.job.ranks_each, []).append(told)
-        return found
+        by_place: dict[int, list[Any]] = {}
+        for rank, holders in ranks.items():
+            by_place.setdefault(int(rank) // self._machine.job.ranks_each, []).append(holders)
+        return by_place
 
     def _fetch_for(self, place: int, step: int, ranks: Sequence[Any], suppliers: Sequence[Any]) -> str:
         machine = self._machine
-        (holder,) = {told[0]["address"] for told in ranks}
+        (holder,) = {holders[0]["address"] for holders in ranks}
         found = self._find(machine.job.machine(holder), place, step)
-        helpers = [machine.job.machine(told["address"]) for told in suppliers]
-        if found is None or not any(self._reaches(one) and step in dict(one.memory.slots) for one in helpers):
+        helpers = [machine.job.machine(supplier["address"]) for supplier in suppliers]
+        if found is None or not any(self._reaches(node) and step in dict(node.memory.slots) for node in helpers):
             return "nobody answers"
         if place == self._place:
             machine.memory.slots = [(step, found)]
@@ -127,7 +168,10 @@ class SimCopier:
         return other.awake and (other is self._machine or self._machine.job.connected(self._machine, other))
 
     def _later(self, action: Any, most: float = 0.05) -> None:
-        """By its process, which stands still where the machine does; not at all where its agent has died meanwhile."""
+        """Have the copier's process do something after at most `most` seconds.
+
+        The process stands still while its machine does, and never acts once its agent has died.
+        """
         machine = self._machine
 
         def act() -> None:

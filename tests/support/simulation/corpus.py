@@ -1,4 +1,4 @@
-"""Stories on disk that were worth keeping: they are told first. A sweep adds those that it finds to fail."""
+"""Stories on disk that once found a fault. Tests simulate them first, and a sweep adds each story that fails."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ _COMMAND = "python -m pytest -n 0 tests/simulation/test_corpus.py -k"
 
 
 def kept() -> list[Path]:
-    """All of them."""
+    """Return the paths of all stories on disk, sorted."""
     return sorted(FOLDER.glob("*.json"))
 
 
 def tell(seed: int, story: Story, folder: Path = FOLDER) -> Job:
-    """Simulate a story of a sweep. Raises Broken; the story is kept then, and the message says how to repeat it."""
+    """Simulate a story of a sweep.
+
+    Raises:
+        Broken: a law does not hold. The story is then kept in `folder`, and the message says how to repeat it.
+    """
     try:
         return simulate(story)
     except Broken as error:

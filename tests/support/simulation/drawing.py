@@ -1,4 +1,4 @@
-"""Stories drawn by hypothesis, which shrinks one that fails to what it needs: few faults, early, of few machines."""
+"""Stories drawn by hypothesis, which shrinks a failing story to few and early faults on few machines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from hypothesis import strategies as st
 
 from tests.support.simulation.story import BEGIN, END, KINDS, LENGTHS, WAYS, Fault, Story
 
-_TENTHS = 10  # of a second: what people read easily
+_TENTHS = 10  # tenths of a second: faults at such moments are easy to read
 
 
 def faults(kinds: Collection[str], machines: int) -> st.SearchStrategy[Fault]:
-    """One fault. kinds: those that may happen; the first ones are simpler."""
+    """Draw one fault.
+
+    Args:
+        kinds: the kinds of faults to choose from, the simplest first.
+        machines: the number of machines.
+    """
     return st.builds(
         Fault,
         at=st.integers(round(BEGIN * _TENTHS), round(END * _TENTHS)).map(lambda tenths: tenths / _TENTHS),
@@ -27,8 +32,16 @@ def faults(kinds: Collection[str], machines: int) -> st.SearchStrategy[Fault]:
 def stories(
     draw: st.DrawFn, kinds: Collection[str] = tuple(KINDS), most: int = 8, copies: Sequence[int] = (0, 1, 4)
 ) -> Story:
-    """A story with `most` faults at the most. copies: steps between copies, one of them; 0: none."""
-    nodes, standbys = draw(st.integers(1, 4)), draw(st.integers(0, 2))
+    """Draw a story.
+
+    Args:
+        draw: hypothesis's own function.
+        kinds: the kinds of faults to choose from, the simplest first.
+        most: the largest number of faults.
+        copies: choices for the number of steps between copies; 0 is a story without copies.
+    """
+    nodes = draw(st.integers(1, 4))
+    standbys = draw(st.integers(0, 2))
     step, steps = draw(st.sampled_from(((1.0, 18), (0.25, 50), (0.1, 90))))
     slowest = draw(st.sampled_from((1.0, 0.95, 0.9)))
     return Story(

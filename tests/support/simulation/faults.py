@@ -1,4 +1,4 @@
-"""What each kind of fault does to a job."""
+"""What each kind of fault of a story does to a simulated job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
 _Do = Callable[["Job", "Machine", Fault], bool | None]
-"""Does it; False where there was nothing that it could befall."""
+"""Does what the fault says; returns False if the fault has nothing to act on at this moment."""
 
 
 def befall(job: Job, fault: Fault) -> None:
-    """Have a fault happen."""
+    """Apply a fault to a job that still runs, and note its kind if it had something to act on."""
     if job.over:
         return
     machine = job.machines[fault.machine % len(job.machines)]
@@ -55,10 +55,10 @@ def _head_stall(job: Job, machine: Machine, fault: Fault) -> bool:
     return True
 
 
-def _storage(what: str, when: Callable[[Job, Machine, Fault], None]) -> _Do:
+def _storage(sentence: str, apply: Callable[[Job, Machine, Fault], None]) -> _Do:
     def do(job: Job, machine: Machine, fault: Fault) -> None:
-        job.world.tell(f"storage: {what.format(machine.name, fault.seconds)}")
-        when(job, machine, fault)
+        job.world.tell(f"storage: {sentence.format(machine.name, fault.seconds)}")
+        apply(job, machine, fault)
 
     return do
 

@@ -1,4 +1,4 @@
-"""The head: the real supervisor and cluster, stepped by the world."""
+"""The head of a simulated job: the real supervisor and cluster, stepped by the simulated world in its one thread."""
 
 from __future__ import annotations
 
@@ -40,52 +40,90 @@ _RULES = rule_parser.builtin()
 
 
 class _Alive:
-    """A probe that never learns that an agent has ended: the fence itself is tried."""
+    """A probe that never learns that an agent has ended, so that the fence itself is tested."""
 
     def __init__(self, address: str, port: int) -> None:
-        """Of no account."""
+        """Ignore the address of the agent."""
 
     def is_dead(self) -> bool:
-        """Not known."""
+        """Return False: the end of an agent stays unknown."""
         return False
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def _raise(failed: FailedCall) -> None:
-    """No call fails here, unless the head is wrong."""
+    """Raise the error of a call that must not fail in a simulation."""
     raise failed.error
 
 
 class Head:
-    """One life of the head."""
+    """One life of the head, from its claim of a term to its end."""
 
     def __init__(self, job: Job, name: str, machine: Machine, sign: Sign, *, may_be_beside: bool) -> None:
-        """name: of this life. sign: as it was shown when the term was claimed."""
-        self.job, self.lives, self.savers, self._stalled, self._closed = job, True, 0, 0, False
-        self.machine, self.sign, self.port, self.term = machine, sign, sign.port, sign.term
+        """Start the head.
+
+        Args:
+            job: the simulated job.
+            name: names this life of the head.
+            machine: the machine on which the head runs.
+            sign: the sign of life with which the term was claimed.
+            may_be_beside: whether the head before may still live, on another machine.
+        """
+        self.job = job
+        self.lives = True
+        self.savers = 0
+        self._stalled = 0
+        self._closed = False
+        self.machine = machine
+        self.sign = sign
+        self.port = sign.port
+        self.term = sign.term
         world, spec = job.world, job.spec
         self.clock = machine.clock
-        self.shown, self.held_until, self._cut_off = self.clock(), 0.0, False
+        self.shown = self.clock()
+        self.held_until = 0.0
+        self._cut_off = False
         self.judged = False
-        """it has judged a failure after which no attempt has begun"""
-        self._next = 0.0  # when it gets its turn
+        """whether the head has judged a failure after which no attempt has begun yet"""
+        self._next = 0.0  # when the next turn is due, in seconds of the world; 0.0: no turn is planned
         self.loop = loop = StepLoop(self.clock, self.wake)
         memory = job.home / f"{machine.name}.{sign.port}.{job.whole.launch.nproc}"
         memory.mkdir(exist_ok=True)
         self.pages = pages = ClusterPages(memory, job.whole.launch.nproc)
-        for page in pages.pages:  # the directory is that of an earlier head, or of another story's
+        for page in pages.pages:  # an earlier head, or another story, has left its pages in this directory
             page.format()
-        self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
+        self._plan = plan.read(spec.run_dir)
+        self._ends: list[End] = []
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, FilesInPlace(), self._say)
         around = Around(
-            pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
-            spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
-            lambda: loop.post(Event.PAUSE), _Alive, self._plan, name, self._begun, FACTS,
-            machines, name, machine.name, sign.term, self._leads, job.story.copies,
+            pages=pages,
+            least=spec.nodes.least,
+            most=spec.nodes.most,
+            last_call=spec.nodes.last_call,
+            ranks_each=job.ranks_each,
+            job="sim",
+            timeout=spec.nodes.timeout,
+            wait=spec.nodes.wait,
+            clock=self.clock,
+            say=self._say,
+            stop=lambda why: loop.post(Event.STOP),
+            hurry=lambda: None,
+            pause=lambda: loop.post(Event.PAUSE),
+            make_probe=_Alive,
+            plan=self._plan,
+            run=name,
+            begun=self._begun,
+            facts=FACTS,
+            machines=machines,
+            word=name,
+            address=machine.name,
+            term=sign.term,
+            leads=self._leads,
+            copies=job.story.copies,
             may_be_beside=may_be_beside,
-        )  # fmt: skip
+        )
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), name)
         self.cluster = cluster = Cluster(around)
         context = Context(
@@ -106,7 +144,13 @@ class Head:
         )
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(
-                job.whole, pages, cluster, self.clock, FilesInPlace(), number, exited
+                spec=job.whole,
+                pages=pages,
+                nodes=cluster,
+                clock=self.clock,
+                files=FilesInPlace(),
+                attempt=number,
+                exited=exited,
             ),
             start_saver=lambda: SimSaver(self),  # type: ignore[arg-type, return-value]
             may_begin=lambda _: cluster.settled(),
@@ -122,24 +166,36 @@ class Head:
         self.supervisor = Supervisor(context, edges)
         if self._plan is not None:
             self.supervisor.incidents.budget = self._plan.budget
-        self._used, self._done, self._over_since = 0.0, False, 0.0
+        self._used = 0.0
+        self._done = False
+        self._over_since = 0.0
         self.wake()
 
     def _leads(self) -> bool:
         return self.shown + STALE > self.clock() >= self.held_until
 
     def _processor_time(self) -> float:
-        """Each look takes so much that the next one comes a quarter of a second later: what a busy head does."""
+        """Return the processor seconds used so far, which grow at every look as those of a busy head do.
+
+        Each look uses so much that the supervisor postpones its next look by a quarter of a second.
+        """
         self._used += 0.002
         return self._used
 
     def _begun(self, run: str, attempt: int) -> None:
-        now = self.pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
-        self.job.laws.begun(self, self.supervisor.incidents.budget)
-        plan.write(self.job.spec.run_dir, Plan(run, attempt, *now))
+        budget = self.supervisor.incidents.budget
+        self.job.laws.begun(self, budget)
+        newest = Plan(
+            run=run,
+            attempt=attempt,
+            every=self.pages.every,
+            budget=budget,
+            nodes=self.cluster.roster.wanted,
+        )
+        plan.write(self.job.spec.run_dir, newest)
 
     def _say(self, sentence: str) -> None:
-        if "the clock of" not in sentence:  # all of them are minutes apart
+        if "the clock of" not in sentence:  # the wall clocks of all machines are minutes apart
             self.job.world.tell(f"head: {sentence}")
 
     def _tell(self, event: JobEvent) -> None:
@@ -151,38 +207,45 @@ class Head:
             self._say(sentence)
 
     def history_of(self, place: int, step: int) -> str | None:
-        """Of the snapshot of a place that would be saved: its own, or the one that was made again elsewhere."""
+        """Return the history of the snapshot that would be saved for a place, or None if no node can supply the step.
+
+        The snapshot is the place's own, or the one that was rescued on another node.
+        """
         first = place * self.job.ranks_each
         ((home, _),) = self.cluster.copies.lost_snapshots.by_place({first: None}).items()
         holder = self.holder(home)
         if holder is None:
             return None
-        kept = dict(holder.memory.slots) if home == place else dict([holder.memory.rescued.get(place, (-1, ""))])
-        return kept.get(step)
+        if home == place:
+            return dict(holder.memory.slots).get(step)
+        return dict([holder.memory.rescued.get(place, (-1, ""))]).get(step)
 
     def holder(self, place: int) -> Machine | None:
-        """The machine of a place, where it can be asked."""
+        """Return the machine of a place, or None if no agent there can be asked."""
         node = self.cluster.copies._places.at(place)
-        found = [one for one in self.job.machines if node is not None and one.name == node.host and one.agent_awake]
-        return found[0] if found else None
+        if node is None:
+            return None
+        return next((one for one in self.job.machines if one.name == node.host and one.agent_awake), None)
 
     def accept(self, end: End) -> None:
-        """A connection has come; only while the head lives does it hear."""
-        self._ends = [one for one in self._ends if one.open]
+        """Accept an agent's connection."""
+        self._ends = [known for known in self._ends if known.open]
         self._ends.append(end)
-        end.sleeps, end.wake = self.sleeps, self.wake
+        end.sleeps = self.sleeps
+        end.wake = self.wake
         self.cluster.arrivals.accepted(end)  # type: ignore[arg-type]
 
     def die(self) -> None:
-        """SIGKILL."""
+        """End as by SIGKILL: nothing is heard any more, and all connections end."""
         self.lives = False
         for end in self._ends:
-            end.on_message, end.on_end = lambda message: None, lambda why: None
+            end.on_message = lambda message: None
+            end.on_end = lambda why: None
             end.close()
         self.close()
 
     def close(self) -> None:
-        """Give back what it holds; once is enough."""
+        """Release all resources; further calls do nothing."""
         if not self._closed:
             self._closed = True
             self.pages.close()
@@ -190,11 +253,11 @@ class Head:
             os.close(self.cluster.reports.fd)
 
     def sleeps(self) -> bool:
-        """It is stopped, or its machine is frozen."""
+        """Return whether the process is stopped, or its machine frozen."""
         return self._stalled > 0 or self.machine.frozen
 
     def stall(self, seconds: float) -> None:
-        """SIGSTOP for a while."""
+        """Stop the process, as by SIGSTOP, for some seconds."""
         self.job.world.tell(f"the head of term {self.term} is stopped for {seconds:g} s")
         self._stalled += 1
         self.job.world.after(seconds, self._go_on)
@@ -211,7 +274,7 @@ class Head:
     # --- its loop ---------------------------------------------------------------------------------------------
 
     def wake(self, within: float = 0.005) -> None:
-        """Something has happened: it gets its turn in a moment."""
+        """Plan a turn within at most `within` seconds, because something has happened."""
         world = self.job.world
         when = world.now + world.random.random() * within
         if not self._next or when < self._next:
@@ -221,7 +284,8 @@ class Head:
     def _turn(self, when: float) -> None:
         if not self.lives or when != self._next:
             return
-        self._next, wait = 0.0, 0.05
+        self._next = 0.0
+        wait = 0.05
         if not self.sleeps():
             self._step()
             due = self.loop.next_due(self.supervisor.next_look())
@@ -243,8 +307,10 @@ class Head:
                 self._end()
 
     def _end(self) -> None:
-        job, code = self.job, exit_code(self.supervisor)
-        self._done, job.code = True, code
+        job = self.job
+        code = exit_code(self.supervisor)
+        self._done = True
+        job.code = code
         job.laws.ended(code, self)
         self.cluster.end(code, keep=False)
         job.claims.end(self, code)

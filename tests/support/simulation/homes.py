@@ -1,4 +1,7 @@
-"""The directory in memory of the jobs that one process simulates: it goes with its process, however that ends."""
+"""The directory, in /dev/shm, of the jobs that one process simulates.
+
+The directory goes with its process, however the process ends: the next process removes abandoned directories.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ def home() -> Path:
 
 
 def remove_abandoned() -> None:
-    """Remove the directories of processes that were killed: pytest-xdist and a time-out kill, and then nobody cleans.
+    """Remove the directories of processes that were killed before they could clean up.
 
-    A process holds a lock on its directory as long as it lives.
+    A process holds a lock on its directory as long as it lives. pytest-xdist and time-outs kill processes.
     """
     for path in _MEMORY.glob(f"{_PREFIX}*"):
         if (descriptor := _lock(path)) is not None:
@@ -42,7 +45,7 @@ def _make() -> tempfile.TemporaryDirectory[str]:
 
 
 def _lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of a directory; None where it is held, or the directory is gone."""
+    """Return a descriptor that holds a directory's lock; None if another process holds it or the directory is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

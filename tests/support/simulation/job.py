@@ -1,4 +1,7 @@
-"""One job on simulated nodes, and its training."""
+"""One simulated job: its machines, its heads, its storage and its training, in one thread.
+
+Tests call `simulate`, which runs a story to its end and raises `Broken` if a law does not hold.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from tests.support.simulation.storage import Storage
 from tests.support.simulation.story import Story
 from tests.support.simulation.world import World
 
-_PATIENCE = 90.0  # seconds in which a job whose network is well again ends, beside the steps that it has to make
+_PATIENCE = 90.0  # seconds that a job may take beyond its steps once the last fault is over
 _NODE_WAIT = 60.0  # seconds
 
 
@@ -43,28 +46,40 @@ def _spec_of(home: Path, nodes: int, least: int, ranks_each: int) -> JobSpec:
 
 
 class Job:
-    """Nodes, standbys, and the head."""
+    """The machines of a job, with standbys, and the job's heads."""
 
     def __init__(self, story: Story, home: Path, *, ranks_each: int = 1) -> None:
-        """home: a directory for what is written; it may be that of another job that is over."""
-        self.story, self.world, self.ranks_each = story, World(story.seed), ranks_each
-        self.steps, self.nodes, self.home = story.steps, story.nodes, home
+        """Build the machines, and plan their starts and the story's faults.
+
+        Args:
+            story: the job and its faults.
+            home: a directory for files; it may be the directory of another job that is over.
+            ranks_each: the number of ranks of each node.
+        """
+        self.story = story
+        self.world = World(story.seed)
+        self.ranks_each = ranks_each
+        self.steps = story.steps
+        self.nodes = story.nodes
+        self.home = home
         self.storage: dict[int, str] = {}
-        """step -> its history, of what was committed"""
+        """step -> history of each committed checkpoint"""
         self.spec = _spec_of(home, story.nodes, story.least, ranks_each)
         shutil.rmtree(self.spec.run_dir, ignore_errors=True)
         self.spec.checkpoint_dir.mkdir(parents=True)
         self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=story.nodes * ranks_each))
         self.heads: list[Head] = []
-        self.laws, self.claims = Laws(self), Storage(self)
+        self.laws = Laws(self)
+        self.claims = Storage(self)
         self.over = False
         self.code: int | None = None
-        """of the job, once it is over"""
+        """the exit code of the job once the job is over"""
         self.fetched: set[int] = set()
         """steps that were fetched from the memory of other nodes"""
         self.fired: set[str] = set()
-        """kinds of faults that have befallen something"""
-        rates = [self.world.random.uniform(*story.clocks) for _ in range(story.nodes + story.standbys)]
+        """kinds of faults that had something to act on"""
+        slowest, fastest = story.clocks
+        rates = [self.world.random.uniform(slowest, fastest) for _ in range(story.nodes + story.standbys)]
         self.machines = [Machine(self, f"m{number}", rate) for number, rate in enumerate(rates)]
         for machine in self.machines:
             self.world.after(self.world.random.uniform(0.0, 1.0), machine.start)
@@ -76,51 +91,58 @@ class Job:
 
     @property
     def head(self) -> Head | None:
-        """The newest head, if it lives."""
-        return next((one for one in reversed(self.heads) if one.lives), None)
+        """The newest head that lives, or None."""
+        return next((head for head in reversed(self.heads) if head.lives), None)
 
     def listener(self, place: tuple[str, int]) -> Head | None:
-        """Who listens at a port of a machine."""
-        return next((one for one in self.heads if one.lives and (one.machine.name, one.port) == place), None)
+        """Return the head that listens at a port of a machine, or None."""
+        return next((head for head in self.heads if head.lives and (head.machine.name, head.port) == place), None)
 
     def start_head(self, machine: Machine, sign: Sign, *, may_be_beside: bool) -> None:
-        """Start a head that listens there, and has claimed its term.
+        """Start a head that has claimed its term and listens on a machine.
 
         Args:
-            may_be_beside: the head before is on another machine, and may live on for a while.
+            machine: the machine of the head.
+            sign: the sign of life with which the term was claimed.
+            may_be_beside: whether the head before is on another machine and may live on for a while.
         """
         head = Head(self, f"head{len(self.heads) + 1}", machine, sign, may_be_beside=may_be_beside)
         self.heads.append(head)
         self.claims.watch(head)
 
     def kill_heads(self, machine: Machine, port: int = 0) -> None:
-        """SIGKILL to those on a machine: their connections end. port: of one of them; 0: of all."""
+        """Kill heads on a machine, which ends their connections.
+
+        Args:
+            machine: the machine of the heads.
+            port: the port of the head to kill; 0 for all heads of the machine.
+        """
         for head in self.heads:
             if head.lives and head.machine is machine and port in (0, head.port):
                 self.world.tell(f"the head of term {head.term} is killed")
                 head.die()
 
     def way(self, machine: Machine) -> Link:
-        """A node's link to the others."""
+        """Return a new link between a node and the others."""
         return Link(self.world, self.story.delay)
 
     def connected(self, one: Machine, other: Machine) -> bool:
-        """Whether messages get through between two machines."""
+        """Return whether messages get through between two machines."""
         return one is other or all((one.way.up, one.way.down, other.way.up, other.way.down))
 
     def machine(self, name: str) -> Machine:
-        """By its name."""
+        """Return the machine of a name."""
         return self.machines[int(name[1:])]
 
     # --- training ---------------------------------------------------------------------------------------------
 
     def on_spawn(self, machine: Machine) -> None:
-        """A node starts its ranks."""
+        """Note that a node starts its ranks."""
         ranks = machine.ranks
         self.world.tell(f"{machine.name} starts place {ranks.place} of {machine.memory.lineage} at step {ranks.step}")
 
     def broken(self, why: str) -> None:
-        """Something does not hold."""
+        """Raise Broken with a reason."""
         self.laws.broken(why)
 
     def _train(self) -> None:
@@ -133,7 +155,7 @@ class Job:
         self.world.after(self.story.step, self._train)
 
     def _step(self, together: list[Machine]) -> None:
-        """A collective: all places, over links that carry."""
+        """Have the ranks of one attempt make a step together, if all places are there and all links carry messages."""
         nodes = together[0].ranks.nodes
         if {machine.ranks.place for machine in together} != set(range(nodes)) or len(together) != nodes:
             return
@@ -149,14 +171,14 @@ class Job:
     # --- what is asked of it ----------------------------------------------------------------------------------
 
     def regroup(self, ask: Callable[[Regrouping], str]) -> None:
-        """Ask the head for other nodes."""
+        """Ask the head for other nodes, as `ftctl` does."""
         if self.head is not None and not self.over:
             with contextlib.suppress(CannotRegroup):
                 self.world.tell(f"asked for other nodes: {ask(self.head.cluster.regrouping)}")
 
     def signal(self, machine: Machine) -> None:
-        """SIGTERM to an agent whose leaving does not stop the job."""
-        up = [one for one in self.machines if one.agent_awake and one.link.alone_since is None]
+        """Send SIGTERM to an agent, if the job can go on without its node."""
+        up = [node for node in self.machines if node.agent_awake and node.link.alone_since is None]
         if machine in up and len(up) > self.spec.nodes.least + 1:
             self.world.tell(f"SIGTERM to {machine.name}")
             machine.agent.on_signals(bytes([signal.SIGTERM]))
@@ -164,14 +186,14 @@ class Job:
     # --- the end ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """To the end, which must come in time, with the same code for all."""
+        """Run to the end, which must come in time and with the same exit code on all nodes. Raises Broken."""
         try:
             until = self.story.healed + 1.5 * self.steps * self.story.step + _PATIENCE
             self.world.run(until, lambda: self.over)
             if self.code is None:
                 self.broken(f"the job has not ended {until - self.story.healed:g} s after the last fault")
             else:
-                self.world.run(self.world.now + _PATIENCE, lambda: not any(one.lives for one in self.machines))
+                self.world.run(self.world.now + _PATIENCE, lambda: not any(machine.lives for machine in self.machines))
                 self.laws.left(self.code)
         finally:
             for head in self.heads:
@@ -179,7 +201,7 @@ class Job:
 
 
 def simulate(story: Story) -> Job:
-    """A job to its end. Raises Broken, whose message tells the story."""
+    """Run a job to its end. Raises Broken, with the whole story in the message."""
     job = Job(story, home())
     job.run()
     return job

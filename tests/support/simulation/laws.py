@@ -1,4 +1,7 @@
-"""What must hold of a job at every moment, whatever befalls it; each violation is an error with a sentence."""
+"""The laws that hold for a simulated job at every moment, whatever faults happen.
+
+The simulation calls each law where something happens. A violation raises `Broken` with a sentence and the story.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,32 @@ if TYPE_CHECKING:
     from tests.support.simulation.job import Job
     from tests.support.simulation.machine import Machine
 
-_AFTER_THAW = 0.5  # seconds in which ranks that were stopped may not know yet that they are over
-_LAST = 25  # events that a violation tells of
+_AFTER_THAW = 0.5  # seconds in which an agent that was stopped may not have ended its outdated ranks yet
+_LAST = 25  # the number of events in the message of a violation
 
 
 class Broken(AssertionError):
-    """Something does not hold that must."""
+    """A law that does not hold."""
 
 
 class Laws:
-    """Of one job."""
+    """The laws of one job, with what was seen of the job so far."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._resumed: dict[str, tuple[str, tuple[int, str]]] = {}
-        self._stepped: list[str] = []  # lineages whose ranks have made steps together, in their order
-        self._spent = 0
+        self._resumed: dict[str, tuple[str, tuple[int, str]]] = {}  # lineage -> first node, with its step and history
+        self._stepped: list[str] = []  # lineages whose ranks have made steps together, oldest first
+        self._spent = 0  # restarts that counted as spent when the newest attempt began
 
     def broken(self, why: str) -> None:
-        """Something does not hold."""
+        """Raise Broken with a reason, the story and the last events."""
         job = self._job
         raise Broken("\n".join([why, str(job.story), "the last events:", *job.world.story[-_LAST:]]))
 
     # --- one attempt ------------------------------------------------------------------------------------------
 
     def places(self, at_work: Collection[Machine]) -> None:
-        """At most one node's ranks are at work in a place."""
+        """Check that no two nodes train in one place."""
         seen: dict[int, Machine] = {}
         for machine in at_work:
             if not self._knows_the_time(machine):
@@ -48,23 +51,25 @@ class Laws:
                 self.broken(f"{other.name} and {machine.name} both work in place {machine.ranks.place}")
 
     def _knows_the_time(self, machine: Machine) -> bool:
-        """Whether its agent can have ended its ranks: one that is stopped, or was until now, cannot."""
+        """Return whether the agent had time to end outdated ranks, as an agent that was stopped until now had not."""
         return machine.agent_awake and machine.thawed_at < self._job.world.now - _AFTER_THAW
 
     def resumed(self, machine: Machine) -> None:
-        """All nodes of an attempt go on from one step of one history."""
-        ranks, lineage = machine.ranks, machine.memory.lineage
-        mine = ranks.step, "new" if ranks.history.startswith("began in") else ranks.history
+        """Check that all nodes of an attempt resume from one step of one history."""
+        ranks = machine.ranks
+        lineage = machine.memory.lineage
+        history = "new" if ranks.history.startswith("began in") else ranks.history
+        mine = ranks.step, history
         first, theirs = self._resumed.setdefault(lineage, (machine.name, mine))
         if theirs != mine:
             self.broken(f"{machine.name} resumes {lineage} at {mine}, where {first} has resumed it at {theirs}")
 
     def stepped(self, together: Sequence[Machine]) -> None:
-        """A whole set of ranks makes a step: they are of one history, and no other set has taken their place."""
+        """Check a step of a whole set of ranks: all share one history, and no other set has taken their place."""
         states = {(machine.ranks.history, machine.ranks.step) for machine in together}
         if len(states) > 1:
-            told = [(machine.name, machine.ranks.step, machine.ranks.history) for machine in together]
-            self.broken(f"states of different histories train together: {told}")
+            members = [(machine.name, machine.ranks.step, machine.ranks.history) for machine in together]
+            self.broken(f"states of different histories train together: {members}")
         lineage = together[0].memory.lineage
         if lineage not in self._stepped:
             self._stepped.append(lineage)
@@ -74,33 +79,34 @@ class Laws:
     # --- one head ---------------------------------------------------------------------------------------------
 
     def commits(self, head: Head, step: int, histories: Collection[str]) -> None:
-        """A checkpoint is of one history, and no head commits that another one has replaced."""
+        """Check that a checkpoint has one history, and that no other head has replaced the head that commits it."""
         if (newest := self._job.claims.shared.newest_term) > head.term:
             self.broken(f"the head of term {head.term} commits step {step}, though term {newest} was claimed")
         if len(set(histories)) > 1:
             self.broken(f"a torn checkpoint of step {step}: {sorted(set(histories))}")
 
     def begun(self, head: Head, budget: Budget) -> None:
-        """An attempt begins: what was spent is known, and counts on, whichever head begins it."""
+        """Check that an attempt of the newest head begins with a budget that counts all restarts so far."""
         if self._job.claims.shared.newest_term > head.term:
-            return  # it does not know yet that it was replaced: what it begins counts for nothing
+            return  # the head does not know yet that it was replaced: its attempt counts for nothing
         if budget.restarts < self._spent:
             self.broken(f"{budget.restarts} restarts count as spent, and {self._spent} did before")
         if head.judged and budget.restarts == self._spent:
             self.broken(f"an attempt follows a failure, and still {budget.restarts} restarts count as spent")
-        self._spent, head.judged = budget.restarts, False
+        self._spent = budget.restarts
+        head.judged = False
 
     # --- the end ----------------------------------------------------------------------------------------------
 
     def ended(self, code: int, head: Head) -> None:
-        """A head ends the job: it is the newest one, or all is done that there was to do."""
+        """Check that the newest head ends the job, unless the job has saved its last step."""
         done = code == 0 and self._job.steps in self._job.storage
         if self._job.claims.shared.newest_term > head.term and not done:
             self.broken(f"the head of term {head.term}, which was replaced, has ended the job with {code}")
 
     def left(self, code: int) -> None:
-        """All agents that have had a part in the job have ended as it has."""
+        """Check that all agents that took part have ended with the job's exit code."""
         codes = {machine.name: machine.code for machine in self._job.machines if machine.code is not None}
-        others = {name: told for name, told in codes.items() if told not in (code, EXIT_SAVED)}
+        others = {name: agent_code for name, agent_code in codes.items() if agent_code not in (code, EXIT_SAVED)}
         if others or (code != EXIT_SAVED and EXIT_SAVED in codes.values() and not self._job.story.faults):
             self.broken(f"the job has ended with {code}, and agents with {codes}")

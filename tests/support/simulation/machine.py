@@ -1,4 +1,7 @@
-"""A node: the real agent, over ranks that only count, whose memory outlives them."""
+"""A simulated node: the real agent, over ranks that only count and memory that outlives them.
+
+The simulated world calls `Machine` in its one thread; the faults of a story are methods of `Machine`.
+"""
 
 from __future__ import annotations
 
@@ -18,71 +21,79 @@ from tests.support.simulation.world import MachineClock
 if TYPE_CHECKING:
     from tests.support.simulation.job import Job
 
-FACTS = NodeFacts("0.1", "3.11.4", "2.13.0", "abc", "m0")
+FACTS = NodeFacts(ftlaunch="0.1", python="3.11.4", torch="2.13.0", script="abc", machine="m0")
 
 
 class Helpers:
-    """Like NodeHelpers: all is done at once."""
+    """Helpers of a node, in place of `NodeHelpers`, which do everything at once."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
     def may_begin(self, now: float) -> bool:
-        """The fork server is ready."""
+        """Return True: the fork server is always ready."""
         return True
 
     def ask_saver(self, request: dict[str, Any], slot_dirs: object) -> None:
-        """It saves."""
+        """Do nothing: the head's simulated saver saves."""
 
     def collect(self, number: int, request: object) -> None:
-        """Collected."""
+        """Report a finished autopsy at once."""
         self._machine.link.send("collected", number=number)
 
     def collect_no_more(self, number: int) -> None:
-        """Nothing is under way."""
+        """Do nothing: no autopsy is ever under way."""
 
     def look(self, now: float) -> None:
-        """Nothing is to be told."""
+        """Do nothing: no helper has anything to report."""
 
 
 class Machine:
-    """One node."""
+    """One node, whose agent starts, ends and starts again."""
 
     def __init__(self, job: Job, name: str, rate: float) -> None:
-        self.job, self.name, self.world = job, name, job.world
+        """Build a node without an agent; `start` starts the agent. rate: seconds of the node's clock in a second."""
+        self.job = job
+        self.name = name
+        self.world = job.world
         self.clock = MachineClock(job.world, rate)
         self.way = job.way(self)
         self.memory = Memory()
         self.wall = job.world.random.uniform(-3600.0, 3600.0)
-        """seconds by which its clock on the wall is ahead"""
-        self.lives, self.down, self._frozen, self._stalled, self._boots = False, False, 0, 0, 0
-        self.ranks, self.copier = Ranks(self), SimCopier(self)
+        """seconds by which the node's wall clock is ahead"""
+        self.lives = False  # whether the agent's process exists
+        self.down = False  # whether the machine itself is off
+        self._frozen = 0  # faults that freeze the machine at this moment
+        self._stalled = 0  # faults that stop the agent at this moment
+        self._boots = 0
+        self.ranks = Ranks(self)
+        self.copier = SimCopier(self)
         self.code: int | None = None
-        self._waiting: list[Callable[[], None]] = []
-        self.thawed_at = -1.0
+        self._waiting: list[Callable[[], None]] = []  # messages for an agent that is stopped
+        self.thawed_at = -1.0  # when a freeze or stop was last over, in seconds of the world
 
     @property
     def frozen(self) -> bool:
-        """Nothing on it runs."""
+        """Whether nothing on the machine runs."""
         return self._frozen > 0
 
     @property
     def awake(self) -> bool:
-        """Its processes run."""
+        """Whether the processes of the node run."""
         return self.lives and not self._frozen
 
     @property
     def agent_awake(self) -> bool:
-        """Its agent runs."""
+        """Whether the agent runs, and is neither frozen nor stopped."""
         return self.lives and not self._frozen and not self._stalled
 
     @property
     def boot(self) -> str:
-        """Names the machine since it has been started: see claims.this_machine."""
+        """The name of the machine since its last boot, as `claims.this_machine` names a real one."""
         return f"{self.name}, boot {self._boots}"
 
     def when_awake(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-        """What comes while it is frozen is heard afterwards."""
+        """Return a handler that keeps messages for an agent that is stopped, until the agent runs again."""
 
         def heard(message: dict[str, Any]) -> None:
             if self.agent_awake:
@@ -93,22 +104,32 @@ class Machine:
         return heard
 
     def start(self) -> None:
-        """Start the agent; what an earlier one has left running was ended with it."""
-        self.lives, self.code = True, None
-        self.ranks, self.copier = Ranks(self), SimCopier(self)
+        """Start the agent. The ranks of an earlier agent have ended with that agent."""
+        self.lives = True
+        self.code = None
+        self.ranks = Ranks(self)
+        self.copier = SimCopier(self)
         hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1, "warnings": []}
         hello["topology"] = self.name
         hello["facts"] = replace(FACTS, machine=self.name).as_dict()
         search = HeadSearch(lambda order: self.job.claims.order(self, search, order), self.clock, self.boot, STALE)
         self.search = search
-        told: Any = self._make_link, self.ranks, Helpers(self), search, hello, self.say
-        agent = Agent(self.job.spec, self.clock, *told)
+        agent = Agent(
+            spec=self.job.spec,
+            clock=self.clock,
+            make_link=self._make_link,
+            ranks=self.ranks,  # type: ignore[arg-type]
+            helpers=Helpers(self),  # type: ignore[arg-type]
+            search=search,
+            hello=hello,
+            say=self.say,
+        )
         self.agent = agent
         search.start_head()
         self._tick(agent)
 
     def say(self, sentence: str) -> None:
-        """On its terminal."""
+        """Note a sentence that the agent writes to its terminal."""
         self.world.tell(f"{self.name}: {sentence}")
 
     def _make_link(self, heard: Any, met: Any) -> Any:
@@ -129,12 +150,14 @@ class Machine:
         self.world.after(wait + self.world.random.random() * 0.03, self._tick, agent)
 
     def _leave(self, agent: Agent) -> None:
-        self.code, self.lives = agent.code, False
+        self.code = agent.code
+        self.lives = False
         self.ranks.alive = False
         self.link.close()
         self.world.tell(f"{self.name} ends with {self.code}")
         if agent.dismissed:
-            self.memory, self.code = Memory(), None
+            self.memory = Memory()
+            self.code = None
             self.world.after(self.world.random.uniform(1.0, 5.0), self._come_back)
 
     def _come_back(self) -> None:
@@ -144,7 +167,7 @@ class Machine:
     # --- faults -----------------------------------------------------------------------------------------------
 
     def crash(self, back_after: float) -> None:
-        """Agent and ranks are killed; the agent is started again later, with its memory."""
+        """Kill the agent and its ranks; start the agent again after `back_after` seconds, with the node's memory."""
         if not self.lives:
             return
         self.world.tell(f"{self.name} is killed")
@@ -154,10 +177,11 @@ class Machine:
         self.world.after(back_after, self._come_back)
 
     def lose(self, back_after: float) -> None:
-        """The machine is gone, with its memory and a head that runs there; no connection is closed. It comes back."""
+        """Lose the machine, with its memory and a head on it, but close no connection; an empty machine comes back."""
         self.world.tell(f"machine {self.name} is lost")
         self.way.cut(up=True, down=True, seconds=back_after)
-        self.down, self.memory = True, Memory()
+        self.down = True
+        self.memory = Memory()
         self._boots += 1
         self.job.kill_heads(self)
         self.crash(back_after)
@@ -167,18 +191,18 @@ class Machine:
         self.down = False
 
     def cut(self, *, up: bool, down: bool, seconds: float) -> None:
-        """Its link carries nothing in one or both directions for a while."""
+        """Have the node's link carry nothing, in one or both directions, for some seconds."""
         self.world.tell(f"the link of {self.name} is cut (up: {up}, down: {down}) for {seconds:.1f} s")
         self.way.cut(up=up, down=down, seconds=seconds)
 
     def freeze(self, seconds: float) -> None:
-        """Everything on it stops for a while."""
+        """Freeze the whole machine for some seconds."""
         self.world.tell(f"{self.name} freezes for {seconds:.1f} s")
         self._frozen += 1
         self.world.after(seconds, self._thaw, 1, 0)
 
     def stall(self, seconds: float) -> None:
-        """SIGSTOP to the agent for a while; its ranks go on."""
+        """Stop the agent, as by SIGSTOP, for some seconds; its ranks train on."""
         self.world.tell(f"the agent of {self.name} is stopped for {seconds:.1f} s")
         self._stalled += 1
         self.world.after(seconds, self._thaw, 0, 1)
@@ -188,6 +212,7 @@ class Machine:
         self._stalled -= stalled
         self.thawed_at = self.world.now
         if self.agent_awake:
-            waiting, self._waiting = self._waiting, []
-            for happen in waiting:
-                happen()
+            waiting = self._waiting
+            self._waiting = []
+            for handle in waiting:
+                handle()

@@ -1,4 +1,4 @@
-"""Links between the agents and the head: delay, cuts in one or both directions, and what TCP makes of them."""
+"""Links between the simulated agents and the head: delays, cuts in one or both directions, resets, and TCP's answer."""
 
 from __future__ import annotations
 
@@ -8,34 +8,49 @@ from typing import Any
 
 from tests.support.simulation.world import World
 
-_GIVES_UP = 2.0, 3.0  # seconds in which TCP gives up a peer of which it hears nothing
+_GIVES_UP = 2.0, 3.0  # the least and the largest number of seconds after which TCP gives up a silent peer
 _PLAIN = frozenset({"beat", "heard"})
-"""Messages of numbers, strings and lists, which JSON does not change: they are most of all, and sent as they are."""
+"""Messages of numbers, strings and lists only, which JSON would not change. They are the most frequent ones, and are
+passed on without JSON to save time.
+"""
 
 
 class Link:
-    """The way between a node and the machine of the head."""
+    """The network between a node and the head's machine."""
 
     def __init__(self, world: World, delay: float) -> None:
-        """delay: seconds that a message takes at the most."""
-        self.world, self.delay = world, delay
-        self._cuts = [0, 0]  # from the node, and to it
+        """Make a link. delay: the largest number of seconds that a message takes."""
+        self.world = world
+        self.delay = delay
+        self._cuts = [0, 0]  # the number of cuts from the node, and of cuts to the node
         self._pairs: list[tuple[End, End]] = []
 
     @property
     def up(self) -> bool:
-        """Whether it carries what the node sends."""
+        """Whether the link carries messages from the node."""
         return not self._cuts[0]
 
     @property
     def down(self) -> bool:
-        """Whether it carries what is sent to the node."""
+        """Whether the link carries messages to the node."""
         return not self._cuts[1]
 
     def connect(self, name: str, far: Link | None = None) -> tuple[End, End]:
-        """A connection: the node's end, and the head's. far: the link of the head's machine, where that has one."""
-        ends = End(self, True, name, far), End(self, False, name, far)
-        ends[0].other, ends[1].other = ends[1], ends[0]
+        """Make a connection.
+
+        Args:
+            name: the name of the node.
+            far: the link of the head's machine, or None if the head is on the node itself.
+
+        Returns:
+            The node's end and the head's end.
+        """
+        ends = (
+            End(self, of_node=True, name=name, far=far),
+            End(self, of_node=False, name=name, far=far),
+        )
+        ends[0].other = ends[1]
+        ends[1].other = ends[0]
         for link in (self, far):
             if link is not None:
                 link._pairs = [pair for pair in link._pairs if pair[0].open or pair[1].open]
@@ -43,12 +58,13 @@ class Link:
         return ends
 
     def cut(self, *, up: bool, down: bool, seconds: float) -> None:
-        """Nothing gets through for a while. Whoever sends gives the connection up, if that lasts."""
+        """Carry nothing in one or both directions for some seconds; senders give up if the cut lasts."""
         self._cuts[0] += up
         self._cuts[1] += down
         for pair in self._pairs:
             for end in pair:
-                self.world.after(self.world.random.uniform(*_GIVES_UP), self._give_up, end)
+                least, most = _GIVES_UP
+                self.world.after(self.world.random.uniform(least, most), self._give_up, end)
         self.world.after(seconds, self._heal, up, down)
 
     def _give_up(self, end: End) -> None:
@@ -63,82 +79,90 @@ class Link:
                 end.flush()
 
     def carries(self, from_node: bool) -> bool:
-        """Whether a message gets through now."""
+        """Return whether a message from the node, or to the node, gets through now."""
         return not self._cuts[0 if from_node else 1]
 
     def reset(self, later: float) -> None:
-        """Connections end: the node hears of it now, the other side later. What was on its way is lost."""
+        """End all connections, and lose the messages on their way.
+
+        The node hears of the end at once, the other side after `later` seconds.
+        """
         for pair in list(self._pairs):
             if pair[0].open:
                 pair[0].lose("reset", later)
 
 
 class End:
-    """One end of a connection: like channel.Connection."""
+    """One end of a connection, in place of `channel.Connection`."""
 
     other: End
 
     def __init__(self, link: Link, of_node: bool, name: str, far: Link | None) -> None:
-        self._link, self._of_node, self.peer, self._far = link, of_node, f"{name}:1", far
-        self.ready, self.open = True, True
-        self._waiting: list[str | dict[str, Any]] = []
-        self._unread: list[str | dict[str, Any]] = []
-        self._arrives = 0.0
+        self._link = link
+        self._of_node = of_node
+        self.peer = f"{name}:1"
+        self._far = far
+        self.ready = True
+        self.open = True
+        self._waiting: list[str | dict[str, Any]] = []  # sent, and not on the way yet
+        self._unread: list[str | dict[str, Any]] = []  # arrived while the process slept
+        self._arrives = 0.0  # when the newest message arrives: messages keep their order
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self.on_end: Callable[[str], None] = lambda why: None
         self.sleeps: Callable[[], bool] = lambda: False
         self.wake: Callable[[], None] = lambda: None
-        """told of each message but regular ones"""
+        """called after each message but frequent ones"""
 
     def send(self, message: dict[str, Any]) -> None:
-        """In order, or not at all."""
+        """Send a message; messages arrive in order, or not at all."""
         if self.open:
             self._waiting.append(message if message["do"] in _PLAIN else json.dumps(message))
             self.flush()
 
     def flush(self) -> None:
-        """What waits goes on its way, if the link carries it."""
+        """Put waiting messages on their way, if the link carries them."""
         if not self.open or not self._waiting or not self._carries():
             return
         world, delay = self._link.world, self._link.delay
-        for told in self._waiting:
+        for message in self._waiting:
             self._arrives = max(self._arrives, world.now + 0.0002 + world.random.random() * delay)
-            world.after(self._arrives - world.now, self.other.deliver, told)
+            world.after(self._arrives - world.now, self.other.deliver, message)
         self._waiting = []
 
-    def deliver(self, told: str | dict[str, Any]) -> None:
-        """It has arrived; where nobody has this end any more, the sender is told so."""
+    def deliver(self, message: str | dict[str, Any]) -> None:
+        """Receive a message; tell the sender if this end is closed."""
         if not self.open:
             self._tell_other()
         elif self._unread or self.sleeps():
-            self._unread.append(told)
+            self._unread.append(message)
             if len(self._unread) == 1:
                 self._link.world.after(0.05, self._read)
         else:
-            self._take(told)
+            self._take(message)
 
     def _read(self) -> None:
-        """Its process runs again, or not yet: what has come meanwhile is read in its order."""
+        """Read the messages that arrived while the process slept, once the process runs again."""
         if self.open and self.sleeps():
             self._link.world.after(0.05, self._read)
             return
-        unread, self._unread = self._unread, []
-        for told in unread:
+        unread = self._unread
+        self._unread = []
+        for message in unread:
             if self.open:
-                self._take(told)
+                self._take(message)
 
-    def _take(self, told: str | dict[str, Any]) -> None:
-        if isinstance(told, str):
-            self.on_message(json.loads(told))
+    def _take(self, message: str | dict[str, Any]) -> None:
+        if isinstance(message, str):
+            self.on_message(json.loads(message))
             self.wake()
         else:
-            self.on_message(told)
+            self.on_message(message)
 
     def _carries(self) -> bool:
         return self._link.carries(self._of_node) and (self._far is None or self._far.carries(not self._of_node))
 
     def end(self, why: str) -> None:
-        """This side gives up; the other hears of it if the link carries that."""
+        """Give the connection up on this side; the other side hears of the end if the link carries messages."""
         if not self.open:
             return
         self.open = self.ready = False
@@ -146,13 +170,13 @@ class End:
         self.on_end(why)
 
     def lose(self, why: str, later: float) -> None:
-        """This side ends without a word; the other one hears of it later."""
+        """End this side silently; the other side hears of the end after `later` seconds."""
         self.open = self.ready = False
         self._link.world.after(later, self.other.end, why)
         self.on_end(why)
 
     def close(self) -> None:
-        """The owner closes it."""
+        """Close the connection on behalf of its owner, who is not told."""
         if self.open:
             self.open = self.ready = False
             self._tell_other()

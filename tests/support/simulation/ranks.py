@@ -1,4 +1,4 @@
-"""Ranks that only count, and their memory, which outlives them and their agent."""
+"""Simulated ranks that only count steps, and the node's memory, which outlives the ranks and their agent."""
 
 from __future__ import annotations
 
@@ -13,28 +13,38 @@ if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
 SLOTS = 3
-MOST_SLOTS = 4  # with copies on other nodes
-NEVER = 1 << 40
-_ROWS = [int(row) for row in (words.ATTEMPT, words.STEP, words.BEAT, words.FLAGS, words.PHASE)]
-_ROWS += [int(row) for row in (words.RESUMED_STEP, words.RESUMED_FROM)]
-_ROWS += [int(words.SLOT_STEPS) + slot for slot in range(MOST_SLOTS)]
-_ATTACHED, _LEFT, _STOPPED = int(Flag.ATTACHED), int(Flag.LOOP_LEFT), int(Flag.LOOP_LEFT | Flag.STOPPED)
+MOST_SLOTS = 4  # slots of a job that copies snapshots to other nodes
+NEVER = 1 << 40  # a step that no job reaches
+# The words of a rank's page that beats report.
+_ROWS = [
+    int(words.ATTEMPT),
+    int(words.STEP),
+    int(words.BEAT),
+    int(words.FLAGS),
+    int(words.PHASE),
+    int(words.RESUMED_STEP),
+    int(words.RESUMED_FROM),
+    *(int(words.SLOT_STEPS) + slot for slot in range(MOST_SLOTS)),
+]
+_ATTACHED = int(Flag.ATTACHED)
+_LEFT = int(Flag.LOOP_LEFT)
+_STOPPED = int(Flag.LOOP_LEFT | Flag.STOPPED)
 
 
 class Memory:
-    """What outlives ranks and agent: for each slot a step, and of which history it is."""
+    """The snapshots in a node's memory: the step and the history in each slot."""
 
     def __init__(self) -> None:
         self.place = -1
         self.slots: list[tuple[int, str]] = []
         self.lineage = ""
         self.copies: dict[int, list[tuple[str, int, str]]] = {}
-        """place -> lineage, step and history of copies that this node keeps for it"""
+        """place -> lineage, step and history of the copies that this node keeps for the place"""
         self.rescued: dict[int, tuple[int, str]] = {}
-        """place -> step and history of what was made again here for its saving"""
+        """place -> step and history of the snapshot that was rebuilt here, to be saved for the place"""
 
     def keep(self, step: int, history: str, copied_every: int = 0) -> None:
-        """A snapshot; of those that are copied the two newest stay."""
+        """Keep a new snapshot, and drop the oldest: of snapshots that are copied to other nodes the two newest stay."""
         self.slots = [*self.slots, (step, history)]
         if not copied_every:
             self.slots = self.slots[-SLOTS:]
@@ -45,43 +55,58 @@ class Memory:
 
 
 class Ranks:
-    """Like AgentRanks: all ranks of the node as one."""
+    """All ranks of a node as one, in place of `AgentRanks`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self.attempt, self.place, self.step, self.resumed = -1, -1, -1, -1
-        self.nodes, self.stop_at, self.source = 0, NEVER, Resume.UNDECIDED
+        self.attempt = -1
+        self.place = -1
+        self.step = -1
+        self.resumed = -1
+        self.nodes = 0
+        self.stop_at = NEVER
+        self.source = Resume.UNDECIDED
         self.alive = self.started = False
         self.cleared = True
         self.history = ""
-        self._beats, self._beat_ns = 0, 0
-        self._told: list[int] = []  # what was told of the pages, in the order of _ROWS
+        self._beats = 0
+        self._beat_ns = 0
+        self._told: list[int] = []  # the words of the page as last reported, in the order of _ROWS
         self._next: Mapping[str, Any] | None = None
-        self._life, self._killed = 0, -1
+        self._life = 0  # the number of the newest start of the ranks
+        self._killed = -1  # the number of the start whose ranks this agent has killed
 
     @property
     def clearing(self) -> bool:
-        """Whether all ranks have ended, and not all that they have left."""
+        """Whether all ranks have ended, but not all processes that they left."""
         return not self.alive and not self.cleared
 
     # --- what the agent does ----------------------------------------------------------------------------------
 
     def spawn(self, message: Mapping[str, Any]) -> None:
-        """Start."""
+        """Start the ranks of an attempt, once the last ranks are gone. message: the head's message `spawn`."""
         if not self.cleared:
             self._next = message
             return
-        machine, memory = self._machine, self._machine.memory
+        machine = self._machine
+        memory = machine.memory
         kind, step, *_ = message["resume"]
         if memory.place != message["place"]["node"]:
             self._told = []
-        self.attempt, self.place, self.nodes = message["attempt"], message["place"]["node"], message["place"]["nodes"]
+        self.attempt = message["attempt"]
+        self.place = message["place"]["node"]
+        self.nodes = message["place"]["nodes"]
         if memory.place != self.place or nodes_of(memory.lineage) != self.nodes:
             memory.slots = []
-        memory.place, memory.lineage = self.place, message["lineage"]
+        memory.place = self.place
+        memory.lineage = message["lineage"]
         machine.copier.begin(message)
-        self.resumed, self.stop_at, self.source = -1, NEVER, Resume.UNDECIDED
-        self.alive, self.cleared, self.started = True, False, False
+        self.resumed = -1
+        self.stop_at = NEVER
+        self.source = Resume.UNDECIDED
+        self.alive = True
+        self.cleared = False
+        self.started = False
         self._resume(Resume(kind), step)
         self._life += 1
         machine.world.after(machine.world.random.uniform(0.05, 0.6), self._begin, self._life)
@@ -90,7 +115,8 @@ class Ranks:
         machine.link.send("started", attempt=self.attempt, pids=pids, log_from={})
 
     def _resume(self, kind: Resume, step: int) -> None:
-        machine, memory = self._machine, self._machine.memory
+        machine = self._machine
+        memory = machine.memory
         kept = kind.in_memory or kind is Resume.UNDECIDED
         memory.slots = [slot for slot in memory.slots if kept and slot[0] == step]
         found = dict(memory.slots).get(step)
@@ -103,7 +129,9 @@ class Ranks:
         elif kind == Resume.FRESH:
             self.history = f"began in {memory.lineage}"
         if kind != Resume.UNDECIDED:
-            self.source, self.resumed, self.step = kind, max(step, 0), max(step, 0)
+            self.source = kind
+            self.resumed = max(step, 0)
+            self.step = max(step, 0)
             machine.job.laws.resumed(machine)
         self._beat()
 
@@ -112,7 +140,12 @@ class Ranks:
             self.started = True
 
     def perform(self, verb: str, values: list[int]) -> None:
-        """Ranks that only count are told where to resume and where to stop."""
+        """Follow a change that the head has made to the pages.
+
+        Args:
+            verb: the method of the pages that the head has called.
+            values: its arguments.
+        """
         if verb == "stop":
             self.stop_at = values[0]
         elif verb == "copy_every":
@@ -122,11 +155,11 @@ class Ranks:
             self._resume(Resume(values[0]), values[1])
 
     def leave(self) -> None:
-        """SIGTERM."""
+        """Have the ranks end soon, as by SIGTERM."""
         self._machine.world.after(0.02, self._end, self._life, 143)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Have the ranks end soon, as by SIGKILL."""
         if not self.cleared:
             self._killed = self._life
             self._machine.world.after(0.01, self._end, self._life, -9)
@@ -138,7 +171,7 @@ class Ranks:
             self._machine.world.after(0.05, self._end, life, code)
 
     def die(self, code: int) -> None:
-        """All ranks of the node end."""
+        """End all ranks of the node with an exit code, and report their exits."""
         self.alive = False
         self.tell_words()
         codes = {str(rank): code for rank in self._ranks()}
@@ -154,7 +187,8 @@ class Ranks:
         self.cleared = True
         self._machine.link.send("gone", attempt=self.attempt, port=1, slots=self.held()[1], evidence={})
         if self._next is not None:
-            waited, self._next = self._next, None
+            waited = self._next
+            self._next = None
             self.spawn(waited)
 
     # --- what it tells ----------------------------------------------------------------------------------------
@@ -164,22 +198,30 @@ class Ranks:
         return range(self.place * each, (self.place + 1) * each)
 
     def look(self) -> int:
-        """A beat."""
+        """Send a beat; return its number."""
         return self.tell_words()
 
     def tell_words(self) -> int:
-        """What has changed in the pages."""
+        """Send the words of the pages that have changed, in a beat; return the number of the beat."""
         self._beats += 1
-        found: list[Any] = []
+        changed: list[Any] = []
         if self.place >= 0 and self.attempt >= 0:
-            page, before = self._page(), self._told
+            page = self._page()
+            before = self._told
             if page != before:
                 self._told = page
-                changes = [(row, page[i]) for i, row in enumerate(_ROWS) if not before or before[i] != page[i]]
-                found = [[rank, changes] for rank in self._ranks()]
+                words_of_rank = [(row, page[i]) for i, row in enumerate(_ROWS) if not before or before[i] != page[i]]
+                changed = [[rank, words_of_rank] for rank in self._ranks()]
         machine = self._machine
-        lineage, now = machine.memory.lineage, machine.clock()
-        machine.link.send("beat", number=self._beats, lineage=lineage, now=now, words=found, noted=[], stopped=[])
+        machine.link.send(
+            "beat",
+            number=self._beats,
+            lineage=machine.memory.lineage,
+            now=machine.clock(),
+            words=changed,
+            noted=[],
+            stopped=[],
+        )
         return self._beats
 
     def _beat(self) -> None:
@@ -204,22 +246,32 @@ class Ranks:
         ]
 
     def tell_all_words_again(self) -> None:
-        """There is another head."""
+        """Have the next beat carry the whole pages, because there is a new head."""
         self._told = []
 
     def memory(self) -> dict[str, Any]:
-        """See AgentRanks."""
+        """Return the fields of `hello` that describe the node's memory and ranks."""
         held, slots = self.held()
-        told = {"lineage": self.lineage(), "running": self.running(), "copier": self._machine.copier.said()}
-        return {"held": held, "slots": slots, **told}
+        return {
+            "held": held,
+            "slots": slots,
+            "lineage": self.lineage(),
+            "running": self.running(),
+            "copier": self._machine.copier.said(),
+        }
 
     def heed_copies(self, message: Mapping[str, Any]) -> None:
-        """See AgentRanks."""
+        """Pass a message about copies on to the copier."""
         self._machine.copier.take(message)
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
-        """See AgentRanks."""
-        memory, each = self._machine.memory, self._machine.job.ranks_each
+        """Return which ranks' memory lies here, as `AgentRanks.held` does.
+
+        Returns:
+            The first rank and the number of ranks, or an empty list; and the steps in the slots of each rank.
+        """
+        memory = self._machine.memory
+        each = self._machine.job.ranks_each
         if memory.place < 0:
             return [], {}
         first = memory.place * each
@@ -227,34 +279,39 @@ class Ranks:
         return [first, each], dict.fromkeys(range(first, first + each), steps)
 
     def running(self) -> dict[str, Any]:
-        """See AgentRanks."""
+        """Describe the ranks that run on, for a head that may adopt them; empty if none lives."""
         if not self.alive:
             return {}
-        pids, resume = {rank: 1000 + rank for rank in self._ranks()}, [int(self.source), self.resumed]
-        told = {"resume": resume, "stop_at": -1 if self.stop_at == NEVER else self.stop_at}
-        return {"place": self.place, "pids": pids, "ended": {}, "killed": self._killed == self._life, **told}
+        return {
+            "place": self.place,
+            "pids": {rank: 1000 + rank for rank in self._ranks()},
+            "ended": {},
+            "killed": self._killed == self._life,
+            "resume": [int(self.source), self.resumed],
+            "stop_at": -1 if self.stop_at == NEVER else self.stop_at,
+        }
 
     def lineage(self) -> str:
-        """See AgentRanks."""
+        """Return the lineage of the steps in memory."""
         return self._machine.memory.lineage
 
     def free_port(self) -> int:
-        """See AgentRanks."""
+        """Return a port at which ranks can meet."""
         return 1
 
     def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
-        """See AgentRanks."""
+        """Return no directories: snapshots here have no bytes."""
         return {}
 
     # --- training ---------------------------------------------------------------------------------------------
 
     @property
     def trains(self) -> bool:
-        """Its ranks are at work."""
+        """Whether the ranks are at work."""
         return self.alive and self.started and self._machine.awake and self.resumed >= 0
 
     def train(self) -> None:
-        """One step, and its snapshot."""
+        """Make one step, and keep its snapshot."""
         self.step += 1
         self._beat()
         machine = self._machine

@@ -1,4 +1,7 @@
-"""The saver of a simulated head: what the nodes' memory holds of a step becomes a checkpoint."""
+"""The saver of a simulated head, which makes a checkpoint of a step that the nodes hold in memory.
+
+`SimSaver` takes the place of the link to the saver process.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,19 @@ _NORMAL = {"health": {"status": "normal"}}
 
 
 class SimSaver:
-    """It has saved a moment after it was asked."""
+    """Answers each request a moment later, as soon as the storage answers."""
 
     def __init__(self, head: Head) -> None:
         self._head = head
         head.savers += 1
-        self.fd, self.pid = -100 - head.savers, 5000
+        self.fd = -100 - head.savers
+        self.pid = 5000
         self.pending: dict[str, Any] | None = None
         self.closed = False
         self._said: list[dict[str, Any]] = []
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Take a request."""
+        """Take a request, and begin with it a moment later."""
         self.pending = request
         self._head.job.world.after(0.2, self._begin, request)
 
@@ -37,20 +41,21 @@ class SimSaver:
         if self._head.sleeps():
             self._head.job.world.after(0.1, self._begin, request)
             return
-        told = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
+        answer = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
         if request["do"] == "find":
-            told |= {"step": max(self._head.job.storage, default=-1), "rejected": []}
+            answer |= {"step": max(self._head.job.storage, default=-1), "rejected": []}
         elif error := self._commit(request["step"]):
-            told["error"] = error
-        self._said.append({**told, "path": "x", "bytes": 1, "seconds": 0.1, "deleted": [], "notes": [], **_NORMAL})
+            answer["error"] = error
+        self._said.append({**answer, "path": "x", "bytes": 1, "seconds": 0.1, "deleted": [], "notes": [], **_NORMAL})
         self.pending = None
         if self.fd in self._head.loop.handlers:
             self._head.loop.handlers[self.fd]()
             self._head.wake()
 
     def _commit(self, step: int) -> str:
-        """What the nodes hold of a step becomes a checkpoint; an error where one of them is lost."""
-        job, head = self._head.job, self._head
+        """Commit a checkpoint of a step that all nodes hold; return why that failed, or an empty string."""
+        job = self._head.job
+        head = self._head
         histories = []
         for place in range(len(head.pages) // job.ranks_each):
             history = head.history_of(place, step)
@@ -67,21 +72,22 @@ class SimSaver:
         return ""
 
     def hurry(self) -> None:
-        """It cannot go faster."""
+        """Do nothing: a simulated saver cannot go faster."""
 
     def answers(self) -> list[dict[str, Any]]:
-        """What it has said."""
-        said, self._said = self._said, []
+        """Return the answers since the last call."""
+        said = self._said
+        self._said = []
         return said
 
     def work(self) -> object:
-        """It works."""
+        """Return a value that changes with time, as that of a saver that works."""
         return self._head.job.world.now
 
     def look(self, now: float) -> None:
-        """It is never stopped."""
+        """Do nothing: a simulated saver is never stopped."""
 
     def close(self, timeout: float) -> int:
-        """It is over."""
+        """End the saver; return exit code 0."""
         self.closed = True
         return 0

@@ -1,4 +1,7 @@
-"""The shared run dir of a simulated job: the real claims, in files whose server is slow, silent, or loses answers."""
+"""The shared run dir of a simulated job: the real claims, over files whose server is slow, silent, or loses answers.
+
+`Storage` also does the work of each agent's starter: it looks for a sign of life, and starts heads.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ if TYPE_CHECKING:
     from tests.support.simulation.job import Job
     from tests.support.simulation.machine import Machine
 
-STALE = 1.5  # seconds
-PERIOD = 0.25
+STALE = 1.5  # seconds after which a sign of life that does not change is stale
+PERIOD = 0.25  # seconds between two signs of life of a head
 ENDPOINT = ("m0", 1)
 _NOWHERE = Path("run")
 _OPENED = 0.3  # seconds for which a file that is opened by its name may be older than the server's
 
 
 class SharedFiles:
-    """What the server has. Each file is its content and the number of its names."""
+    """The files on the server: for each name the content and the number of names of the file."""
 
     def __init__(self) -> None:
         self.files: dict[str, list[Any]] = {}
@@ -38,36 +41,44 @@ class SharedFiles:
 
 
 class FilesSeen:
-    """A ClaimStore: the files as one machine sees them, which may be as they were a while ago."""
+    """A ClaimStore: the files as one machine sees them, which may be outdated."""
 
     def __init__(self, shared: SharedFiles, now: Callable[[], float]) -> None:
-        self._shared, self._now = shared, now
+        self._shared = shared
+        self._now = now
         self._before: dict[str, list[Any]] = {}
         self._listed_until = self._opened_until = 0.0
 
     def grow_old(self, seconds: float) -> None:
-        """Show for a while what is there now: the directory; what is opened is never so old."""
+        """Show the directory as it is now for some seconds. Files opened by name are outdated for less time."""
         now = self._now()
         self._before = dict(self._shared.files)
-        self._listed_until, self._opened_until = now + seconds, now + min(seconds, _OPENED)
+        self._listed_until = now + seconds
+        self._opened_until = now + min(seconds, _OPENED)
 
     def read(self, name: str) -> bytes:
-        """See ClaimStore."""
+        """Return the content of the file that has this name, as this machine sees it."""
         seen = self._before if self._now() < self._opened_until else self._shared.files
         if name not in seen:
             raise FileNotFoundError(name)
         return bytes(seen[name][0])
 
     def names(self) -> list[str]:
-        """See ClaimStore."""
+        """Return the names of the files, as this machine sees them."""
         return list(self._before if self._now() < self._listed_until else self._shared.files)
 
     def write(self, name: str, content: bytes, *, durable: bool) -> None:
-        """See ClaimStore."""
+        """Write a file."""
         self._shared.files[name] = self._before[name] = [content, 1]
 
     def link(self, written: str, name: str) -> None:
-        """See ClaimStore. An answer that is lost is asked for again: then the name is taken, by this very file."""
+        """Give a written file a second name.
+
+        A lost answer looks like the answer to a repeated request: the name is taken, by the very file.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
         files = self._shared.files
         if name in files:
             raise FileExistsError(name)
@@ -78,72 +89,74 @@ class FilesSeen:
             raise FileExistsError(errno.EEXIST, "the name is taken", name)
 
     def links(self, written: str) -> int:
-        """See ClaimStore."""
+        """Return how many names a written file has."""
         return int(self._shared.files[written][1])
 
     def replace(self, written: str, name: str) -> None:
-        """See ClaimStore."""
+        """Rename a written file, and replace the file of that name."""
         self._shared.files[name] = self._before[name] = self._shared.files.pop(written)
 
     def remove(self, name: str) -> None:
-        """See ClaimStore."""
+        """Remove a name, if it exists."""
         self._before.pop(name, None)
         if found := self._shared.files.pop(name, None):
             found[1] -= 1
 
 
 class Storage:
-    """One server; each machine reaches it by itself."""
+    """The server, which each machine reaches, or does not reach, on its own."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self.shared = job, SharedFiles()
+        self._job = job
+        self.shared = SharedFiles()
         self._port = ENDPOINT[1]
         self._seen: dict[str, FilesSeen] = {}
         self._claims: dict[str, Claims] = {}
-        self._slow: dict[str, float] = {}
-        self._silent: dict[str, float] = {}  # until when; "" is the server itself
+        self._slow: dict[str, float] = {}  # machine -> until when the server is slow for it
+        self._silent: dict[str, float] = {}  # machine -> until when it gets no answer; "" stands for all machines
 
     def seen_by(self, machine: Machine) -> FilesSeen:
-        """The files as a machine sees them."""
+        """Return the files as a machine sees them."""
         if machine.name not in self._seen:
             seen = self._seen[machine.name] = FilesSeen(self.shared, lambda: self._job.world.now)
             self._claims[machine.name] = Claims(_NOWHERE, seen)
         return self._seen[machine.name]
 
     def claims(self, machine: Machine) -> Claims:
-        """The claims as a machine sees them."""
+        """Return the claims as a machine sees them."""
         self.seen_by(machine)
         return self._claims[machine.name]
 
     # --- what befalls it --------------------------------------------------------------------------------------
 
     def be_slow(self, machine: Machine, seconds: float) -> None:
-        """Take up to a second for each answer."""
+        """Take up to a second for each answer to a machine, for some seconds."""
         self._slow[machine.name] = max(self._slow.get(machine.name, 0.0), self._job.world.now + seconds)
 
     def be_silent(self, machine: Machine | None, seconds: float) -> None:
-        """Answer a machine only afterwards. None: answer nobody."""
+        """Do not answer a machine for some seconds; None: answer no machine."""
         name = "" if machine is None else machine.name
         self._silent[name] = max(self._silent.get(name, 0.0), self._job.world.now + seconds)
 
     def is_silent(self, machine: Machine) -> bool:
-        """Whether it does not answer now."""
+        """Return whether a machine gets no answer now."""
         return self._job.world.now < max(self._silent.get("", 0.0), self._silent.get(machine.name, 0.0))
 
-    def ask(self, machine: Machine, do: Callable[..., None], *told: Any) -> None:
-        """Have something done there as soon as it answers."""
+    def ask(self, machine: Machine, do: Callable[..., None], *args: Any) -> None:
+        """Call `do` with `args` as soon as the server answers the machine."""
         world = self._job.world
         if self.is_silent(machine):
             until = max(self._silent.get("", 0.0), self._silent.get(machine.name, 0.0))
-            world.after(until - world.now + world.random.uniform(0.001, 0.05), self.ask, machine, do, *told)
+            world.after(until - world.now + world.random.uniform(0.001, 0.05), self.ask, machine, do, *args)
         else:
-            slow = world.now < self._slow.get(machine.name, 0.0)
-            world.after(world.random.uniform(0.1, 1.0) if slow else world.random.uniform(0.0005, 0.01), do, *told)
+            is_slow = world.now < self._slow.get(machine.name, 0.0)
+            seconds = world.random.uniform(0.1, 1.0) if is_slow else world.random.uniform(0.0005, 0.01)
+            world.after(seconds, do, *args)
 
     # --- a head -----------------------------------------------------------------------------------------------
 
     def watch(self, head: Head) -> None:
-        """A head shows that it lives, and sees whether it is one still: see SignOfLife."""
+        """Have a head show a sign of life regularly, and end once it was replaced, as `SignOfLife` does."""
         self._job.world.after(PERIOD, self._watch, head)
 
     def _watch(self, head: Head) -> None:
@@ -169,13 +182,13 @@ class Storage:
         self.watch(head)
 
     def end(self, head: Head, code: int) -> None:
-        """The job is over."""
+        """Show that the job has ended with an exit code."""
         self.claims(head.machine).show(replace(head.sign, count=head.sign.count + 1, over=code))
 
     # --- what an agent's starter does -------------------------------------------------------------------------
 
     def order(self, machine: Machine, search: HeadSearch, order: bytes) -> None:
-        """It takes a moment, and then as long as the storage takes to answer."""
+        """Take an order of an agent to its starter: obey it after a moment, and as soon as the storage answers."""
         random = self._job.world.random
         wait = random.uniform(0.005, 0.05) if order == LOOK else random.uniform(0.05, 0.4)
         self._job.world.after(wait, self._obey, machine, search, order)
@@ -202,23 +215,40 @@ class Storage:
         else:
             self._start(machine, search, sign, begins=order == START)
 
-    def _answer(self, machine: Machine, search: HeadSearch, **told: Any) -> None:
+    def _answer(self, machine: Machine, search: HeadSearch, **answer: Any) -> None:
         if machine.lives and machine.search is search:
-            machine.when_awake(search.on_answer)(told)
+            machine.when_awake(search.on_answer)(answer)
 
     def _stand(self, machine: Machine, port: int, *, may_be_beside: bool = False) -> int:
-        """Claim the next term for a head that listens there: see election.stand."""
-        job, claims = self._job, self.claims(machine)
+        """Claim the next term for a head on a machine and a port, as `election.stand` does.
+
+        Returns:
+            The number of heads that were started.
+        """
+        job = self._job
+        claims = self.claims(machine)
         if job.listener((machine.name, port)) is not None:
             return 0
-        sign = Sign(claims.next_term(), machine.name, port, machine.boot, 1, 1, 0)
+        sign = Sign(
+            term=claims.next_term(),
+            address=machine.name,
+            port=port,
+            machine=machine.boot,
+            pid=1,
+            started=1,
+            count=0,
+        )
         if not claims.claim(sign):
             return 0
         job.start_head(machine, sign, may_be_beside=may_be_beside)
         return 1
 
     def _take_over(self, machine: Machine, sign: Sign | None) -> int:
-        """See election.stand, with takes_over."""
+        """Start a head in place of a silent one, as `election.stand` does with `takes_over`.
+
+        Returns:
+            The number of heads that were started.
+        """
         job = self._job
         if sign is None or sign.ended:
             return 0
@@ -233,21 +263,25 @@ class Storage:
         return self._stand(machine, port, may_be_beside=is_elsewhere)
 
     def _start(self, machine: Machine, search: HeadSearch, sign: Sign | None, *, begins: bool) -> None:
-        """See election.stand: at the endpoint, or where the last head was on this machine, and none lives."""
+        """Start a head at the endpoint, or where the last head was if that is this machine, unless a head lives."""
         at_endpoint = machine.name == ENDPOINT[0]
         if (sign is None or sign.ended) and not begins:
             self._answer(machine, search, head=0)
         elif sign is None or sign.ended or sign.machine == machine.boot:
-            port = ENDPOINT[1] if at_endpoint else (sign.port if sign is not None and not sign.ended else 0)
-            told = self._stand(machine, port) if port and not self._job.over else 0
-            self._answer(machine, search, head=told)
+            port = 0
+            if at_endpoint:
+                port = ENDPOINT[1]
+            elif sign is not None and not sign.ended:
+                port = sign.port
+            new_heads = self._stand(machine, port) if port and not self._job.over else 0
+            self._answer(machine, search, head=new_heads)
         elif at_endpoint:
             self._job.world.after(STALE, self._start_if_stale, machine, search, sign)
         else:
             self._answer(machine, search, head=0)
 
     def _start_if_stale(self, machine: Machine, search: HeadSearch, seen: Sign) -> None:
-        told = 0
+        new_heads = 0
         if machine.awake and self.claims(machine).read() == seen and not self._job.over:
-            told = self._stand(machine, ENDPOINT[1], may_be_beside=True)  # the head before was on another machine
-        self._answer(machine, search, head=told)
+            new_heads = self._stand(machine, ENDPOINT[1], may_be_beside=True)  # the head before was on another machine
+        self._answer(machine, search, head=new_heads)

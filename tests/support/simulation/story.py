@@ -1,4 +1,8 @@
-"""A story: what a simulated job is like, and which faults it meets. A value: drawn, kept on disk, shrunk, told."""
+"""Stories: a value that describes a simulated job and the faults that happen to it.
+
+A story is drawn by hypothesis or from a seed, kept on disk as JSON, and simulated by `job.simulate`. Everything here
+is pure but `read` and `write`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 LENGTHS = (0.3, 1.0, 2.2, 3.5, 8.0)
-"""seconds that a fault lasts: about the time-outs of the product, on both sides of each"""
+"""the choices for the seconds that a fault lasts, on both sides of each time-out of the product"""
 WAYS = ("both", "up", "down")
-BEGIN, END = 2.0, 16.0  # of the time in which faults happen, seconds
+BEGIN, END = 2.0, 16.0  # faults begin between these seconds of a story
 
 FAULTS = {
     "rank": "the ranks of {0} fail",
@@ -38,12 +42,12 @@ REQUESTS = {
     "signal": "the agent of {0} gets SIGTERM, where another one can go on",
 }
 KINDS = {**FAULTS, **STORAGE, **REQUESTS}
-"""what can happen: {0} is a machine, {1} a number of seconds, {2} a direction"""
+"""what can happen, with a sentence for people: {0} is a machine, {1} a number of seconds, {2} a direction"""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that happens."""
+    """One fault or request at one moment."""
 
     at: float
     """seconds after the beginning"""
@@ -59,28 +63,28 @@ class Fault:
 
 @dataclass(frozen=True)
 class Story:
-    """One job."""
+    """One simulated job."""
 
     seed: int
-    """of all small chances: how long each message takes, when each process gets its turn"""
+    """seeds all small chances: how long each message takes, and when each process gets its turn"""
     nodes: int = 2
     standbys: int = 0
     least: int = 0
-    """nodes at least; 0: as many as at most"""
+    """the least number of nodes; 0: `nodes`"""
     steps: int = 80
     step: float = 0.1
-    """seconds"""
+    """seconds of a step"""
     delay: float = 0.02
-    """seconds that a message takes at the most"""
+    """the largest number of seconds that a message takes"""
     copies: int = 0
-    """steps between copies of snapshots to other nodes; 0: there are none"""
+    """steps between copies of snapshots to other nodes; 0: no copies"""
     clocks: tuple[float, float] = (0.97, 1.03)
-    """slowest and fastest clock"""
+    """the rates of the slowest and of the fastest clock"""
     faults: tuple[Fault, ...] = ()
 
     @property
     def healed(self) -> float:
-        """When the last fault is over."""
+        """When the last fault is over, in seconds after the beginning."""
         return max((fault.at + fault.seconds for fault in self.faults), default=0.0)
 
     def __str__(self) -> str:
@@ -88,16 +92,23 @@ class Story:
         standbys = f", {self.standbys} standing by" if self.standbys else ""
         nodes = f"{self.nodes} node{'s' * (self.nodes > 1)}{least}{standbys}"
         nodes += f", copies every {self.copies}" if self.copies else ""
-        of = f"{nodes}; {self.steps} steps of {self.step:g} s; seed {self.seed}"
-        return "\n".join([of, *(f"  {fault}" for fault in sorted(self.faults, key=lambda fault: fault.at))])
+        summary = f"{nodes}; {self.steps} steps of {self.step:g} s; seed {self.seed}"
+        return "\n".join([summary, *(f"  {fault}" for fault in sorted(self.faults, key=lambda fault: fault.at))])
 
 
 def of_seed(seed: int, *, kinds: Collection[str] = tuple(KINDS), most: int = 8, **fixed: Any) -> Story:
-    """The story of a number. kinds: what may happen, `most` times at the most. fixed: fields that are not drawn."""
+    """Draw the story of a seed.
+
+    Args:
+        seed: the seed; the same seed always draws the same story.
+        kinds: the kinds of faults that may happen.
+        most: the largest number of faults.
+        fixed: fields of `Story` that are given instead of drawn.
+    """
     chance = random.Random(seed)
     nodes = fixed.get("nodes") or chance.choice((1, 2, 2, 3, 3, 4))
     base = chance.uniform(0.9, 1.0)
-    # Long steps are few: an older history and a newer one then stand at the same step often.
+    # There are few long steps, so that an older and a newer history often stand at the same step.
     step, steps = chance.choice(((1.0, 18), (0.25, 50), (0.1, 90)))
     drawn = Story(
         seed=seed,
@@ -111,7 +122,8 @@ def of_seed(seed: int, *, kinds: Collection[str] = tuple(KINDS), most: int = 8, 
         copies=random.Random(f"copies {seed}").choice((0, 1, 4)),
     )
     drawn = replace(drawn, **fixed)
-    count, names = chance.randint(0, most), sorted(kinds)
+    count = chance.randint(0, most)
+    names = sorted(kinds)
     favourites = chance.sample(names, k=min(len(names), chance.choice((3, 5, len(names)))))
     found = [_fault(chance, favourites, drawn.nodes + drawn.standbys) for _ in range(count)]
     return replace(drawn, faults=tuple(sorted(found, key=lambda fault: fault.at)))
@@ -119,19 +131,25 @@ def of_seed(seed: int, *, kinds: Collection[str] = tuple(KINDS), most: int = 8, 
 
 def _fault(chance: random.Random, kinds: list[str], machines: int) -> Fault:
     at = round(chance.uniform(BEGIN, END), 3)
-    return Fault(at, chance.choice(kinds), chance.randrange(machines), chance.choice(LENGTHS), chance.choice(WAYS))
+    return Fault(
+        at=at,
+        kind=chance.choice(kinds),
+        machine=chance.randrange(machines),
+        seconds=chance.choice(LENGTHS),
+        way=chance.choice(WAYS),
+    )
 
 
 def write(path: Path, story: Story, why: str) -> None:
-    """Keep a story on disk. why: for whoever asks what it is there for."""
+    """Keep a story on disk. why: a sentence that says what the story is there for."""
     path.write_text(json.dumps({"why": why, **asdict(story)}, indent=1) + "\n")
 
 
 def read(path: Path) -> Story:
-    """A story that was kept. Raises OSError, ValueError, KeyError or TypeError."""
-    told = json.loads(path.read_text())
-    if not told.pop("why"):
+    """Read a story from disk. Raises OSError, ValueError, KeyError or TypeError."""
+    fields = json.loads(path.read_text())
+    if not fields.pop("why"):
         raise ValueError(f"{path} does not say why it is there")
-    told["faults"] = tuple(Fault(**fault) for fault in told["faults"])
-    told["clocks"] = tuple(told["clocks"])
-    return Story(**told)
+    fields["faults"] = tuple(Fault(**fault) for fault in fields["faults"])
+    fields["clocks"] = tuple(fields["clocks"])
+    return Story(**fields)

@@ -1,4 +1,7 @@
-"""What happens when: a heap of (time, sequence, happening), and clocks of machines that run at rates of their own."""
+"""The simulated world: a heap of planned happenings, one source of chance, and the clocks of the machines.
+
+Everything in a simulation runs in the one thread that calls `World.run`. A seed determines the whole course of events.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ Happening = Callable[[], None]
 
 
 class World:
-    """Time, and chance. One seed, one course of events."""
+    """Time and chance of a simulation; equal seeds give equal courses of events."""
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
@@ -19,87 +22,90 @@ class World:
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self.story: list[str] = []
-        """what happened, for whoever reads a failing story"""
+        """what happened so far, for readers of a failing story"""
 
     @property
     def events(self) -> int:
-        """How many happenings were planned so far."""
+        """The number of happenings that were planned so far."""
         return self._sequence
 
-    def after(self, seconds: float, happen: Callable[..., None], *told: Any) -> None:
-        """Have something happen. told: what it is called with."""
+    def after(self, seconds: float, happen: Callable[..., None], *args: Any) -> None:
+        """Plan a call of `happen` with `args`, `seconds` from now."""
         self._sequence += 1
-        heapq.heappush(self._heap, (self.now + seconds, self._sequence, happen, told))
+        heapq.heappush(self._heap, (self.now + seconds, self._sequence, happen, args))
 
     def tell(self, what: str) -> None:
-        """Note what happens."""
+        """Add a sentence to the story."""
         self.story.append(f"{self.now:8.3f} {what}")
 
     def run(self, until: float, over: Callable[[], bool]) -> None:
-        """Let things happen until it is over, or late."""
-        heap, pop = self._heap, heapq.heappop
+        """Let planned things happen in their order, until `over` returns True or the time `until` is reached."""
+        heap = self._heap
         while heap and self.now < until and not over():
-            self.now, _, happen, told = pop(heap)
-            happen(*told)
+            self.now, _, happen, args = heapq.heappop(heap)
+            happen(*args)
 
 
 class MachineClock:
-    """Monotonic seconds of a machine."""
+    """The monotonic clock of a machine, which runs at its own rate."""
 
     def __init__(self, world: World, rate: float) -> None:
-        """rate: seconds of it in a second."""
-        self._world, self.rate, self._begin = world, rate, world.random.uniform(0.0, 1e6)
+        """Start the clock. rate: seconds of this clock in a second of the world."""
+        self._world = world
+        self.rate = rate
+        self._begin = world.random.uniform(0.0, 1e6)
 
     def __call__(self) -> float:
         return self._begin + self._world.now * self.rate
 
     def until(self, moment: float) -> float:
-        """Seconds of the world until a moment of this clock."""
+        """Return the seconds of the world until a moment of this clock."""
         return max(0.0, (moment - self()) / self.rate)
 
 
 class StepLoop:
-    """An event loop that is stepped by the world instead of waiting."""
+    """An event loop, in place of `EventLoop`, that the world steps, and that never waits."""
 
     def __init__(self, clock: Callable[[], float], wake: Happening) -> None:
-        """wake: told when something is posted."""
-        self._clock, self._wake = clock, wake
+        """Make the loop. wake: called when an event is posted."""
+        self._clock = clock
+        self._wake = wake
         self._events: list[object] = []
         self._timers: dict[object, tuple[float, Happening]] = {}
         self.handlers: dict[int, Happening] = {}
         self.turn = 0
 
     def post(self, event: object) -> None:
-        """See EventLoop."""
+        """Keep an event for the next step, and ask for one."""
         self._events.append(event)
         self._wake()
 
     def post_at(self, when: float, event: object) -> None:
-        """See EventLoop."""
+        """Post an event at a moment of the clock; an equal event replaces its own timer."""
         self.call_at(when, event, lambda: self.post(event))
 
     def call_at(self, when: float, name: object, handler: Happening) -> None:
-        """See EventLoop."""
+        """Call `handler` once at a moment of the clock; a timer of the same name is replaced."""
         self._timers[name] = when, handler
 
     def cancel(self, name: object) -> None:
-        """See EventLoop."""
+        """Forget a timer, if there is one."""
         self._timers.pop(name, None)
 
     def register(self, fd: int, handler: Happening) -> None:
-        """No descriptor is readable here; a simulated saver calls its handler."""
+        """Keep the handler of a descriptor, which a simulated saver calls; no descriptor is ever readable here."""
         self.handlers[fd] = handler
 
     def unregister(self, fd: int) -> None:
-        """See EventLoop."""
+        """Forget the handler of a descriptor."""
         self.handlers.pop(fd, None)
 
     def next_due(self, next_look: float) -> float:
-        """When to step again at the latest."""
+        """Return when the next step is due at the latest."""
         return min([when for when, _ in self._timers.values()], default=next_look)
 
     def step(self, take: Callable[[object], None]) -> None:
-        """One turn: events, then timers."""
+        """Take the posted events, then call the timers that are due, then take what these have posted."""
         self.turn += 1
         while self._events:
             take(self._events.pop(0))
