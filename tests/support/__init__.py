@@ -1,1 +1,1 @@
-"""What tests share: kits that make jobs, ranks, checkpoints, snapshots and disks."""
+"""Kits that tests share: jobs, ranks, checkpoints, snapshots, disks, fakes and a simulation."""

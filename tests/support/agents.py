@@ -1,4 +1,4 @@
-"""Runs jobs of several nodes: one agent a node, all on this machine, each with an endpoint, a memory, a terminal."""
+"""Jobs of several nodes on this machine: one agent for each node, with an own memory directory and terminal."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.support.harness import TINY, FtJob
 from tests.support.leftovers import alive, carriers
 from tests.support.waiting import DEADLINE, wait_for
 
-_PORTS = range(10_000, 30_000)  # below those that the system gives to whoever asks for any
+_PORTS = range(10_000, 30_000)  # below the range from which the system takes ports for port 0
 _CLONE_NEWUTS = 0x04000000
 PATIENT = "--node-timeout", "20s"
-"""for a job whose nodes must not fall silent: on a busy machine, one may come to nothing for some seconds"""
+"""options of a job whose nodes must not be lost: on a busy machine a node may be silent for some seconds"""
 
 
 def free_port() -> int:
-    """A port of the loopback at which nobody listens; tests that run beside this one choose others."""
+    """Return a port of the loopback at which nobody listens, chosen at random because tests run in parallel."""
     for port in random.sample(_PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -39,35 +39,49 @@ def free_port() -> int:
 
 
 class NodesJob(FtJob):
-    """One job of several agents; agent `n` is the n-th that was started, whatever its node."""
+    """One job of several agents; agent `n` is the one that was started as the n-th, on whatever node."""
 
     def __init__(self, home: Path, *, nodes: int = 2, ranks: int = 2) -> None:
-        """ranks: of each node."""
+        """Prepare a job without starting agents.
+
+        Args:
+            home: a directory for files.
+            nodes: the number of nodes.
+            ranks: the number of ranks of each node.
+        """
         super().__init__(home)
-        self.nodes, self.ranks, self.port = nodes, ranks, free_port()
+        self.nodes = nodes
+        self.ranks = ranks
+        self.port = free_port()
         self.options: tuple[str, ...] = ("--grace", "3s")
         self.env: dict[str, str] = {}
         self.script: Path = TINY
         self.words = ("--steps", "30")
-        """what tiny.py is told besides `--out`"""
+        """arguments of tiny.py besides `--out`"""
         self.etcd: str | None = None
-        """its members, where the nodes meet in it and not at `port`"""
+        """the members of the etcd in which the nodes meet; None if they meet at `port`"""
         self.range = str(nodes)
-        """--nnodes"""
+        """the value of --nnodes"""
 
     # --- agents -----------------------------------------------------------------------------------------------
 
     def agent(self, *more: str, words: tuple[str, ...] | None = None, env: Mapping[str, str] | None = None,
               ranks: int | None = None, host: str | None = None,
               enter: Callable[[], None] | None = None) -> subprocess.Popen[str]:  # fmt: skip
-        """Start an agent. more: options of it alone; words, env, ranks: of it, where it is to be another one.
+        """Start an agent.
 
-        host: the name of its machine, where it is to have one of its own; needs root. enter: what its process does at
-        first.
+        Args:
+            more: options of this agent in addition to `options`.
+            words: arguments of the script in place of `words` of the job.
+            env: variables of this agent's environment in addition to `env` of the job.
+            ranks: the number of ranks in place of `ranks` of the job.
+            host: the host name of a UTS namespace of its own, which needs root; None stays on this host.
+            enter: called first in the new process.
         """
         enter = enter if host is None else on_host(host)
-        endpoint = ("--rdzv-endpoint", f"127.0.0.1:{self.port}" if self.etcd is None else self.etcd)
-        where = ("--nnodes", self.range, *endpoint, "--rdzv-backend", "c10d" if self.etcd is None else "etcd")
+        meets_at = f"127.0.0.1:{self.port}" if self.etcd is None else self.etcd
+        backend = "c10d" if self.etcd is None else "etcd"
+        where = ("--nnodes", self.range, "--rdzv-endpoint", meets_at, "--rdzv-backend", backend)
         return self.start(
             *where, *self.options, *more, script=self.script, **({} if enter is None else {"preexec_fn": enter}),
             args=("--out", str(self.out), *(self.words if words is None else words)),
@@ -76,13 +90,16 @@ class NodesJob(FtJob):
         )  # fmt: skip
 
     def begin(self, *more: str) -> list[subprocess.Popen[str]]:
-        """Start the agents of all nodes, each with the number of its node. more: options of all of them."""
+        """Start the agents of all nodes, each with the number of its node. more: options of all agents."""
         return [self.agent("--node-rank", str(node), *more) for node in range(self.nodes)]
 
     def codes(self, seconds: float = DEADLINE) -> list[int]:
-        """The exit codes of all agents that were started; waits for their ends, and the head's, `seconds` for them all.
+        """Wait for the end of all agents and of the newest head; return the agents' exit codes.
 
-        The head's: where the agent that had started it is dead, its last words may come after the ends of all others.
+        If the agent that started the head is dead, the head may write its last words after all agents have ended.
+
+        Args:
+            seconds: the time for all ends together.
         """
         deadline = time.monotonic() + seconds
         for number, agent in enumerate(self.supervisors):
@@ -94,33 +111,33 @@ class NodesJob(FtJob):
         return [agent.returncode for agent in self.supervisors]
 
     def said(self, number: int) -> str:
-        """What an agent, and the head where it has started it, has told its terminal."""
+        """Return what an agent has written to its terminal, with the words of a head that the agent has started."""
         return (self.home / f"stderr_{number}").read_text()
 
     @property
     def told(self) -> str:
-        """What all agents have told their terminals, and the journal: for a test that fails."""
+        """What all agents have written to their terminals, and the journal: the message of a failing test."""
         texts = [f"--- agent {number}\n{self.said(number)}" for number in range(len(self.supervisors))]
         return "\n".join([*texts, "--- journal", self.journal_text])
 
     def wait_said(self, number: int, words: str, seconds: float = DEADLINE) -> None:
-        """Wait until an agent has said something."""
+        """Wait until an agent has written some words to its terminal."""
         wait_for(lambda: words in self.said(number), f"{words!r} of agent {number}", seconds)
 
     # --- the head ---------------------------------------------------------------------------------------------
 
     @property
     def head(self) -> int:
-        """Pid of the head that was started last."""
+        """The pid of the head that was started last."""
         return int(self.wait_event("job_started", len(self.events("job_started")) or 1)["pid"])
 
     @property
     def speaker(self) -> int:
-        """Number of the agent that has started the head, and whose terminal it has."""
+        """The number of the agent that has started the head, and on whose terminal the head writes."""
         return int(os.readlink(f"/proc/{self.head}/fd/2").rpartition("_")[2])
 
     def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
-        """Wait for the `count`-th event of a name, as long as an agent lives."""
+        """Wait for the `count`-th event of a name, as long as an agent lives; return the event."""
 
         def there() -> dict[str, Any] | None:
             over = all(agent.poll() is not None for agent in self.supervisors)
@@ -131,7 +148,7 @@ class NodesJob(FtJob):
         return wait_for(there, f"event {name} no. {count}", seconds)
 
     def wait_step(self, step: int) -> dict[str, Any]:
-        """Wait until all ranks have completed `step` steps; the head's status then."""
+        """Wait until all ranks have completed `step` steps; return the head's status at that moment."""
 
         def reached() -> dict[str, Any] | None:
             status = self.status()
@@ -143,17 +160,17 @@ class NodesJob(FtJob):
         return wait_for(reached, f"step {step}")
 
     def wait_joined(self, count: int) -> None:
-        """Wait until the head has so many connections from agents."""
+        """Wait until the head has connections from `count` agents."""
         head = psutil.Process(self.head)
 
         def joined() -> bool:
-            ours = [one for one in head.net_connections("tcp") if one.laddr and one.laddr.port == self.port]
-            return sum(one.status == psutil.CONN_ESTABLISHED for one in ours) >= count
+            connections = [each for each in head.net_connections("tcp") if each.laddr and each.laddr.port == self.port]
+            return sum(each.status == psutil.CONN_ESTABLISHED for each in connections) >= count
 
         wait_for(joined, f"{count} agents at the head")
 
     def wait_held(self, step: int) -> None:
-        """Wait until the fault, which never goes on, holds all ranks in the body of this step, and memory has it."""
+        """Wait until a fault that never ends holds all ranks in step `step`, and the memory holds this step."""
         self.wait_step(step)
 
         def fired() -> list[str]:
@@ -169,17 +186,17 @@ class NodesJob(FtJob):
             page.close()
 
     def own(self, node: int) -> range:
-        """The ranks of the node of this `--node-rank`."""
+        """Return the ranks of the node with a `--node-rank`."""
         return range(node * self.ranks, (node + 1) * self.ranks)
 
     # --- nodes ------------------------------------------------------------------------------------------------
 
     def memory_of(self, node: int) -> Path:
-        """The memory directory of an agent with this `--node-rank`."""
+        """Return the memory directory of the agent with a `--node-rank`."""
         return memory_root(os.getuid()) / f"{self.job_id}.node{node}"
 
     def ranks_of(self, node: int) -> list[int]:
-        """Pids of a node's ranks."""
+        """Return the pids of a node's ranks."""
         status = self.status()
         assert status is not None, self.told
         pids = [rank["pid"] for rank in status["ranks"] if rank["rank"] in self.own(node)]
@@ -188,11 +205,11 @@ class NodesJob(FtJob):
         return pids
 
     def wait_gone(self, pids: list[int], seconds: float = DEADLINE) -> None:
-        """Wait until none of these processes lives."""
+        """Wait until none of some processes lives."""
         wait_for(lambda: not any(map(alive, pids)), f"the end of {pids}", seconds)
 
     def assert_same_end(self, undisturbed: FtJob) -> None:
-        """Every loss of every rank, and the final state, bit for bit."""
+        """Check that all losses of all ranks and the final state equal those of an undisturbed job, bit for bit."""
         ranks = range(self.nodes * self.ranks)
         for rank in ranks:
             assert self.losses(rank) == undisturbed.losses(rank), f"rank {rank}"
@@ -200,26 +217,26 @@ class NodesJob(FtJob):
         assert len(self.final()) == len(ranks)
 
     def resumed(self) -> tuple[str, int, int]:
-        """From where the last attempt has begun, its step, and the steps that were lost."""
+        """Return the source of the last attempt's state, the step, and the number of lost steps."""
         last = self.events("resumed")[-1]
         return last["source"], last["step"], last["steps_lost"]
 
     # --- the end ----------------------------------------------------------------------------------------------
 
     def memories(self) -> list[str]:
-        """Names of the job's directories in memory, after the job's id."""
+        """Return the names of the job's directories in memory, without the job's id."""
         root = memory_root(os.getuid())
         found = [path.name for path in root.iterdir() if path.name.startswith(self.job_id)] if root.exists() else []
         return sorted(name.removeprefix(self.job_id) for name in found)
 
     def assert_clean(self, *memories: str) -> None:
-        """No process of the job is left, and nothing in memory but what is named: .node0, .node1."""
+        """Check that no process of the job is left, and no directory in memory but some: .node0, .node1."""
         wait_for(lambda: not carriers(self.tag), "the end of all processes of the job", 10.0)
         assert self.memories() == sorted(memories), self.told
 
     def dispose(self) -> None:
-        """Whatever the test has left alive or in memory goes."""
-        for pid in carriers(self.tag):  # a stopped one dies of SIGKILL, too
+        """Kill all processes and delete all memory that the test has left."""
+        for pid in carriers(self.tag):  # SIGKILL ends stopped processes, too
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         super().dispose()
@@ -229,7 +246,7 @@ class NodesJob(FtJob):
 
 
 def on_host(name: str) -> Callable[[], None]:
-    """What a new process does to have a host name of its own."""
+    """Return a `preexec_fn` for Popen that gives the new process a host name of its own."""
 
     def unshare() -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUTS):
@@ -241,7 +258,7 @@ def on_host(name: str) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def taken_port() -> Iterator[int]:
-    """A port at which something listens that is no head, and says nothing."""
+    """Yield a port at which something listens that is no head and never answers."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", free_port()))
         other.listen(8)

@@ -1,4 +1,7 @@
-"""Pages in a real browser: Debian's Chromium, offline, driven by Playwright. Without them a test is skipped."""
+"""Pages in a real browser: Debian's Chromium without a network, driven by Playwright.
+
+A test is skipped without either.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ DESKTOP, PHONE = (1280, 900), (390, 844)  # pixels
 
 
 class BrowserPages:
-    """Opens pages, and hears what goes wrong in them."""
+    """Opens pages, and collects what goes wrong in them."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -30,7 +33,15 @@ class BrowserPages:
     def __call__(
         self, address: str, *, size: tuple[int, int] = DESKTOP, dark: bool = False, offline: bool = True, **more: Any
     ) -> Page:
-        """Open an address in a window of its own. offline: without a network. more: options of the context."""
+        """Open an address in a new window.
+
+        Args:
+            address: the URL.
+            size: width and height of the window in pixels.
+            dark: whether the system prefers dark colours.
+            offline: whether the window has no network.
+            more: further options of Playwright's context.
+        """
         scheme: Any = "dark" if dark else "light"
         viewport: Any = {"width": size[0], "height": size[1]}
         context = self._browser.new_context(viewport=viewport, color_scheme=scheme, offline=offline, **more)
@@ -43,7 +54,10 @@ class BrowserPages:
 
 @pytest.fixture
 def browser_page() -> Iterator[BrowserPages]:
-    """Opens pages: `browser_page(path.as_uri(), size=PHONE, dark=True)`. An error in one of them fails the test."""
+    """Yield a function that opens pages: `browser_page(path.as_uri(), size=PHONE, dark=True)`.
+
+    An error in any of the pages fails the test.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (make browser)")
     if not CHROMIUM.exists():
         pytest.skip(f"needs {CHROMIUM}: apt-get install chromium")

@@ -1,4 +1,4 @@
-"""Both ends of channels, in one real loop that turns until something has happened."""
+"""Both ends of channels in one real event loop, which a test turns until a condition holds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ftlaunch.nodes.channel.handshake import PROTOCOL
 from ftlaunch.nodes.channel.listener import Listener
 
 TOKEN = b"the token of this job"
-DEADLINE = 60.0  # seconds: of any one wait
+DEADLINE = 60.0  # seconds for each wait
 HERE = "127.0.0.1"
 
-# A head in a process of its own: prints its port, echoes, and says which event it sees.
+# A head in a process of its own: prints its port, accepts an agent, and says so.
 HEAD = f"""
 import time
 from tests.support.channels import Place
@@ -34,11 +34,11 @@ place.until(lambda: False, "the end", {DEADLINE!r} * 10)
 
 class _Lasting(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
     def close(self) -> None:
-        """Stay open: the loop turns again."""
+        """Stay open, because the loop is run again."""
 
 
 class End:
-    """What one end of a channel was told."""
+    """One end of a channel, with all that its owner was told."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -54,7 +54,7 @@ class End:
 
 
 class Place:
-    """A loop, at most one listener, and the ends of its channels."""
+    """An event loop with at most one listener and the ends of its channels; its own handler."""
 
     def __init__(self) -> None:
         self.loop = EventLoop[str](time.monotonic, _Lasting())
@@ -69,7 +69,15 @@ class Place:
         self, address: str = HERE, port: int = 0, token: bytes = TOKEN, version: str = PROTOCOL, **options: float
     ) -> Listener:
         self.listener = Listener(
-            self.loop, time.monotonic, address, port, token, self._accept, self.said.append, version=version, **options
+            loop=self.loop,
+            clock=time.monotonic,
+            address=address,
+            port=port,
+            token=token,
+            accepted=self._accept,
+            say=self.said.append,
+            version=version,
+            **options,
         )
         return self.listener
 
@@ -86,13 +94,22 @@ class Place:
         **options: float,
     ) -> End:
         deadline = time.monotonic() + within
-        connection = connect(self.loop, time.monotonic, address, port, token, deadline, version=version, **options)
+        connection = connect(
+            loop=self.loop,
+            clock=time.monotonic,
+            address=address,
+            port=port,
+            token=token,
+            deadline=deadline,
+            version=version,
+            **options,
+        )
         end = End(connection)
         self.connected.append(end)
         return end
 
     def pair(self, **options: float) -> tuple[End, End]:
-        """The connecting and the accepted end of a channel that is ready."""
+        """Return the connecting and the accepting end of a channel that is ready."""
         listener = self.listener or self.listen(**options)
         near = self.connect(listener.port, **options)
         count = len(self.accepted)
@@ -100,18 +117,19 @@ class Place:
         return near, self.accepted[-1]
 
     def stranger(self) -> socket.socket:
-        """A plain connection to the listener; it stops waiting after a while."""
+        """Return a plain connection to the listener, whose calls time out."""
         assert self.listener is not None
         return socket.create_connection((HERE, self.listener.port), timeout=DEADLINE)
 
     def until(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
         """Turn the loop until the condition holds."""
-        self._condition, self._deadline = condition, time.monotonic() + seconds
+        self._condition = condition
+        self._deadline = time.monotonic() + seconds
         self.loop.run(self)
         assert condition(), f"waited {seconds:.0f} s in vain for {what}"
 
     def turn(self) -> None:
-        """Turn the loop once, or a few times."""
+        """Turn the loop at least once."""
         before = self.loop.turn
         self.until(lambda: self.loop.turn > before, "a turn")
 
@@ -122,7 +140,7 @@ class Place:
 
     @property
     def strangers(self) -> list[Connection]:
-        """Who has not proven yet that it knows the token."""
+        """The connections whose other sides have not proven yet that they know the token."""
         assert self.listener is not None
         return list(self.listener._strangers)
 
@@ -132,7 +150,7 @@ class Place:
         return self.listener._paused
 
     def hung_up(self, stranger: socket.socket) -> bytes:
-        """What the listener sent to a stranger until it hung up."""
+        """Wait until the listener ends a stranger's connection; return what the listener sent to the stranger."""
         stranger.setblocking(False)
         heard: list[bytes] = []
 
@@ -161,7 +179,7 @@ class Place:
         raise AssertionError(event)
 
     def look(self) -> None:
-        """Nothing shows only by looking."""
+        """Do nothing: everything here happens on descriptors."""
 
     def next_look(self) -> float:
         return time.monotonic() + 0.01
@@ -171,11 +189,11 @@ class Place:
         return bool(self._condition()) or time.monotonic() > self._deadline
 
 
-def is_readable(one: socket.socket) -> bool:
-    """Whether something can be read from a socket now, or accepted."""
-    return bool(select.select([one], [], [], 0)[0])
+def is_readable(connection: socket.socket) -> bool:
+    """Return whether something can be read from a socket now, or accepted."""
+    return bool(select.select([connection], [], [], 0)[0])
 
 
 def python(source: str) -> list[str]:
-    """The command line of a process that runs `source`."""
+    """Return the command line of a process that runs `source`."""
     return [sys.executable, "-c", source]

@@ -1,4 +1,4 @@
-"""Snapshot slots and checkpoints of plain bytes, made without torch by the rooms that make real ones."""
+"""Snapshot slots and checkpoints of plain bytes, made without torch by the modules that make real ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPT = "net-opt-0000000-0000002.safetensors"
 
 
 def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
-    """A descriptor of a tensor file."""
+    """Write a tensor file; return a descriptor for reading."""
     chunks = tensor_file.file_order(tensors)
     header, offsets = tensor_file.build_header(chunks)
     data = bytearray(header)
@@ -34,12 +34,22 @@ def common(step: int, **state: Any) -> bytes:
 
 
 def content(step: int, group: str, rank: int, size: int) -> bytes:
-    """What a tensor holds at a step: no two alike."""
+    """Return the bytes of a tensor at a step; they differ between any two steps, groups and ranks."""
     return f"{group} {rank} {step};".encode().ljust(16, b".") * (size // 16)
 
 
 def make_slots(root: Path, step: int, ranks: int = 2, size: int = 64) -> list[Path]:
-    """A snapshot slot of each rank, with a tensor of `size` bytes (a multiple of 16) a group."""
+    """Make a snapshot slot of each rank.
+
+    Args:
+        root: the directory of the slots.
+        step: the step of the snapshots.
+        ranks: the number of ranks.
+        size: bytes of the one tensor of each group, a multiple of 16.
+
+    Returns:
+        The directories of the slots.
+    """
     slots = []
     for rank in range(ranks):
         slot = root / f"slot_{rank}_{step}"
@@ -53,7 +63,7 @@ def make_slots(root: Path, step: int, ranks: int = 2, size: int = 64) -> list[Pa
 
 
 def request(root: Path, step: int, slots: list[Path], **more: Any) -> dict[str, Any]:
-    """What a supervisor asks its saver for."""
+    """Return a supervisor's request to its saver to save a step."""
     return {
         "do": "save",
         "step": step,
@@ -67,8 +77,14 @@ def request(root: Path, step: int, slots: list[Path], **more: Any) -> dict[str, 
 
 
 def commit(root: Path, step: int, ranks: int = 2, size: int = 64) -> Path:
-    """Commit a checkpoint of slots made for it."""
-    target = writer.SaveTarget(root / "checkpoints", step, "interval", "net", ranks)
+    """Commit a checkpoint of a step, from slots made for it; return its directory."""
+    target = writer.SaveTarget(
+        checkpoint_dir=root / "checkpoints",
+        step=step,
+        why="interval",
+        prefix="net",
+        world_size=ranks,
+    )
     writer.prepare(target)
     for rank, slot in enumerate(make_slots(root, step, ranks, size)):
         writer.write_shard_of(target, rank, slot)
@@ -76,7 +92,7 @@ def commit(root: Path, step: int, ranks: int = 2, size: int = 64) -> Path:
 
 
 def assert_whole(directory: Path, ranks: int = 2, size: int = 64) -> None:
-    """Everything in a checkpoint is of the step that it is named for, to the last byte."""
+    """Check that each part of a checkpoint is of the checkpoint's step, to the last byte."""
     metadata = verify.verify(directory)
     step = metadata["step"]
     assert directory == layout.iteration_dir(directory.parent, step)
@@ -88,8 +104,14 @@ def assert_whole(directory: Path, ranks: int = 2, size: int = 64) -> None:
 
 
 def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval") -> Path:
-    """Commit a checkpoint in which every rank has two rows of `model.w`, all holding the step."""
-    target = writer.SaveTarget(directory, step, why, "net", ranks)
+    """Commit a checkpoint in which every rank has two rows of `model.w`, all holding the step; return its directory."""
+    target = writer.SaveTarget(
+        checkpoint_dir=directory,
+        step=step,
+        why=why,
+        prefix="net",
+        world_size=ranks,
+    )
     writer.prepare(target)
     common = {
         "step": step,
@@ -108,7 +130,7 @@ def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval"
 
 
 def empty(directory: Path, step: int) -> Path:
-    """Make the folder of a checkpoint of ours of which nothing is left but the mark."""
+    """Make the folder of a checkpoint of ours of which only the mark is left."""
     path = layout.iteration_dir(directory, step)
     path.mkdir(parents=True, exist_ok=True)
     (path / layout.MARK).touch()
@@ -129,7 +151,7 @@ def mindspore(directory: Path, step: int, ranks: int = 2) -> Path:
 
 
 def content_of(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path."""
+    """Return the content of every file below a directory, by relative path."""
     files = [path for path in directory.rglob("*") if path.is_file()]
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
@@ -141,7 +163,7 @@ def _file(chunk: Chunk, data: bytes) -> int:
 
 
 def flip_a_bit(iteration: Path) -> Path:
-    """Damage one tensor file of a checkpoint, its size unchanged."""
+    """Flip a bit in a tensor file of a checkpoint, without changing the size; return the path of the file."""
     victim = sorted(iteration.glob("*.safetensors"))[0]
     data = bytearray(victim.read_bytes())
     data[-3] ^= 1
@@ -150,26 +172,29 @@ def flip_a_bit(iteration: Path) -> Path:
 
 
 def steps(directory: Path) -> list[int]:
-    """Steps of the committed checkpoints, newest first."""
+    """Return the steps of the committed checkpoints, newest first."""
     return [step for step, _ in layout.list_iterations(directory)]
 
 
 def reseal(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change metadata.json, and put its own checksum right."""
+    """Change metadata.json, and update the checksum of the file itself."""
     metadata = json.loads((directory / layout.METADATA).read_bytes())
     change(metadata)
     (directory / layout.METADATA).write_bytes(verify.seal(metadata))
 
 
 def put(directory: Path, name: str, data: bytes) -> None:
-    """Replace a file, and put its size and checksum right."""
+    """Replace a file of a checkpoint, and update its size and checksum."""
     (directory / name).write_bytes(data)
     entry = {"bytes": len(data), checksums.NAME: checksums.of_bytes(data)}
     reseal(directory, lambda metadata: metadata["files"].update({name: entry}))
 
 
 def refused(root: Path) -> str:
-    """Why the checkpoint of step 2 is refused; everything else there is to a refusal is checked here."""
+    """Return why the checkpoint of step 2 is refused.
+
+    Everything else that belongs to a refusal is checked: quarantine, its file with the reason, the older checkpoint.
+    """
     checkpoints = root / "checkpoints"
     step, refusals = verify.newest_verified(checkpoints)
     assert step == 1

@@ -1,4 +1,4 @@
-"""Processes whose clocks are not those of the others: the wall clock, and the clocks that count from the boot."""
+"""Processes whose clocks differ from the others': the wall clock, and the clocks that count from the boot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ time.time = lambda: _time() + float(os.environ["FT_TEST_CLOCK"])
 
 
 def wall_clock(home: Path, ahead: float) -> dict[str, str]:
-    """An environment in which Pythons see a wall clock that is ahead by so many seconds."""
+    """Return an environment in which Python processes see a wall clock that is `ahead` seconds ahead."""
     folder = home / "clock"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_SHIFTED)
@@ -26,7 +26,13 @@ def wall_clock(home: Path, ahead: float) -> dict[str, str]:
 
 
 def booted_earlier(seconds: int) -> Callable[[], None]:
-    """For Popen's preexec_fn: monotonic clocks are ahead by so much, as on a machine that was booted earlier."""
+    """Return a `preexec_fn` for Popen that moves monotonic clocks ahead, as on a machine that was booted earlier.
+
+    Skips the test without root, or on a kernel without time namespaces.
+
+    Args:
+        seconds: how far the clocks are ahead.
+    """
     if os.geteuid() or not Path("/proc/self/timens_offsets").exists():
         pytest.skip("only root may shift clocks, on kernels with time namespaces (Linux 5.6): run as root")
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector in the test's own process: it takes OTLP over HTTP, and keeps the spans."""
+"""An OpenTelemetry collector in the test's own process, which takes OTLP over HTTP and keeps the spans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Collector:
-    """Answers with `status`; what it refuses is not kept."""
+    """Answers each request with `status`; keeps the spans if that is 200."""
 
     def __init__(self, port: int = 0) -> None:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

@@ -1,4 +1,4 @@
-"""Runs the console blocks of a page in an empty directory, and compares what they show."""
+"""Runs the console blocks of a documentation page in an empty directory, and compares the output with the page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.console_blocks import ROOT, Block, Command, blocks, joined, p
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
-LONGEST = 600.0  # seconds: of one command; on an idle machine none needs a tenth of it
+LONGEST = 600.0  # seconds for one command; on an idle machine each needs less than a tenth
 _INTERRUPTED = 130  # exit code
 
 
 @dataclass
 class Shell:
-    """A command of a page while it runs, and all that the page shows of it so far."""
+    """A running command of a page, with all output that the page shows so far."""
 
     place: str
     command: Command
@@ -32,7 +32,7 @@ class Shell:
     shown: list[str] = field(default_factory=list)
 
     def show(self, text: str) -> None:
-        """Wait until the output begins with what the page shows up to here."""
+        """Wait until the output begins with everything that the page shows up to `text`."""
         self.shown.append(text)
 
         def there() -> bool:
@@ -44,12 +44,12 @@ class Shell:
         wait_for(there, self._told("to show it"), LONGEST)
 
     def interrupt(self) -> None:
-        """Press Ctrl-C, which ends this command."""
+        """Press Ctrl-C, which must end the command."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(LONGEST) in (0, _INTERRUPTED), self._told("has not ended by Ctrl-C")
 
     def end(self) -> None:
-        """Wait for the end, which must be a good one, with the output that the page shows."""
+        """Wait for exit code 0, and for the output that the page shows."""
         try:
             code = self.process.wait(LONGEST)
         except subprocess.TimeoutExpired:
@@ -68,29 +68,40 @@ class Shell:
 
 
 class Console:
-    """The terminals of somebody who does what a page says, with a home and a list of jobs of their own."""
+    """The terminals of a reader who does what a page says, with an own home and an own list of jobs."""
 
     def __init__(
         self, directory: Path, tag: str, binaries: Path = Path(sys.executable).parent,
         environ: Mapping[str, str] = os.environ,
     ) -> None:  # fmt: skip
-        """tag: NAME=VALUE, a variable by which what is left alive is found. binaries: where the commands are.
+        """Make the directories of the reader.
 
-        environ: the variables that the terminals begin with.
+        Args:
+            directory: an empty directory.
+            tag: NAME=VALUE, an environment variable by which processes that are left are found.
+            binaries: the directory of the commands.
+            environ: the variables with which the terminals begin.
         """
-        self.directory, self.tag = directory, tag
-        self.work, home = directory / "work", directory / "home"
+        self.directory = directory
+        self.tag = tag
+        self.work = directory / "work"
+        home = directory / "home"
         self.work.mkdir()
         home.mkdir()
         name, _, value = tag.partition("=")
         path = f"{binaries}{os.pathsep}{environ['PATH']}"
-        self._environment = {**environ, "PATH": path, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"),
-                             name: value}  # fmt: skip
+        self._environment = {
+            **environ,
+            "PATH": path,
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            name: value,
+        }
         self._shells: list[Shell] = []
         self._first: Shell | None = None
 
     def follow(self, page: Path) -> int:
-        """Do what the page says, block by block; how many blocks were run."""
+        """Do what the page says, block by block; return the number of console blocks."""
         todo = [block for block in blocks(page) if not block.reason]
         for block, after in zip(todo, [*todo[1:], None], strict=True):
             self._follow(block, after is not None and "second terminal" in after.comments)
@@ -103,7 +114,8 @@ class Console:
             return
         if "with" in block.comments:
             for file in block.comments["with"].split(", "):
-                self._bring(*file.split(" = "))
+                name, source = file.split(" = ")
+                self._bring(name, source)
         if "second terminal" in block.comments:
             for command in block.commands:
                 self._run(block, command)
@@ -144,8 +156,14 @@ class Console:
             self._first = None
 
     def _bring(self, name: str, source: str) -> None:
-        """A file of the repository, or a file that another page gives, under a name."""
-        path, place = ROOT / source, self.work / name
+        """Put a file of the repository, or a file that another page contains, into the working directory.
+
+        Args:
+            name: the path of the file in the working directory.
+            source: the path of the file, or of the page, in the repository.
+        """
+        path = ROOT / source
+        place = self.work / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             place.write_text(next(block.text for block in blocks(path) if block.comments.get("file") == name))
@@ -153,7 +171,7 @@ class Console:
             shutil.copy(path, place)
 
     def dispose(self) -> None:
-        """Whatever a failing page has left alive, or in memory, goes."""
+        """Kill all processes and delete all memory that the page has left."""
         for pid in carriers(self.tag):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -166,5 +184,5 @@ class Console:
 
     @property
     def run_dirs(self) -> list[Path]:
-        """Of all jobs that the page has started."""
+        """The run dirs of all jobs that the page has started."""
         return sorted(journal.parent for journal in self.work.glob("runs/*/events.jsonl"))

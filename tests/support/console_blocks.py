@@ -1,4 +1,4 @@
-"""The ```console blocks of a page: what is typed there, what is shown, and what a comment above says of them.
+"""Parses the ```console blocks of a page: what is typed, what is shown, and what a comment above the block says.
 
 A comment stands directly above a block:
 
@@ -6,9 +6,9 @@ A comment stands directly above a block:
     <!-- with: NAME = PATH, ... --> these files of the repository, or the block `file: NAME` of a page, are there
     <!-- not run: REASON -->        the block cannot run here
     <!-- second terminal -->        typed while the last command of the block before goes on
-    <!-- until Ctrl-C -->           each command goes on, having shown that, until Ctrl-C is pressed
+    <!-- until Ctrl-C -->           each command shows this output and goes on until Ctrl-C is pressed
 
-A block without a command, behind one of a second terminal, is what the first terminal goes on to show.
+A block without a command, behind a block of a second terminal, is what the first terminal goes on to show.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rf"\d[\d,]*(?:\.\d+)?{_UNIT}?(?: \d+{_UNIT})*")
 
 @dataclass(frozen=True)
 class Command:
-    """A line that is typed, with those that continue it, and what the page shows of it."""
+    """A typed line, with its continuation lines, and the output that the page shows for it."""
 
     line: str
     shown: str
@@ -41,11 +41,11 @@ class Block:
 
     page: Path
     number: int
-    """the line on which its text begins"""
+    """the line of the page on which the text begins"""
     kind: str
     commands: tuple[Command, ...]
     more: str
-    """what is shown before the first command: the first terminal goes on"""
+    """what is shown before the first command, by a command that goes on in the first terminal"""
     comments: dict[str, str]
     text: str
 
@@ -55,12 +55,12 @@ class Block:
 
     @property
     def reason(self) -> str:
-        """Why it cannot run here; empty where it can."""
+        """Why the block cannot run here; empty if it can."""
         return " ".join(self.comments.get("not run", "").split())
 
 
 def blocks(page: Path) -> list[Block]:
-    """The console blocks of a page, and those that are files, in their order."""
+    """Return the console blocks and the file blocks of a page, in their order."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _BLOCK.finditer(text):
@@ -71,12 +71,22 @@ def blocks(page: Path) -> list[Block]:
             more, commands = _commands(lines) if match["kind"] == "console" else ("", ())
             number = text.count("\n", 0, match.start("text")) + 1
             inside = "\n".join(lines) + "\n"
-            found.append(Block(page, number, match["kind"], tuple(commands), more, comments, inside))
+            found.append(
+                Block(
+                    page=page,
+                    number=number,
+                    kind=match["kind"],
+                    commands=tuple(commands),
+                    more=more,
+                    comments=comments,
+                    text=inside,
+                )
+            )
     return found
 
 
 def _commands(lines: list[str]) -> tuple[str, tuple[Command, ...]]:
-    """What is shown before the first command, and the commands."""
+    """Return what is shown before the first command, and the commands."""
     more: list[str] = []
     typed: list[tuple[list[str], list[str]]] = []
     for line in lines:
@@ -90,16 +100,15 @@ def _commands(lines: list[str]) -> tuple[str, tuple[Command, ...]]:
 
 
 def pattern(shown: str) -> re.Pattern[str]:
-    """What output must look like that a page shows as `shown`: `...` is anything, each number any other.
+    """Return the pattern of an output that a page shows as `shown`: `...` matches anything, a number any other number.
 
-    A number goes with its unit: 278 ms may be 1.3 s another time.
-
-    The output is compared as `joined()` gives it: where its lines are broken does not matter.
+    A number includes its unit: 278 ms may be 1.3 s another time. The pattern is for text from `joined()`, because line
+    breaks do not matter.
     """
     parts = [part.strip() for part in joined(shown).split("...")]
     return re.compile(".*?".join(_NUMBER.pattern.join(map(re.escape, _NUMBER.split(part))) for part in parts))
 
 
 def joined(output: str) -> str:
-    """Output in one line, with one space between words."""
+    """Return output in one line, with one space between words."""
     return " ".join(output.split())

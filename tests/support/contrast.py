@@ -1,4 +1,4 @@
-"""How well text of a terminal's screen can be read: the contrast of its colours, as WCAG 2 counts it."""
+"""How readable text on a terminal's screen is: the contrast of its colours by WCAG 2."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ def _luminance(colour: str) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def _hex(colour: str, ground: str) -> str:
+def _rgb(colour: str, ground: str) -> str:
     return _DEFAULT[ground] if colour == "default" else _NAMED.get(colour, colour)
 
 
 def contrast(cell: Any) -> float:
-    """Of one of pyte's cells: 1 is invisible, 21 is black on white."""
-    first, second = (_luminance(_hex(*pair)) for pair in ((cell.fg, "foreground"), (cell.bg, "background")))
+    """Return the contrast of a cell of pyte's: 1 is invisible, 21 is black on white."""
+    first = _luminance(_rgb(cell.fg, "foreground"))
+    second = _luminance(_rgb(cell.bg, "background"))
     return (max(first, second) + 0.05) / (min(first, second) + 0.05)
 
 
 def grey(cells: Sequence[Any]) -> bool:
-    """Whether no cell has a colour: grey is none."""
-    colours = (_hex(*pair) for cell in cells for pair in ((cell.fg, "foreground"), (cell.bg, "background")))
+    """Return whether all cells are grey, black or white."""
+    colours = [_rgb(cell.fg, "foreground") for cell in cells] + [_rgb(cell.bg, "background") for cell in cells]
     return all(colour[:2] == colour[2:4] == colour[4:] for colour in colours)

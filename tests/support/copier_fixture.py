@@ -15,7 +15,7 @@ Make = Callable[..., CopierNode]
 
 @pytest.fixture
 def make(memory: Path) -> Iterator[Make]:
-    """Makes nodes: their number, their ranks, ..."""
+    """Yield a function that makes a node from its number, its ranks and further arguments of `CopierNode`."""
     with ExitStack() as stack:
 
         def node(number: int, ranks: range, *, place: Path = memory, **more: int | str) -> CopierNode:

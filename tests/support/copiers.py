@@ -1,4 +1,4 @@
-"""Copiers as processes, and the pages and slots of the ranks of a node, made of plain bytes without torch."""
+"""Copiers as processes, with the pages and slots of a node's ranks, made of plain bytes without torch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.checkpoints import common, image
 from tests.support.waiting import DEADLINE
 
 TOKEN = "ab" * 32
-_BLOCK = 1 << 20  # bytes; longer content repeats itself
+_BLOCK = 1 << 20  # bytes after which content repeats
 Tensors = Mapping[str, Mapping[Chunk, bytes]]
-"""group -> the tensors of its file"""
+"""group -> the tensors of the group's file"""
 
 
 class CopierNode:
-    """A node: a directory in memory, the pages and slots of its ranks, and its copier."""
+    """A node: a directory in memory, the pages and slots of its ranks, and its copier process."""
 
     def __init__(
         self,
@@ -37,13 +37,17 @@ class CopierNode:
         token: str = TOKEN,
         address: str = "127.0.0.1",
     ) -> None:
-        self.number, self.memory, self.ranks, self.address = number, memory / str(number), ranks, address
+        self.number = number
+        self.memory = memory / str(number)
+        self.ranks = ranks
+        self.address = address
         self.memory.mkdir()
         self.pages = {}
         for rank in ranks:
             create_page(page_path(self.memory, rank))
             self.pages[rank] = Page(page_path(self.memory, rank))
-        self.bandwidth, self.token = bandwidth, token
+        self.bandwidth = bandwidth
+        self.token = token
         self.heard: list[dict[str, Any]] = []
         self.start()
 
@@ -58,7 +62,7 @@ class CopierNode:
         self.link.send({"do": do, **more})
 
     def hear(self, did: str, seconds: float = DEADLINE) -> dict[str, Any]:
-        """The next answer of this kind; others are kept for later."""
+        """Wait for the next answer of a kind, and return it; keep other answers."""
         deadline = time.monotonic() + seconds
         while True:
             for answer in self.heard:
@@ -77,7 +81,8 @@ class CopierNode:
         return self.hear({"copy": "copied"}.get(do, do))
 
     def attempt(self, lineage: str = "one", world: int = 4, resumed: tuple[str, int] | None = None) -> None:
-        count, first = len(self.ranks), self.ranks[0] if self.ranks else 0
+        count = len(self.ranks)
+        first = self.ranks[0] if self.ranks else 0
         answer = self.ask("attempt", lineage=lineage, first=first, count=count, world=world, resumed=resumed)
         assert answer == {"did": "attempt"}
 
@@ -89,7 +94,7 @@ class CopierNode:
         return {"node": self.number, "address": self.address, "port": self.port}
 
     def freeze(self, lineage: str = "one") -> dict[str, list[int]]:
-        """What it keeps of that lineage; from now on it takes no copies."""
+        """Return the copies of a lineage that the node keeps; the node takes no copies from now on."""
         found: dict[str, list[int]] = self.ask("freeze", lineage=lineage)["copies"]
         return found
 
@@ -117,7 +122,7 @@ class CopierNode:
         return layout.slot_dir(self.memory, rank, slot)
 
     def write(self, rank: int, slot: int, step: int, tensors: Tensors) -> None:
-        """A snapshot of one rank, as its rank commits it."""
+        """Write a snapshot of one rank, as the rank commits it."""
         directory = self.slot(rank, slot)
         directory.mkdir(exist_ok=True)
         self.pages[rank].set_slot(slot, NONE)
@@ -127,7 +132,7 @@ class CopierNode:
         self.pages[rank].set_slot(slot, step)
 
     def snapshot(self, step: int, slot: int, kind: str, size: int = 4096) -> None:
-        """A snapshot of all its ranks."""
+        """Write a snapshot of all ranks of the node. kind: `ddp` or `fsdp`."""
         for place, rank in enumerate(self.ranks):
             make = {"ddp": replicated, "fsdp": sharded}[kind]
             self.write(rank, slot, step, make(rank, place, len(self.ranks), step, size))
@@ -139,7 +144,10 @@ def content(what: str, size: int) -> bytes:
 
 
 def replicated(rank: int, place: int, ranks: int, step: int, size: int) -> Tensors:
-    """As under DDP: each node has all weights, shared out over its ranks, and each rank has its own small tensors."""
+    """Return a rank's tensors as under DDP.
+
+    The ranks of each node share out all weights, and each rank has small tensors of its own.
+    """
     shared = {
         whole_chunk(f"layer.{number}.weight", "F32", (size // 4,)): content(f"{number} {step}", size // 4 * 4)
         for number in range(8)
@@ -150,7 +158,7 @@ def replicated(rank: int, place: int, ranks: int, step: int, size: int) -> Tenso
 
 
 def sharded(rank: int, place: int, ranks: int, step: int, size: int) -> Tensors:
-    """As under FSDP over all ranks of the job: no other rank has anything of it."""
+    """Return a rank's tensors as under FSDP over all ranks of the job: no other rank holds any part of them."""
     groups = {}
     for group in layout.GROUPS:
         shard = Chunk(f"{group}.flat", "U8", (size,), f"{group}.flat", (rank * size,), (4 * size,))
@@ -159,7 +167,7 @@ def sharded(rank: int, place: int, ranks: int, step: int, size: int) -> Tensors:
 
 
 def same_files(one: Path, other: Path) -> bool:
-    """Whether two slots hold the same files, byte for byte."""
+    """Return whether two slots hold the same files, byte for byte."""
     names = {path.name for path in one.iterdir()}
     return names == {path.name for path in other.iterdir()} and all(
         (one / name).read_bytes() == (other / name).read_bytes() for name in names

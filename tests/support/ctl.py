@@ -1,4 +1,4 @@
-"""ftctl run as a user runs it, and run dirs for it."""
+"""`ftctl` run as users run it, and run dirs for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ BEATS = JOBS / "beats.py"
 
 
 def ftctl(*words: str | Path, cwd: Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    out, err = io.StringIO(), io.StringIO()
+    """Run the command in this process; return its exit code, stdout and stderr."""
+    out = io.StringIO()
+    err = io.StringIO()
     before = Path.cwd()
     os.chdir(cwd)
     try:
@@ -36,7 +37,7 @@ def start(job: FtJob, steps: int = 1_000_000, seconds: float = 0.005, **env: str
 
 
 def journal(run_dir: Path, *events: dict[str, Any]) -> Path:
-    """A run dir with just a journal."""
+    """Make a run dir that holds only a journal of `events`."""
     run_dir.mkdir(parents=True)
     lines = [{"t": "2031-01-02T03:04:05.000Z", "mono": n, "attempt": 0, **e} for n, e in enumerate(events)]
     (run_dir / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,4 +1,4 @@
-"""`ftctl dashboard` as a user starts it, and what a browser would ask of it."""
+"""`ftctl dashboard` as a user starts it, and the requests of a browser."""
 
 from __future__ import annotations
 
@@ -21,16 +21,24 @@ _LINK = re.compile(r"(http://\S+?:(\d+)/)(\?token=(\S+))?")
 
 
 class Dashboard:
-    """One, as a process of its own. `client` has been let in."""
+    """A dashboard in a process of its own; `client` yields a client with its cookie."""
 
     def __init__(self, home: Path, *words: str | Path, within: Sequence[str] = ()) -> None:
-        """within: a command that becomes the one that it is given, in other surroundings."""
+        """Start it, and wait for its link.
+
+        Args:
+            home: the working directory.
+            words: arguments of the command.
+            within: a command that executes the rest of its arguments in other surroundings.
+        """
         self._said = home / f"dashboard_{len(list(home.glob('dashboard_*')))}"
         command = [*within, sys.executable, "-m", "ftlaunch.cli.ctl", "dashboard", *map(str, words)]
         with self._said.open("w") as file:
             self.process = subprocess.Popen(command, cwd=home, stdout=file, stderr=subprocess.STDOUT)
         match = wait_for(self._link, f"the link of the dashboard: {self.said}")
-        self.at, self.port, self.token = match[1], int(match[2]), match[4]
+        self.at = match[1]
+        self.port = int(match[2])
+        self.token = match[4]
         self.link = match[0]
 
     def _link(self) -> re.Match[str] | None:
@@ -43,13 +51,13 @@ class Dashboard:
 
     @contextmanager
     def client(self) -> Iterator[httpx.Client]:
-        """One that has opened the link."""
+        """Yield a client that has opened the link."""
         with httpx.Client(base_url=self.at, timeout=DEADLINE, trust_env=False, follow_redirects=True) as client:
             assert client.get("", params={"token": self.token}).status_code == 200
             yield client
 
     def close(self) -> int:
-        """End it as Ctrl-C does; the exit code."""
+        """End it as Ctrl-C does; return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:
@@ -59,14 +67,14 @@ class Dashboard:
 
 
 def news(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    """The messages of a stream of server-sent events."""
+    """Yield the messages of a stream of server-sent events."""
     for line in response.iter_lines():
         if line.startswith("data: "):
             yield json.loads(line[6:])
 
 
 def order(client: httpx.Client, path: str, **words: Any) -> httpx.Response:
-    """What a button of the page does."""
+    """Send the request that a button of the page sends."""
     origin = str(client.base_url).rstrip("/")
     return client.post(path, json=words, headers={"origin": origin})
 
@@ -78,12 +86,12 @@ def write_token(path: Path, token: str, mode: int = 0o600) -> Path:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes of a process's memory that no other process shares, or could give back at once."""
+    """Return the bytes of a process's memory, where shared memory counts in proportion (Pss)."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))) << 10
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
+    """Return the seconds of processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What the descriptors of another process lead to."""
+"""Shows to what the descriptors of another process lead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 
 
 def descriptors(pid: int) -> list[str]:
-    """A target for each descriptor of `pid`, as /proc names them; one that is closed meanwhile is left out."""
+    """Return the target of each descriptor of `pid`, as /proc names it.
+
+    A descriptor that is closed in the meantime is left out.
+    """
     targets = []
     for number in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Small disks and small memory: file systems that only root may mount; without root a test skips."""
+"""Small disks and small memory: file systems that only root may mount, so that tests are skipped without root."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.support.leftovers import mark
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems: run as root")
 
-_CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
+# Flags of unshare(2) and mount(2).
+_CLONE_NEWNS = 0x20000
+_MS_REC = 0x4000
+_MS_PRIVATE = 0x40000
 
 
 def _run(*command: str | Path) -> str:
@@ -28,7 +31,7 @@ def _run(*command: str | Path) -> str:
 
 @contextmanager
 def tmpfs(place: Path, size: str) -> Iterator[Path]:
-    """A disk of so many bytes (`5m`), mounted at `place`."""
+    """Mount a disk of `size` (`5m`) at `place` for the time of the context."""
     place.mkdir(exist_ok=True)
     _run("mount", "-t", "tmpfs", "-o", f"size={size}", "ftlaunch-test", place)
     try:
@@ -38,13 +41,13 @@ def tmpfs(place: Path, size: str) -> Iterator[Path]:
 
 
 def resize(place: Path, size: str) -> None:
-    """Give a tmpfs another size."""
+    """Give a mounted tmpfs another size."""
     subprocess.run(["mount", "-o", f"remount,size={size}", place], check=True)
 
 
 @contextmanager
 def ext4(image: Path, place: Path, options: str = "") -> Iterator[str]:
-    """An ext4 file system in a file, on a loop device, mounted at `place`; the device's name."""
+    """Mount an ext4 file system, which lies in a file, by a loop device; yield the name of the device."""
     place.mkdir(exist_ok=True)
     with ExitStack() as stack:
         device = _run("losetup", "--find", "--show", image)
@@ -55,7 +58,7 @@ def ext4(image: Path, place: Path, options: str = "") -> Iterator[str]:
 
 
 def make_ext4(image: Path, size: int) -> None:
-    """Format a file of `size` bytes."""
+    """Format a new file of `size` bytes as ext4."""
     with image.open("wb") as file:
         file.truncate(size)
     _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)
@@ -63,14 +66,14 @@ def make_ext4(image: Path, size: int) -> None:
 
 @contextmanager
 def private_dir() -> Iterator[Path]:
-    """A directory in memory."""
+    """Yield a directory in memory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix=f"ftlaunch-test-{mark()}") as directory:
         yield Path(directory)
 
 
 @contextmanager
 def small_tmpfs(directory: Path, size: str) -> Iterator[Path]:
-    """A tmpfs of `size` (as mount takes it) at `directory`, which is made."""
+    """Mount a tmpfs of `size`, as mount takes it, at a new directory."""
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", directory], check=True)
     try:
@@ -81,7 +84,7 @@ def small_tmpfs(directory: Path, size: str) -> Iterator[Path]:
 
 
 def in_small_shm(size: str) -> Callable[[], None]:
-    """For Popen's preexec_fn: the process, and what it starts, has a /dev/shm of its own, as in a container."""
+    """Return a `preexec_fn` for Popen that gives the process, and its children, a small /dev/shm, as in a container."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def check(result: int) -> None:

@@ -1,7 +1,7 @@
 """The engine without processes: a group of ranks that does what a test says, and a clock that jumps.
 
-Supervisor, event loop, watch, incidents, attempt, state table, policy and health are the real ones. Faked is what
-`Edges` names: ranks, saver, fork server, notices, the kernel's word of a death; and the clock.
+Supervisor, event loop, watch, incidents, attempt, state table, policy and health are the real ones. Fakes are the
+clock and what `Edges` names: ranks, saver, fork server, notices, and the kernel's reports of deaths.
 """
 
 from __future__ import annotations
@@ -32,10 +32,17 @@ from tests.support.fakes.saver import FakeDeaths, FakeSaver, saved
 
 
 class World:
-    """One job in memory: what a test looks at and steers."""
+    """One job without processes: what a test inspects and controls."""
 
     def __init__(self, home: Path, *, ranks: int = 2, limit: float = 10_000.0, **asked: str) -> None:
-        """home: an empty directory. limit: seconds on the jumping clock after which the job must be over."""
+        """Build the job.
+
+        Args:
+            home: an empty directory.
+            ranks: the number of ranks.
+            limit: seconds of the jumping clock after which the job must be over.
+            asked: command-line options of the job.
+        """
         (home / "train.py").touch()
         flags = {"nproc_per_node": str(ranks), "run_dir": str(home / "run"), "job_id": "fake", **asked}
         self.spec: JobSpec = resolve(str(home / "train.py"), [], flags, {})
@@ -46,7 +53,8 @@ class World:
         self._selector = JumpingSelector(self.clock, limit)
         self.loop = EventLoop[Event](self.clock, self._selector)
         self.answer: Callable[[dict[str, Any]], dict[str, Any]] = saved
-        self.may_start_saver = self.storage_answers = True
+        self.may_start_saver = True
+        self.storage_answers = True
         self.pages = Pages(memory, ranks)
         self.events: list[JobEvent] = []
         self.groups: list[FakeGroup] = []
@@ -57,12 +65,12 @@ class World:
         self.cannot_start = -1
         self.other_nodes = False
         self.regrouped: list[bool] = []
-        """of each change of nodes: whether storage had what memory held"""
+        """for each change of nodes: whether storage had what memory held"""
         self.on_spawn: Callable[[FakeGroup], None] = lambda group: None
         self.make_group: Callable[[int, Exited], FakeGroup] = self._make_group
         """starts the ranks of an attempt"""
         self.processor_time: Callable[[], float] = lambda: 0.0
-        """seconds of a processor that the supervisor has used"""
+        """returns the processor seconds that the supervisor has used"""
         rules = rule_parser.builtin()
         helpers = HelperProcesses()
         collect = collect_here(helpers, memory)
@@ -114,7 +122,7 @@ class World:
         return self.savers[-1]
 
     def ring(self, fd: int) -> None:
-        """A descriptor is readable."""
+        """Call the handler of a descriptor, as if something could be read from it."""
         self._selector.handlers[fd]()
 
     @property
@@ -127,17 +135,24 @@ class World:
         self.loop.run(self.supervisor)
 
     def told(self, name: str) -> list[dict[str, Any]]:
-        """The fields of the journal's events of one name."""
+        """Return the fields of the journal's events of one name."""
         return [event.fields() for event in self.events if event.name == name]
 
     def said(self) -> list[str]:
-        """The sentences for the terminal."""
+        """Return the sentences for the terminal."""
         return [sentence for event in self.events if (sentence := event.sentence())]
 
     # --- scripts of whole lives -------------------------------------------------------------------------------
 
     def train(self, group: FakeGroup, steps: int, every: float = 1.0, first: int = 1) -> None:
-        """All ranks attach now and make a step every so many seconds."""
+        """Have all ranks attach now, and make steps.
+
+        Args:
+            group: the ranks.
+            steps: the number of steps.
+            every: seconds of a step.
+            first: the number of the first step.
+        """
         begin = self.clock() - BEGIN
         for rank in group.ranks.values():
             rank.attach(first - 1)
@@ -145,13 +160,13 @@ class World:
             self.clock.at(begin + (step - first + 1) * every, lambda step=step: self.beat(group, step))  # type: ignore[misc]
 
     def beat(self, group: FakeGroup, step: int) -> None:
-        """All living ranks of a group complete a step."""
+        """Have all living ranks of a group complete a step."""
         for rank in group.ranks.values():
             if rank.alive:
                 rank.beat(step)
 
     def finish(self, group: FakeGroup) -> None:
-        """All living ranks leave their loops and end well."""
+        """Have all living ranks leave their loops and end with exit code 0."""
         for number in group.living:
             group.ranks[number].leave_loop()
             group.exit(number, 0)

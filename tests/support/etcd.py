@@ -1,4 +1,4 @@
-"""An etcd of several members on this machine, whose members can be killed, stopped and started again."""
+"""An etcd cluster on this machine, whose members can be killed, stopped and started again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ NO_ETCD = "there is no etcd here (apt-get install etcd-server)"
 
 
 def member_command(number: int, home: Path, clients: Sequence[str], peers: Sequence[str]) -> list[str]:
-    """Starts one member of several. clients, peers: the URL of each member for its clients, and for the others."""
+    """Return the command that starts a member.
+
+    Args:
+        number: the number of the member.
+        home: the directory of the members' data.
+        clients: the URL of each member for its clients.
+        peers: the URL of each member for the other members.
+    """
     assert ETCD is not None
     all_of_them = ",".join(f"m{other}={url}" for other, url in enumerate(peers))
     client, peer = clients[number], peers[number]
@@ -37,32 +44,30 @@ def member_command(number: int, home: Path, clients: Sequence[str], peers: Seque
 
 
 class EtcdCluster:
-    """Members are numbered from 0. Their data lies in memory."""
+    """A cluster whose members are numbered from 0, and keep their data in memory."""
 
     def __init__(self, count: int = 3, tls: tuple[str, ...] = ()) -> None:
-        """tls: options of every member, where it is to speak https with its clients."""
+        """Start all members. tls: options of every member that make it speak https with its clients."""
         self.home = Path(tempfile.mkdtemp(prefix="etcd-", dir="/dev/shm"))
-        self.ports, self._peers, self._tls = (
-            [free_port() for _ in range(count)],
-            [free_port() for _ in range(count)],
-            tls,
-        )
+        self.ports = [free_port() for _ in range(count)]
+        self._peers = [free_port() for _ in range(count)]
+        self._tls = tls
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         for number in range(count):
             self.start(number)
 
     @property
     def endpoints(self) -> str:
-        """For --rdzv-endpoint."""
+        """The value for --rdzv-endpoint."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
     def spec(self) -> EtcdSpec:
-        """Of a client without a password."""
+        """The spec of a client without a password."""
         return EtcdSpec(tuple(("127.0.0.1", port) for port in self.ports))
 
     def start(self, number: int) -> None:
-        """Start a member, or start it again with what it had written."""
+        """Start a member, or start it again with the data that it has written."""
         scheme = "https" if self._tls else "http"
         clients = [f"{scheme}://127.0.0.1:{port}" for port in self.ports]
         peers = [f"http://127.0.0.1:{port}" for port in self._peers]
@@ -71,15 +76,15 @@ class EtcdCluster:
             self._running[number] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def leader(self) -> int:
-        """Which member leads; waits until one does that a majority follows."""
+        """Return the number of the leading member; wait for a leader that a majority follows."""
 
         def leads() -> int | None:
             for number, process in list(self._running.items()):
                 if process.poll() is not None:  # another program has taken its port in the meantime
                     self.start(number)
-            told = [status for number in self._running if (status := self._status(number)) is not None]
-            leaders = {status["leader"] for status in told if int(status.get("leader", "0"))}
-            if len(leaders) != 1 or len(told) <= len(self.ports) // 2:
+            statuses = [status for number in self._running if (status := self._status(number)) is not None]
+            leaders = {status["leader"] for status in statuses if int(status.get("leader", "0"))}
+            if len(leaders) != 1 or len(statuses) <= len(self.ports) // 2:
                 return None
             found = [number for number in self._running if self._member_id(number) in leaders]
             return found[0] + 1 if found else None
@@ -98,19 +103,22 @@ class EtcdCluster:
         return None if status is None else str(status["header"]["member_id"])
 
     def kill(self, number: int) -> None:
-        """SIGKILL; its connections end."""
+        """Kill a member by SIGKILL, which ends its connections."""
         process = self._running.pop(number)
         process.kill()
         process.wait()
 
     def stop(self, number: int) -> None:
-        """SIGSTOP: it answers nobody, and its connections stay. Returns once the last of its threads has stopped."""
+        """Stop a member by SIGSTOP: it answers nobody, and its connections stay.
+
+        Returns once the last of its threads has stopped.
+        """
         assert self._running[number].poll() is None, (self.home / f"log{number}").read_text()
         self._running[number].send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._running[number].pid, os.WSTOPPED)
 
     def go_on(self, number: int) -> None:
-        """SIGCONT."""
+        """Let a stopped member go on, by SIGCONT."""
         self._running[number].send_signal(signal.SIGCONT)
 
     def close(self) -> None:
@@ -122,7 +130,7 @@ class EtcdCluster:
 
 @contextlib.contextmanager
 def etcd_cluster(count: int = 3, tls: tuple[str, ...] = ()) -> Iterator[EtcdCluster]:
-    """A cluster of so many members; it is there once one of them leads. Skips where it cannot be."""
+    """Yield a cluster of `count` members once a member leads. Skips the test without etcd."""
     if ETCD is None:
         pytest.skip(NO_ETCD)
     cluster = EtcdCluster(count, tls)

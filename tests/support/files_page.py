@@ -1,4 +1,4 @@
-"""The files that docs/reference/files.md describes, next to those that jobs have left."""
+"""Compares the files that docs/reference/files.md describes with those that jobs have left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HOLE = re.compile(r"\\?<\w+\\?>")
 
 
 def described() -> dict[str, re.Pattern[str]]:
-    """The rows of the page: each name as it stands there, and what a path below a run dir must look like to be it."""
+    """Return the rows of the page: each name, with the pattern of the paths below a run dir that it stands for."""
     page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
     run, _, rest = page.partition("## The checkpoint directory")
     rows = [*_named(run), *(f"checkpoints/{name}" for name in _named(rest.partition("## Memory")[0]))]
@@ -21,23 +21,23 @@ def described() -> dict[str, re.Pattern[str]]:
 
 
 def left(run_dir: Path) -> list[str]:
-    """The files of a run dir, but for those that are being written."""
+    """Return the files of a run dir, without those that are being written."""
     files = (file for file in run_dir.rglob("*") if file.suffix != ".tmp" and file.is_file())
     return sorted(file.relative_to(run_dir).as_posix() for file in files)
 
 
 def undescribed(files: Iterable[str]) -> list[str]:
-    """Those of some files that the page does not describe. files: paths below a run dir."""
+    """Return those of some files that the page does not describe. files: paths below a run dir."""
     known = described().values()
     return sorted({file for file in files if not any(pattern.fullmatch(file) for pattern in known)})
 
 
 def unseen(files: Iterable[str]) -> set[str]:
-    """The rows of the page that none of these files is. files: paths below a run dir."""
+    """Return the rows of the page that stand for none of some files. files: paths below a run dir."""
     seen = set(files)
     return {row for row, pattern in described().items() if not any(map(pattern.fullmatch, seen))}
 
 
 def _named(text: str) -> list[str]:
-    """The first cells of its tables."""
+    """Return the first cells of the tables in a text."""
     return re.findall(r"^\| `(.+?)` \|", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Whether the ranks of a job are forked, and from what."""
+"""Tells whether the ranks of a job were forked, and from which process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ def children(pid: int) -> list[int]:
 
 
 def parents(job: FtJob) -> list[int]:
-    """The warm parent of a job: a list, for there may be none."""
+    """Return the warm parent of a job, as a list of one pid or none."""
     ranks = job.pids() if job.events("attempt_started") else []
     return [pid for pid in children(job.supervisor.pid) if pid not in ranks and "fork_server.py" in command(pid)]
 
 
 def is_forked(job: FtJob) -> bool:
-    """Whether the ranks were forked: the kernel shows the variables that a process was started with, as a program."""
-    variables = (Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in job.pids())
-    return not any(variable.startswith(b"RANK=") for one in variables for variable in one)
+    """Return whether the ranks were forked.
+
+    The kernel shows the variables with which a program was started; a forked rank has those of its parent.
+    """
+    environments = (Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in job.pids())
+    return not any(variable.startswith(b"RANK=") for variables in environments for variable in variables)
