@@ -17,7 +17,7 @@ _SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", 
 
 
 def why_not() -> str:
-    """Why no such file system can be mounted here; empty where one can."""
+    """Return why no such file system can be mounted here; empty if one can."""
     if os.getuid():
         return "only root may mount for certain: run as root"
     if not Path("/dev/fuse").exists():
@@ -28,14 +28,15 @@ def why_not() -> str:
 
 
 class SlowDisk:
-    """A mounted file system."""
+    """A mounted file system whose server can be stopped."""
 
     def __init__(self, place: Path, server: subprocess.Popen[bytes]) -> None:
-        self.place, self._server = place, server
+        self.place = place
+        self._server = server
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Nothing that is asked of it is answered: its server is stopped."""
+        """Leave all requests unanswered for the time of the context, by stopping the server."""
         self._server.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -45,8 +46,9 @@ class SlowDisk:
 
 @contextmanager
 def mounted(home: Path) -> Iterator[SlowDisk]:
-    """Mount a file system at `<home>/mounted`, whose files lie in `<home>/behind`. Nothing is cached."""
-    place, behind = home / "mounted", home / "behind"
+    """Mount a file system at `<home>/mounted`, whose files lie in `<home>/behind`; the kernel caches nothing."""
+    place = home / "mounted"
+    behind = home / "behind"
     place.mkdir()
     behind.mkdir()
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Runs ftlaunch on real jobs, waits on conditions, and sees to it that nothing is left behind."""
+"""Runs ftlaunch on real jobs, waits on conditions, and makes sure that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.support.waiting import DEADLINE, wait_for
 
 JOBS = Path(__file__).parents[1] / "jobs"
 TINY = JOBS / "tiny.py"
+# Scripts of tests/jobs whose imports the module `quick` does ahead, so that a warm parent needs no more.
 QUICK = (
     "augmented.py",
     "blocked.py",
@@ -36,35 +37,44 @@ QUICK = (
     "unmodified.py",
     "unsound.py",
 )
-BARE = ("blocked.py", "phases.py", "slow.py", "unmodified.py")
-ATTACH = tuple(name for name in QUICK if name not in BARE)  # all have the hooks
-ATTACHED = "quick,ftlaunch_hooks.job.attaching,ftlaunch_hooks.observe.forward_passes"
+BARE = ("blocked.py", "phases.py", "slow.py", "unmodified.py")  # scripts that never attach
+ATTACH = tuple(name for name in QUICK if name not in BARE)  # scripts that import the hooks
+ATTACHED = "quick,ftlaunch_hooks.job.attaching,ftlaunch_hooks.observe.forward_passes"  # what they preload
 WITH_TORCH = (*QUICK, "rlhf.py", "shapes.py", "warm_ends.py", "warm_probe.py")
 
 
 class FtJob:
-    """One job in a directory of its own: its folders, its supervisor's process, its journal."""
+    """One job in a directory of its own, with its folders, the processes of its supervisors, and its journal."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.job_id = f"test-{mark()}-{uuid.uuid4().hex[:8]}"
-        self.run_dir, self.out = home / "run", home / "out"
+        self.run_dir = home / "run"
+        self.out = home / "out"
         self.memory = memory_root(os.getuid()) / self.job_id
         self.tag = f"FT_TEST={self.job_id}"
         self.module = "ftlaunch"
-        """what `python -m` runs"""
-        self.python: str | None = None  # another one than that of the tests
+        """the module that `python -m` runs"""
+        self.python: str | None = None  # the interpreter; None is that of the tests
         self.supervisors: list[subprocess.Popen[str]] = []
 
     def start(
         self, *options: str, script: Path | str = TINY, args: tuple[str, ...] | None = None,
         env: Mapping[str, str] | None = None, ranks: int = 2, script_asks: bool = False, **popen: Any,
     ) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say so. args: tiny.py's.
+        """Start `ftlaunch`.
 
-        script_asks: the script says how often snapshots are taken, and no option.
+        Unless `options` say otherwise, a snapshot is taken at every step, no report page is written, and no resume is
+        verified: most tests count the repeated steps, and verifying repeats more.
 
-        No step is made to prove a resume: most tests count the steps that are made again. Those of proofs ask for it.
+        Args:
+            options: options of ftlaunch.
+            script: the script, or a job spec.
+            args: arguments of the script; None is those of tiny.py.
+            env: variables in addition to the environment of the test.
+            ranks: the number of ranks.
+            script_asks: whether the script itself says how often snapshots are taken, instead of an option.
+            popen: further arguments of Popen.
         """
         words = ("--out", str(self.out)) if args is None else args
         every = () if script_asks else ("--memory-interval", "1")
@@ -92,11 +102,11 @@ class FtJob:
 
     @property
     def supervisor(self) -> subprocess.Popen[str]:
-        """The one started last."""
+        """The supervisor that was started last."""
         return self.supervisors[-1]
 
     def wait(self, seconds: float = DEADLINE) -> int:
-        """The supervisor's exit code."""
+        """Wait for the supervisor's end; return its exit code."""
         try:
             return self.supervisor.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -117,14 +127,14 @@ class FtJob:
         return path.read_text() if path.exists() else ""
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The journal's events of one name."""
+        """Return the journal's events of one name."""
         try:
             return [event for event in read_events(self.run_dir) if event["event"] == name]
         except FileNotFoundError:
             return []
 
     def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
-        """Wait for the `count`-th event of a name."""
+        """Wait for the `count`-th event of a name; return the event."""
 
         def there() -> dict[str, Any] | None:
             events = self.events(name)
@@ -138,7 +148,7 @@ class FtJob:
         return wait_for(there, f"event {name} no. {count}", seconds)
 
     def wait_warm(self, state: str) -> dict[str, Any]:
-        """Wait until the warm parent was in a state; the last such event."""
+        """Wait until the warm parent was in a state; return the last such event."""
 
         def there() -> list[dict[str, Any]]:
             assert self.supervisor.poll() is None, f"the supervisor ended:\n{self.stderr}"
@@ -153,7 +163,7 @@ class FtJob:
             return None
 
     def wait_step(self, step: int) -> dict[str, Any]:
-        """Wait until all ranks have completed `step` steps; the status then."""
+        """Wait until all ranks have completed `step` steps; return the status at that moment."""
 
         def reached() -> dict[str, Any] | None:
             status = self.status()
@@ -165,11 +175,11 @@ class FtJob:
         return wait_for(reached, f"step {step}")
 
     def pids(self) -> list[int]:
-        """Pids of the ranks of the newest attempt."""
+        """Return the pids of the ranks of the newest attempt."""
         return list(self.wait_event("attempt_started", len(self.events("attempt_started")) or 1)["pids"])
 
     def losses(self, rank: int = 0) -> dict[int, str]:
-        """Step -> exact loss; a step made twice must have had the same loss both times."""
+        """Return the exact loss of each step; check that a repeated step had the same loss."""
         losses: dict[int, str] = {}
         for line in (self.out / f"loss_{rank}.csv").read_text().splitlines():
             step, loss = line.split()
@@ -181,20 +191,20 @@ class FtJob:
         return path.read_text().splitlines() if path.exists() else []
 
     def final(self) -> list[str]:
-        """Digests of every rank's final state."""
+        """Return the digests of all ranks' final states."""
         return [path.read_text() for path in sorted(self.out.glob("final_*"))]
 
     def log(self, attempt: int, rank: int) -> str:
         return (self.run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.log").read_text()
 
     def assert_clean(self) -> None:
-        """No process of the job and nothing in /dev/shm is left, and no resume was called different."""
+        """Check that no process of the job and nothing in /dev/shm is left, and that no resume differed."""
         wait_for(lambda: not carriers(self.tag), "the end of all processes of the job", 10.0)
         assert not self.memory.exists(), f"left behind: {list(self.memory.iterdir())}"
         assert not self.events("resume_differs"), self.stderr
 
     def dispose(self) -> None:
-        """Whatever the test has left alive or in memory goes."""
+        """Kill all processes and delete all memory that the test has left."""
         for process in self.supervisors:
             if process.poll() is None:
                 process.kill()
@@ -206,19 +216,18 @@ class FtJob:
 
 
 def _patience(options: tuple[str, ...]) -> tuple[str, ...]:
-    """Longer limits for a rank's start and end where a test wants hangs of its steps to be seen soon.
+    """Return longer limits for the start and the end of ranks in a job with a short hang timeout.
 
-    A busy machine takes longer for both than such a test gives to a step.
+    On a busy machine start and end take longer than a test that waits for hangs gives to a step.
     """
     is_soon = "--hang-timeout" in options and "--no-python" not in options
     return ("--startup-timeout", "10m", "--teardown-timeout", "1m") if is_soon else ()
 
 
 def _how(script: Path | str, options: tuple[str, ...], ranks: int) -> tuple[str, ...]:
-    """How ranks are started where the test does not say: as costs the least processor time.
+    """Return options that start the ranks with the least processor time; options of the test come later and win.
 
-    A process that keeps warm what the script imports pays where several ranks are forked from it, and where it imports
-    no more than they. What stands in the test's own options comes later, and counts.
+    A warm parent pays if several ranks are forked from it, and if it imports no more than the ranks need.
     """
     name = Path(script).name
     if "--preload" in options and "FT_TEST_PLAIN" not in os.environ:

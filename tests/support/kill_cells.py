@@ -1,4 +1,4 @@
-"""A job on two machines and one that stands by, held up at a moment: what each cell of the kill matrix is made of."""
+"""The cells of the kill matrix: a job on two machines, with a third standing by, that is held at a chosen moment."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from tests.support.leftovers import mark
 from tests.support.machines import Machine, Machines, NodesJob
 from tests.support.waiting import wait_for
 
-NODES, MACHINES = 2, 3
-STEPS, STEP_TIME, SAVED_EVERY = 40, 0.02, 8
-DEADLINE = 60.0  # seconds in which a disturbed job ends
-MOMENTS = {  # where ranks wait: a word of chain.py and a step
+NODES = 2
+MACHINES = 3
+STEPS = 40
+STEP_TIME = 0.02  # seconds
+SAVED_EVERY = 8  # steps
+DEADLINE = 60.0  # seconds in which a disturbed job must end
+MOMENTS = {  # name -> the place in chain.py where the ranks wait, and the step
     "start": ("start", 0),
     "step": ("step", 12),
     "snapshot": ("snapshot", 13),
@@ -41,19 +44,29 @@ _OPTIONS = (
 
 
 def states_of(steps: int) -> list[list[str]]:
-    """By step the states of all ranks of an undisturbed chain.py, as hexadecimal digits."""
-    found = [[bytes(32)] * NODES]
+    """Return the states of all ranks of an undisturbed chain.py after each step, as hexadecimal digits."""
+    states_by_step = [[bytes(32)] * NODES]
     for step in range(1, steps + 1):
-        everything = b"".join(found[-1])
-        found.append([hashlib.sha256(b"%d %d " % (rank, step) + everything).digest() for rank in range(NODES)])
-    return [[state.hex() for state in states] for states in found]
+        everything = b"".join(states_by_step[-1])
+        states_by_step.append([hashlib.sha256(b"%d %d " % (rank, step) + everything).digest() for rank in range(NODES)])
+    return [[state.hex() for state in states] for states in states_by_step]
 
 
 class CellJob(NodesJob):
-    """A job of chain.py, with one rank on each machine."""
+    """A job of chain.py with one rank on each of two machines."""
 
     def __init__(self, machines: Machines, home: Path, moment: str, *, warm: bool) -> None:
-        self.out, self.made, self._moment = home / "out", machines, moment
+        """Prepare the job.
+
+        Args:
+            machines: the machines, of which the last stands by.
+            home: a directory for files.
+            moment: a key of MOMENTS, at which the job is held.
+            warm: whether ranks are forked from a warm parent.
+        """
+        self.out = home / "out"
+        self.made = machines
+        self._moment = moment
         self.out.mkdir(parents=True)
         where, step = MOMENTS[moment]
         script = (JOBS / "chain.py", self.out, STEPS, STEP_TIME, where, step)
@@ -62,12 +75,12 @@ class CellJob(NodesJob):
         super().__init__(machines.all, home, name, NODES, command, ranks=1)
 
     def start_all(self, env: dict[str, str] | None = None) -> None:
-        """The agents of both places."""
+        """Start the agents of both nodes."""
         for number in range(NODES):
             self.start(number, "--node-rank", str(number), env=env)
 
     def reach(self) -> None:
-        """Start, and wait until the job is at its moment."""
+        """Start all agents, and wait until the job is held at its moment."""
         pause = {"PAUSE_COMMIT": f"{self.out} 2", "PYTHONPATH": str(_PAUSES)} if self._moment == "commit" else {}
         self.start_all(pause)
         self.wait_event("attempt_started")
@@ -81,19 +94,19 @@ class CellJob(NodesJob):
             self.wait_event("stop_announced")
 
     def go_on(self) -> None:
-        """The moment is over, for every attempt."""
+        """Let the job go on, in this attempt and in all later ones."""
         (self.out / "go").touch()
 
     @property
     def is_held(self) -> bool:
-        """Whether the job is still at its moment."""
+        """Whether the job is still held at its moment."""
         ended = any(self.events(name) for name in ("job_finished", "job_stopped", "job_failed", "incident"))
         return not (self.out / "go").exists() and not ended
 
     # --- what is asked, and waited for ------------------------------------------------------------------------
 
     def ask_head(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The head's answer, or nothing."""
+        """Ask the head; return its answer, or an empty dictionary."""
         for machine in self.machines:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 memory = Path(self.events("job_started")[-1]["memory_dir"])
@@ -101,25 +114,25 @@ class CellJob(NodesJob):
         return {}
 
     def wait(self, ready: Any, what: str, seconds: float = DEADLINE) -> Any:
-        """`wait_for`, with all that was said where it is in vain."""
+        """Wait as `wait_for` does, and add all output to the message if the wait is in vain."""
         try:
             return wait_for(ready, what, seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.told()}") from None
 
     def wait_event(self, name: str, count: int = 1) -> dict[str, Any]:
-        """Wait for the `count`-th event of a name."""
+        """Wait for the `count`-th event of a name; return the event."""
         return dict(self.wait(lambda: self.events(name)[count - 1 : count], f"{name} no. {count}")[0])
 
     def codes(self, *numbers: int) -> set[int | None]:
-        """The exit codes of the agents of some machines, once all have ended."""
+        """Wait until the agents of some machines have ended; return their exit codes."""
         agents = [self.agents[number] for number in numbers]
         left = [number for number in numbers if self.agents[number].poll() is None]
         self.wait(lambda: all(agent.poll() is not None for agent in agents), f"the ends of the agents of {left}")
         return {agent.poll() for agent in agents}
 
     def told(self) -> str:
-        """All that was said and noted, for a test that fails."""
+        """Return all output and the journal, for the message of a failing test."""
         said = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
         journal = self.run_dir / "events.jsonl"
         return said + (journal.read_text() if journal.exists() else "")
@@ -127,7 +140,11 @@ class CellJob(NodesJob):
     # --- its processes ----------------------------------------------------------------------------------------
 
     def victim(self, what: str) -> int:
-        """The pid on the host of a process of the job: of machine 1, but for the head and its saver."""
+        """Return the pid, on the host, of a process of the job.
+
+        Args:
+            what: `head`, `saver`, `agent`, `rank`, `warm parent` or `node's saver`; all but the first two on machine 1.
+        """
         if what == "head":
             return self._head()
         if what == "saver":
@@ -139,12 +156,12 @@ class CellJob(NodesJob):
         return self._child(agent, words[what])
 
     def _head(self) -> int:
-        there = self.events("job_started")[-1]["pid"]
-        return next(found[there] for found in [self.made[0].processes()])
+        pid_there = self.events("job_started")[-1]["pid"]
+        return next(pids[pid_there] for pids in [self.made[0].processes()])
 
     @staticmethod
     def _child(parent: int, word: str) -> int:
-        """A child by a word of its command; a forked rank is told by its variables instead."""
+        """Return the child whose command contains a word; a rank is also recognised by its variable RANK."""
         for child in psutil.Process(parent).children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 is_rank = "RANK" in child.environ()
@@ -155,7 +172,7 @@ class CellJob(NodesJob):
     # --- what must be true at the end -------------------------------------------------------------------------
 
     def assert_right_states(self) -> None:
-        """Every step that was made, every final state, and everything in every checkpoint is the undisturbed run's."""
+        """Check that each step, each final state and each checkpoint holds what the undisturbed run has."""
         right = states_of(STEPS)
         for rank in range(NODES):
             for line in (self.out / f"states_{rank}").read_text().splitlines():
@@ -165,7 +182,7 @@ class CellJob(NodesJob):
         self.assert_whole_checkpoints()
 
     def assert_whole_checkpoints(self) -> None:
-        """Each one verifies, and is of one step."""
+        """Check that each checkpoint verifies, and that all its parts are of one step."""
         right = states_of(STEPS)
         for step, directory in layout.list_iterations(self.run_dir / "checkpoints"):
             assert verify.verify(directory)["world_size"] == NODES
@@ -174,9 +191,14 @@ class CellJob(NodesJob):
                 assert _state_in(path) == right[step][rank], f"{path}\n{self.told()}"
 
     def assert_nothing_left(self, *machines: Machine, but: Machine | None = None) -> None:
-        """No process, and nothing in memory but on `but`, whose agent was killed.
+        """Check that no process is left on the machines, and nothing in memory.
 
-        Where a node is lost between the end of its ranks and the last save, the job is done, and the others keep it.
+        If a node was lost between the end of its ranks and the last save, the job is done, and the other nodes keep
+        their memory.
+
+        Args:
+            machines: the machines to check.
+            but: a machine whose agent was killed, and whose memory may be left.
         """
         kept = any(event["why"] == "end" for event in self.events("checkpoint_failed"))
         for machine in machines:
@@ -194,7 +216,7 @@ def _state_in(path: Path) -> str:
 
 
 def hit(pid: int, signum: int) -> None:
-    """Signal a process, and wait until it has taken effect."""
+    """Send a signal to a process, and wait for its effect: the end, or the stop for SIGSTOP."""
     process = psutil.Process(pid)
     os.kill(pid, signum)
     stopped = signum == signal.SIGSTOP
@@ -209,7 +231,7 @@ def hit(pid: int, signum: int) -> None:
 
 @contextlib.contextmanager
 def disposed(job: CellJob) -> Iterator[CellJob]:
-    """Whatever ends with the cell goes with its machines; what waits for its agents goes on, too."""
+    """Thaw all machines after the cell, so that their processes can end with the machines."""
     try:
         yield job
     finally:

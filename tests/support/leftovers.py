@@ -1,7 +1,7 @@
-"""What a test leaves behind: processes, and files in memory, that carry the mark of this pytest process.
+"""Finds what a test leaves behind: processes, and files in memory, with the mark of this pytest process.
 
-The mark is an environment variable, which every process inherits that a test starts, and a part of the names that
-tests give to what they make in /dev/shm. So a test is not blamed for what other tests make beside it.
+The mark is an environment variable, which all processes that a test starts inherit, and a part of the names of files
+that tests make in /dev/shm. The mark keeps parallel tests from being blamed for each other's leftovers.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from ftlaunch_contract.protocol import memory_root
 from tests.support.waiting import DEADLINE, wait_for
 
 _NAME = "FT_TEST_RUN"
-# Python's own, which end with the process that has used multiprocessing
+# Helpers of Python's multiprocessing, which end with the process that has used them.
 _LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 def mark() -> str:
-    """The mark of this pytest process."""
+    """Return the mark of this pytest process."""
     return os.environ[_NAME]
 
 
 def set_mark() -> None:
-    """Give this pytest process a mark of its own; of several workers each calls this."""
+    """Give this pytest process a mark of its own; each xdist worker calls this."""
     os.environ[_NAME] = uuid.uuid4().hex[:8]
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs: a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 
 def assert_ended(pids: Iterable[int], seconds: float = DEADLINE) -> None:
-    """Assert that these processes end within `seconds`."""
+    """Check that some processes end within `seconds`."""
     known = [*pids]
     wait_for(lambda: not any(map(alive, known)), f"the end of {known}", seconds)
 
 
 def carriers(setting: str) -> list[int]:
-    """Pids of all processes with `setting` (NAME=value) in their environment."""
+    """Return the pids of all processes with `setting` (NAME=value) in their environment."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -55,7 +55,7 @@ def carriers(setting: str) -> list[int]:
 
 
 def processes() -> list[str]:
-    """Pid and command line of every process with the mark, without pytest itself."""
+    """Return pid and command line of each process with the mark, without pytest itself."""
     found = []
     for pid in carriers(f"{_NAME}={mark()}"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -66,6 +66,6 @@ def processes() -> list[str]:
 
 
 def files() -> list[str]:
-    """Everything in memory whose name has the mark."""
+    """Return the paths in memory whose names contain the mark."""
     places = (Path("/dev/shm"), memory_root(os.getuid()))
     return [str(path) for place in places if place.exists() for path in place.iterdir() if mark() in path.name]

@@ -1,4 +1,4 @@
-"""Jobs of tests/jobs/pl.py, and what they leave: disturbed ones are compared with undisturbed ones, bit for bit."""
+"""Starts tests/jobs/pl.py, and reads what a job has left, so that tests compare disturbed and undisturbed jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start(
 
 
 def left(out: Path) -> dict[str, object]:
-    """What a job leaves, with its lines of metrics."""
+    """Return what a job has left, with the lines of its metrics."""
     found = framework_results.left(out)
     for path in sorted(out.glob("csv/*/metrics.csv")):
         found[str(path.relative_to(out))] = path.read_text()

@@ -1,6 +1,6 @@
-"""Lives of jobs on a clock of their own: what their pages would say when, looked at as the supervisor does.
+"""Lives of jobs on an artificial clock: what the supervisor would see of the ranks at each moment.
 
-The views are made here, all that is decided is decided by the real limits, gaps and health.
+The views are made here. The real limits, healthy waits and hang detection decide from them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,33 @@ from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.time_limits import TimeLimits
 from ftlaunch.ranks.view import RankView
 
-LOOK = 5.0  # seconds between looks, as at activity
+LOOK = 5.0  # seconds between two looks of the supervisor at the ranks' activity
 
 
 class Life:
-    """What each rank does, one after the other; `step` and `attach` are where they wait for each other."""
+    """What each rank does, one thing after another; ranks wait for each other in `step` and `attach`."""
 
     def __init__(self, ranks: int = 2, mode: str = "attached") -> None:
-        """mode: attached, observed (optimizer steps are seen) or mute (a program without torch)."""
-        self.mode, self.now = mode, [0.0] * ranks
+        """Begin a life.
+
+        Args:
+            ranks: the number of ranks.
+            mode: `attached`; `observed`, where only optimizer steps are seen; or `mute`, a program without torch.
+        """
+        self.mode = mode
+        self.now = [0.0] * ranks  # the time of each rank, in seconds
         self.works: list[list[tuple[float, float]]] = [[] for _ in self.now]
-        bare = RankView(0, 0.0, mode != "mute", False, "startup", -1, 0.0, False, False)
+        bare = RankView(
+            rank=0,
+            started=0.0,
+            beating=mode != "mute",
+            attached=False,
+            phase="startup",
+            step=-1,
+            beat=0.0,
+            first_step_done=False,
+            exited=False,
+        )
         self.told = [[bare._replace(rank=rank)] for rank in range(ranks)]
         self.times = [[0.0] for _ in self.now]
         self.everybody = range(ranks)
@@ -32,13 +48,13 @@ class Life:
         self.times[rank].append(self.now[rank])
 
     def passes(self, rank: int, seconds: float, *, works: bool = False) -> None:
-        """A rank says nothing for a while; whether its processes work meanwhile."""
+        """Let a rank report nothing for some seconds. works: whether its processes are active meanwhile."""
         if works:
             self.works[rank].append((self.now[rank], self.now[rank] + seconds))
         self.now[rank] += seconds
 
     def attach(self) -> None:
-        """All ranks attach, as soon as the last is there."""
+        """Attach all ranks once the last one is there."""
         at = max(self.now)
         for rank in self.everybody:
             self.now[rank] = at
@@ -46,12 +62,18 @@ class Life:
                 self._say(rank, attached=True, beat=at, step=0, phase="train", left=at)
 
     def step(self, *seconds: float, works: bool = False) -> None:
-        """A step that takes each rank so long, and all as long as the slowest."""
+        """Make a step that ends for all ranks when the slowest has ended.
+
+        Args:
+            seconds: the duration of the step for each rank, or one duration for all.
+            works: whether the processes are active meanwhile.
+        """
         for rank, own in zip(self.everybody, seconds * len(self.now), strict=False):
             self.passes(rank, own, works=works)
         at = max(self.now)
         for rank in self.everybody:
-            self.now[rank], last = at, self.told[rank][-1]
+            self.now[rank] = at
+            last = self.told[rank][-1]
             if self.mode == "attached":
                 self._say(rank, beat=at, step=last.step + 1, first_step_done=True)
             elif self.mode == "observed":
@@ -60,13 +82,13 @@ class Life:
                 )
 
     def phase(self, name: str, rank: int, seconds: float) -> None:
-        """A rank is in a phase for so long."""
+        """Let a rank be in a phase for some seconds."""
         self._say(rank, phase=name, beat=self.now[rank])
         self.passes(rank, seconds)
         self._say(rank, phase="train", beat=self.now[rank], left=self.now[rank])
 
     def end(self, rank: int, seconds: float, *, works: bool = False) -> None:
-        """A rank leaves the loop, and ends so much later."""
+        """Have a rank leave its loop, and end `seconds` later. works: whether its processes are active meanwhile."""
         if self.mode == "attached":
             self._say(rank, phase="teardown", beat=self.now[rank])
         self.passes(rank, seconds, works=works)
@@ -75,17 +97,22 @@ class Life:
     # --- as it is seen ------------------------------------------------------------------------------------
 
     def views(self, at: float) -> list[RankView]:
-        """What the supervisor knows then."""
+        """Return what the supervisor knows of all ranks at a moment."""
         return [self._view(rank, at) for rank in self.everybody]
 
     def _view(self, rank: int, at: float) -> RankView:
-        told = self.told[rank][bisect_right(self.times[rank], at) - 1]
+        reported = self.told[rank][bisect_right(self.times[rank], at) - 1]
         active = max((min(end, at) // LOOK * LOOK for begin, end in self.works[rank] if begin <= at), default=0.0)
-        busy = active - told.beat > 1.5 * LOOK and at - active < 3 * LOOK
-        return told._replace(active=active, busy=busy)
+        busy = active - reported.beat > 1.5 * LOOK and at - active < 3 * LOOK
+        return reported._replace(active=active, busy=busy)
 
     def alarms(self, longest: dict[str, float] | None = None, goes_on: float = 0.0) -> list[Late]:
-        """The first alarm under `auto`, if any. goes_on: so long after the last sign of life nothing happens."""
+        """Return the late ranks at the first alarm under `auto`; empty if there is no alarm.
+
+        Args:
+            longest: the longest healthy waits known so far, in seconds.
+            goes_on: seconds of silence after the last sign of life.
+        """
         gaps = HealthyWaits({} if longest is None else longest)
         at = 0.0
         while at <= max(self.now) + goes_on:

@@ -1,4 +1,4 @@
-"""One training in several lives, in one process: a snapshot at each boundary, a death, and what goes on from there."""
+"""One training in several lives in one process: snapshots at each boundary, a death, and a resume from memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ STEPS = 9
 
 
 class DiedError(Exception):
-    """The end of a life."""
+    """The death of a life."""
 
 
 def as_library(function: Any) -> Any:
-    """A function like that one, which counts as a library's where the script's frames are looked for."""
+    """Return a copy of a function that counts as library code when the hooks look for frames of the script."""
     assert isinstance(function, FunctionType)
     code = function.__code__.replace(co_filename=torch.__file__)
     return FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
@@ -39,20 +39,35 @@ write_slot = as_library(snapshots.write_slot)
 
 
 class Life:
-    """What a training function gets: attach(), steps(), and a death."""
+    """One life of a training: what the training function gets in place of a job."""
 
     def __init__(self, directory: Path, before: Life | None = None, dies_at: int = STEPS + 1, **choices: Any) -> None:
-        """before: the life whose newest snapshot this one goes on from. choices: keep, ignore, frozen."""
-        self.directory, self.before, self.dies_at = directory, before, dies_at
-        self.choices = Choices(choices.pop("frozen", ()), (), {}, "", **choices)
+        """Prepare a life.
+
+        Args:
+            directory: where the snapshot slot lies.
+            before: the life from whose newest snapshot this one resumes.
+            dies_at: the step at which this life dies.
+            choices: `keep`, `ignore` and `frozen`, as attach() takes them.
+        """
+        self.directory = directory
+        self.before = before
+        self.dies_at = dies_at
+        self.choices = Choices(
+            frozen=choices.pop("frozen", ()),
+            replicated=(),
+            anew={},
+            training="",
+            **choices,
+        )
         self.step = 0
         self.saved: MemoryReader | None = None
         self.state: RankState
         self.survey: Survey
 
     def attach(self, **objects: Any) -> None:
-        """As ft.attach() does."""
-        self.state = RankState(objects, self.choices.frozen, 0, 1)
+        """Register objects and restore the state of the life before, as ft.attach() does."""
+        self.state = RankState(objects, self.choices.frozen, rank=0, world_size=1)
         if self.before is not None and self.before.saved is not None:
             self.state.restore(self.before.saved)
             self.step = self.before.saved.step
@@ -61,7 +76,7 @@ class Life:
 
 
 def _steps(life: Any, total: int = STEPS) -> Any:
-    """Of a life, up to `total`; a snapshot at each boundary."""
+    """Yield the steps of a life up to `total`, and take a snapshot at each boundary."""
     if total < life.step:
         life.survey.pass_loop(sys._getframe(1))
     else:
@@ -78,7 +93,7 @@ def _steps(life: Any, total: int = STEPS) -> Any:
 
 
 def _step_done(life: Any) -> None:
-    """In a loop of the script's own."""
+    """Count a step of a loop that the script has written itself, and take a snapshot."""
     life.step += 1
     life.survey.first_step_made(sys._getframe(1), own=True)
     life.directory.mkdir(exist_ok=True)
@@ -93,14 +108,14 @@ step_done: Callable[[Life], None] = as_library(_step_done)
 
 
 def seed() -> None:
-    """All random numbers from the beginning."""
+    """Set all random generators to seed 0."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
 
 
 def live_twice(train: Callable[[Life], Any], directory: Path, dies_at: int = 5, **choices: Any) -> Any:
-    """Train, die, and train on; returns what the second life returns."""
+    """Train, die, and train on; return what the second life returns."""
     directory.mkdir(exist_ok=True)
     seed()
     first = Life(directory / f"first_{dies_at}", None, dies_at, **choices)
@@ -115,20 +130,36 @@ def live_twice(train: Callable[[Life], Any], directory: Path, dies_at: int = 5, 
 
 
 def undisturbed(train: Callable[[Life], Any], directory: Path, **choices: Any) -> Any:
-    """Train in one life; returns what it returns."""
+    """Train in one undisturbed life; return what the life returns."""
     directory.mkdir(exist_ok=True)
     seed()
     return train(Life(directory / "calm", **choices))
 
 
 class Looker:
-    """Looks at a loop whenever the loop calls `boundary`: at first as the loop begins, then as at a snapshot."""
+    """Surveys a loop whenever the loop calls `boundary`: first as at the loop's beginning, then as at a snapshot."""
 
     def __init__(self, objects: dict[str, Any], *, keep: bool = False, own: bool = False, **choices: Any) -> None:
-        """objects: as attach() takes them. own: the loop is the script's own."""
-        self.survey = Survey(objects, Choices((), (), {}, "", keep=keep, **choices), RankState({}, (), 0, 1))
+        """Prepare the survey.
+
+        Args:
+            objects: as attach() takes them.
+            keep: whether variables of the loop are saved.
+            own: whether the script has written the loop itself.
+            choices: further choices of attach().
+        """
+        decided = Choices(
+            frozen=(),
+            replicated=(),
+            anew={},
+            training="",
+            keep=keep,
+            **choices,
+        )
+        self.survey = Survey(objects, decided, RankState({}, (), rank=0, world_size=1))
         self.position = LoopPosition(objects, self.survey.kept_by_objects, self.survey.tell_lost)
-        self.own, self.begun = own, False
+        self.own = own
+        self.begun = False
         self.boundary: Callable[[], None] = functools.partial(look, self)
 
 
@@ -150,4 +181,4 @@ look = as_library(_look)
 
 
 for kind in (Life, Looker):
-    kind.__module__ = "ftlaunch_hooks.test_lives"  # as a Job: no object of the script's
+    kind.__module__ = "ftlaunch_hooks.test_lives"  # the hooks skip objects of their own package

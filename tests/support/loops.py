@@ -1,4 +1,4 @@
-"""What scripts keep, and what they are told of."""
+"""An object with state for training loops, and a reader of the lines about variables that are not saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WORDS = "what the training loop keeps from step to step in "
 
 
 class Holder:
-    """An object of the script's."""
+    """An object of a script, with arbitrary attributes as its state."""
 
     def __init__(self, **held: Any) -> None:
         vars(self).update(held)
@@ -21,5 +21,5 @@ class Holder:
 
 
 def names_told(said: str) -> list[str]:
-    """The variables that lines name as kept and not saved."""
+    """Return the variables that output lines name as kept by the loop and not saved."""
     return sorted(name for line in said.splitlines() if WORDS in line for name in line.split("`")[1::2])

@@ -1,4 +1,4 @@
-"""Machines made of namespaces, and jobs on them: what scripts/machines has, with tests' waits and marks."""
+"""Machines made of namespaces, and jobs on them: scripts/machines with the waits and marks of tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANKS = 2  # on each machine
 
 @cache
 def why_not() -> str:
-    """Why there can be no machines here; empty where there can."""
+    """Return why machines cannot be made here; empty if they can."""
     try:
         with Machines(1):
             return ""
@@ -37,7 +37,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def made(count: int) -> Iterator[Machines]:
-    """So many machines; skips the test where there can be none."""
+    """Yield `count` machines; skips the test if they cannot be made."""
     if why := why_not():
         pytest.skip(why)
     with Machines(count) as machines:
@@ -45,17 +45,35 @@ def made(count: int) -> Iterator[Machines]:
 
 
 class Cluster(NodesJob):
-    """The tiny job on several machines: those beyond `nodes` stand by."""
+    """The tiny job on several machines; machines beyond `nodes` stand by."""
 
     def __init__(self, machines: Machines, home: Path, nodes: int, options: Sequence[str], *args: str) -> None:
-        self.out, self._nodes, self.made = home / "out", nodes, machines
+        """Prepare the job.
+
+        Args:
+            machines: the machines.
+            home: a directory for files.
+            nodes: the number of nodes of the job.
+            options: options of ftlaunch.
+            args: arguments of tiny.py.
+        """
+        self.out = home / "out"
+        self._nodes = nodes
+        self.made = machines
         name = f"nodes-{mark()}-{uuid.uuid4().hex[:4]}"
         tiny = [str(TINY), "--out", str(self.out), *args]
         command = ["--grace", "3s", "--memory-interval", "1", "--preload", ATTACHED, *options, *tiny]
-        super().__init__(machines.all, home, name, nodes, command, RANKS)
+        super().__init__(
+            machines=machines.all,
+            home=home,
+            name=name,
+            nodes=nodes,
+            command=command,
+            ranks=RANKS,
+        )
 
     def start_all(self, env: dict[str, str] | None = None) -> None:
-        """The wanted agents with places by their numbers; then, once their ranks run, those that stand by."""
+        """Start the agents of the job's nodes, and, once their ranks run, the agents that stand by."""
         for number in range(self._nodes):
             self.start(number, "--node-rank", str(number), env=env)
         for number in range(self._nodes, len(self.machines)):
@@ -63,23 +81,23 @@ class Cluster(NodesJob):
             self.start(number, env=env)
 
     def told(self) -> str:
-        """All that was said and noted, for a test that fails."""
+        """Return all output and the journal, for the message of a failing test."""
         said = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
         journal = self.run_dir / "events.jsonl"
         return said + (journal.read_text() if journal.exists() else "")
 
     def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
-        """Wait for the `count`-th event of a name."""
+        """Wait for the `count`-th event of a name; return the event."""
         with self._explained():
             return wait_for(lambda: self.events(name)[count - 1 : count], f"{name} no. {count}", seconds)[0]
 
     def wait_step(self, step: int) -> dict[int, int]:
-        """Wait until all ranks have made so many steps; rank -> pid on its machine."""
+        """Wait until all ranks have completed `step` steps; return each rank's pid on its machine."""
         with self._explained():
             return wait_for(lambda: self.ranks_at(step), f"step {step}")
 
     def wait(self, *numbers: int, seconds: float = DEADLINE) -> list[int | None]:
-        """The exit codes of the agents of some machines, or of all."""
+        """Wait for the agents of some machines, or of all; return their exit codes."""
         chosen = [self.agents[number] for number in numbers or self.agents]
         with self._explained():
             wait_for(lambda: all(agent.poll() is not None for agent in chosen), "the agents' ends", seconds)
@@ -93,17 +111,17 @@ class Cluster(NodesJob):
             raise AssertionError(f"{error}\n{self.told()}") from None
 
     def held(self, machine: Machine) -> list[str]:
-        """What of this job lies in a machine's memory."""
+        """Return the names of this job's directories in a machine's memory."""
         root = machine.path(memory_root(0))
         return [path.name for path in root.iterdir() if self.name in path.name] if root.exists() else []
 
     def result(self) -> tuple[list[dict[int, str]], list[str]]:
-        """Losses by rank and step, and the digests of the final states; see FtJob."""
+        """Return the losses by rank and step, and the digests of the final states, as `FtJob` reads them."""
         return result_of(self.out, len(range(self._nodes)) * RANKS)
 
 
 def undisturbed(home: Path, args: Sequence[str], ranks: int) -> Any:
-    """What the same ranks make on one machine: what every job on several must end as."""
+    """Return the result of the same ranks on one machine, which every job on several machines must equal."""
     job = FtJob(home)
     try:
         job.start(args=("--out", str(job.out), *args), ranks=ranks)
@@ -114,7 +132,7 @@ def undisturbed(home: Path, args: Sequence[str], ranks: int) -> Any:
 
 
 def result_of(out: Path, ranks: int) -> tuple[list[dict[int, str]], list[str]]:
-    """What a job of tests/jobs/tiny.py has left: steps that were made twice must have had the same loss."""
+    """Return what a job of tests/jobs/tiny.py has left; check that repeated steps had the same loss."""
     reader = FtJob(out.parent)
     reader.out = out
     return [reader.losses(rank) for rank in range(ranks)], reader.final()

@@ -1,4 +1,4 @@
-"""Checkpoints as MindSpore Transformers writes them (Checkpoint 2.0), after its mindformers/checkpoint/."""
+"""Writes checkpoints as MindSpore Transformers does (Checkpoint 2.0), after its mindformers/checkpoint/."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from ftlaunch_contract.checkpoint import layout
 
 Axis = int | list[int]
-"""How a dimension is cut: by that dimension of the matrix of devices, counted from its end, or by several; -1: not."""
+"""how a dimension is cut: by a dimension of the device matrix, counted from the end; by several; or not, which is -1"""
 
 
 def write(
@@ -26,9 +26,20 @@ def write(
     matrix: Sequence[int] = (2, 2),
     tracked: bool = True,
 ) -> Path:
-    """Write a checkpoint of as many ranks as the matrix has, whose files hold what `remove_redundancy: False` says.
+    """Write a checkpoint of as many ranks as the device matrix has, as with `remove_redundancy: False`.
 
-    One rank writes no metadata.json. tracked: the tracker file names it. Returns its folder.
+    A single rank writes no metadata.json.
+
+    Args:
+        directory: the checkpoint directory.
+        step: the step of the checkpoint.
+        tensors: the whole tensors of the model, by key.
+        cuts: how each dimension of a tensor is cut; a tensor that is not named is uncut.
+        matrix: the device matrix.
+        tracked: whether the tracker file names the checkpoint.
+
+    Returns:
+        The folder of the checkpoint.
     """
     world = torch.Size(matrix).numel()
     path = directory / f"iteration_{step:08d}"
@@ -53,8 +64,8 @@ def write(
     common = {"epoch_num": 1, "step_num": step, "global_step": step, "loss_scale": None, "global_batch_size": 8}
     (path / layout.COMMON).write_text(json.dumps(common, indent=4))
     if world > 1:
-        told = {"state_dict_metadata": entries, "storage_data": storage}
-        (path / layout.METADATA).write_text(json.dumps(told, indent=4))
+        metadata = {"state_dict_metadata": entries, "storage_data": storage}
+        (path / layout.METADATA).write_text(json.dumps(metadata, indent=4))
     if tracked:
         (directory / layout.TRACKER).write_text(str(step))
     return path
@@ -79,18 +90,21 @@ def _entry(whole: Tensor, part: Tensor, axes: Sequence[Axis], matrix: Sequence[i
 def _part(
     shape: Sequence[int], axes: Sequence[Axis], matrix: Sequence[int], rank: int
 ) -> tuple[int, list[tuple[int, int]]]:
-    """The number of a rank's part, and where it begins and ends in each dimension."""
+    """Return the number of a rank's part, and where the part begins and ends in each dimension."""
     devices = []
     for extent in reversed(matrix):
-        devices.append(rank % extent)  # from the end, as `tensor_map` counts
+        devices.append(rank % extent)  # in the order in which `tensor_map` counts: from the end
         rank //= extent
-    number, places = 0, []
+    number = 0
+    places = []
     for extent, axis in zip(shape, axes, strict=True):
-        index, count = 0, 1
+        index = 0
+        count = 1
         for dimension in axis if isinstance(axis, list) else [axis]:
             if dimension >= 0:
                 parts = matrix[-1 - dimension]
-                index, count = index * parts + devices[dimension], count * parts
+                index = index * parts + devices[dimension]
+                count = count * parts
         number = number * count + index
         places.append((index * extent // count, (index + 1) * extent // count))
     return number, places

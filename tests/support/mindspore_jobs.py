@@ -1,4 +1,4 @@
-"""Jobs of tests/jobs/mindspore_*.py. They run in an environment of their own, which has no torch: `make mindspore`."""
+"""Jobs of tests/jobs/mindspore_*.py, in an environment without torch that `make mindspore` makes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def start(job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "
 
 
 def start_alone(job: FtJob, style: str, script: Path = SCRIPT) -> subprocess.Popen[str]:
-    """Start the script by itself; what it says goes to the file `said`."""
+    """Start the script without a supervisor; its output goes to the file `said`."""
     return _start(job, [PYTHON, script, job.out, style])
 
 
 def start_by_msrun(job: FtJob, style: str, ranks: int = 2, script: Path = SCRIPT) -> subprocess.Popen[str]:
-    """Start ranks of the script by MindSpore's own launcher; what they say goes to files in msrun/."""
+    """Start ranks of the script by MindSpore's own launcher; their output goes to files in msrun/."""
     count = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", f"--master_port={free_port()}"]
     msrun = [PYTHON.with_name("msrun"), *count, f"--log_dir={job.home / 'msrun'}", "--join=True"]
     return _start(job, [*msrun, script, job.out, style])
@@ -50,12 +50,12 @@ def _start(job: FtJob, command: list[str | Path]) -> subprocess.Popen[str]:
 
 
 def said(job: FtJob) -> str:
-    """What the script has said, in all runs that were started alone."""
+    """Return the output of all runs that were started without a supervisor."""
     return (job.home / "said").read_text()
 
 
 def signal_at(job: FtJob, process: subprocess.Popen[str], step: int, signum: signal.Signals) -> None:
-    """Wait until the script, started alone, has made `step` steps in all, and send it a signal."""
+    """Wait until the script, started without a supervisor, has made `step` steps in all, and send it a signal."""
 
     def made() -> bool:
         assert process.poll() is None, said(job)
@@ -67,21 +67,24 @@ def signal_at(job: FtJob, process: subprocess.Popen[str], step: int, signum: sig
 
 
 def left_by(ranks: int, out: Path) -> list[dict[str, object]]:
-    """What each of several ranks leaves."""
+    """Return what each of several ranks has left."""
     return [left(out / str(rank)) for rank in range(ranks)]
 
 
 def left(out: Path) -> dict[str, object]:
-    """What a job leaves: the digest, each step's loss, data and epoch (a step that was made twice was made alike)."""
+    """Return what a rank has left: the final digest, and each step's loss, data and epoch.
+
+    Repeated steps must agree.
+    """
     losses: dict[int, str] = {}
     for line in (out / "losses").read_text().splitlines():
-        step, told = line.split()
-        assert losses.setdefault(int(step), told) == told, f"step {step} was made twice, differently"
+        step, loss = line.split()
+        assert losses.setdefault(int(step), loss) == loss, f"step {step} was made twice, differently"
     return {"final": (out / "final").read_text(), "losses": losses}
 
 
 def undisturbed(home: Path, style: str, ranks: int = 1, script: Path = SCRIPT) -> list[dict[str, object]]:
-    """What each rank of the script leaves without ExceptionCheckpoint, and without a supervisor."""
+    """Return what each rank of the script leaves without ExceptionCheckpoint and without a supervisor."""
     job = FtJob(home)
     try:
         plain = f"{style}+plain"

@@ -1,4 +1,4 @@
-"""Two nodes of a job of four ranks, in one process: a memory directory each, and a thread for each of their ranks."""
+"""Two nodes of a job of four ranks in one process: a memory directory for each node, and a thread for each rank."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def process_group(rank: int = 0, world_size: int = WORLD) -> Iterator[None]:
-    """A process group of so many ranks of which there is one: its collectives change nothing."""
+    """Join a process group of `world_size` ranks in which this rank is alone: its collectives change nothing."""
     dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
     try:
         yield
@@ -41,7 +41,7 @@ def process_group(rank: int = 0, world_size: int = WORLD) -> Iterator[None]:
 
 
 def _forget_meshes() -> None:
-    """Clear DTensor's caches: meshes of the same ranks are equal to them, whichever rank this process is."""
+    """Clear DTensor's caches, which hold results of another rank for equal meshes."""
     if hasattr(debug, "_clear_sharding_prop_cache"):
         debug._clear_sharding_prop_cache()
     else:  # torch 2.10
@@ -53,18 +53,34 @@ class NodeRank:
     """A rank with a replicated model and optimizer, and with state of its own."""
 
     def __init__(self, directory: Path, node: NodeRanks, rank: int, seed: int = 0) -> None:
-        self.rank, self.pages = rank, open_pages(directory, node.count, node.first)
+        """Open the node's pages, and build model, optimizer and snapshots of one rank."""
+        self.rank = rank
+        self.pages = open_pages(directory, node.count, node.first)
         self.page = self.pages[node.place(rank)]
         self.page.begin(0, os.getpid(), process_start_time(os.getpid()))
         self.model = DistributedDataParallel(net(seed))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         self.own = Box(number=rank, tensor=torch.zeros(3))
         objects: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "own": self.own}
-        self.state = RankState(objects, (), rank, node.world_size, self.pages, None, node)
-        self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {})
+        self.state = RankState(
+            objects=objects,
+            frozen=(),
+            rank=rank,
+            world_size=node.world_size,
+            peers=self.pages,
+            node=node,
+        )
+        self.snapshots = Snapshotter(
+            state=self.state,
+            page=self.page,
+            peers=self.pages,
+            directory=directory,
+            rank=rank,
+            versions={},
+        )
 
     def train(self) -> None:
-        """Three steps, the same on every rank but for the buffers and what is the rank's own."""
+        """Make three steps, equal on all ranks but for the buffers and the rank's own state."""
         torch.manual_seed(7)
         train(self.model.module, self.optimizer)  # this group reduces nothing
         self.optimizer.zero_grad()
@@ -74,11 +90,11 @@ class NodeRank:
         self.own.content = {"number": 10 * self.rank, "tensor": torch.full((3,), float(self.rank))}
 
     def content(self) -> list[Any]:
-        """All that is saved."""
+        """Return everything that is saved."""
         return [self.model.state_dict(), self.optimizer.state_dict(), self.own.content]
 
     def snapshot(self, step: int, hold: Why | None = None) -> None:
-        """What a boundary does."""
+        """Agree on the state, take a snapshot, and wait for its end, as a step boundary does."""
         assert self.state.agree(step)
         assert self.snapshots.take(step, hold)
         self.snapshots.settle()
@@ -93,27 +109,28 @@ class Node:
     """The ranks of one node."""
 
     def __init__(self, directory: Path, ranks: NodeRanks) -> None:
-        self.directory, self.node = directory, ranks
+        self.directory = directory
+        self.node = ranks
         directory.mkdir()
         for rank in ranks.ranks:
             create_page(page_path(directory, rank))
         self.ranks = [NodeRank(directory, ranks, rank) for rank in ranks.ranks]
 
     def together(self, act: Callable[[NodeRank], Answer]) -> list[Answer]:
-        """Each rank in a thread of its own."""
+        """Call `act` for each rank in a thread of its own; return the results."""
         with ThreadPoolExecutor(len(self.ranks)) as pool:
             return list(pool.map(act, self.ranks, timeout=60.0))
 
     def slots(self, step: int) -> dict[int, int]:
-        """rank -> the slot that holds `step`."""
+        """Return for each rank the slot that holds `step`."""
         return {rank.rank: rank.page.slot_steps().index(step) for rank in self.ranks}
 
     def slot_dirs(self, step: int) -> dict[str, str]:
-        """The same, as a saver is asked for it."""
+        """Return for each rank the directory of the slot that holds `step`, as a saver takes them."""
         return {str(r): str(layout.slot_dir(self.directory, r, slot)) for r, slot in self.slots(step).items()}
 
     def reader(self, step: int) -> MemoryReader:
-        """What a rank of this node reads when it resumes."""
+        """Return the reader that a rank of this node uses when it resumes."""
         return MemoryReader(self.directory, step, self.node.world_size, self.slots(step))
 
     def close(self) -> None:

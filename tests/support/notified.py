@@ -1,4 +1,4 @@
-"""Who is told: a web server, a command that writes down, and the processes that tell."""
+"""Targets of notifications: a web server and a command that writes to a file; and the processes that notify."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ SECRET = "hunter2-sesame"
 
 
 class Hook:
-    """A webhook: answers with the statuses it was told, one after the other, the last for ever."""
+    """A webhook that answers with given statuses in turn, and with the last one for ever."""
 
     def __init__(self, *statuses: int, **headers: str) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.requests: list[tuple[str, str, str | None]] = []
-        self.free = Event()  # cleared: it takes a request and does not answer
+        self.free = Event()  # while cleared, requests are taken and not answered
         self.free.set()
-        left, hook = list(statuses), self
+        left = list(statuses)
+        hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
@@ -55,14 +56,14 @@ class Hook:
 
 
 def start(job: FtJob, *notify: dict[str, Any], steps: int = 40, options: tuple[str, ...] = (), **env: str) -> None:
-    """beats.py under a spec with these targets."""
+    """Start beats.py under a spec with these notification targets."""
     spec = job.home / "job.yaml"
     spec.write_text(yaml.safe_dump({"script": str(BEATS), "notify": list(notify), "backoff_first": "0s"}))
     job.start(*options, script=spec, args=(str(steps), "0.005"), env={"no_proxy": "*", **env})
 
 
 def writer(path: Path) -> list[str]:
-    """A command that adds what it is told to a file, a line each."""
+    """Return a command that appends its standard input to a file, as one line."""
     code = f"import sys; open({str(path)!r}, 'a').write(sys.stdin.read() + chr(10))"
     return [sys.executable, "-c", code]
 
@@ -76,7 +77,7 @@ def outcomes(job: FtJob, name: str) -> list[tuple[str, str]]:
 
 
 def notifiers(job: FtJob) -> list[psutil.Process]:
-    """Those that live: another helper may be ending."""
+    """Return the living notifiers of a job, without other helpers."""
     return [child for child in psutil.Process(job.supervisor.pid).children() if _is_notifier(child)]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of screens for the docs, which show without a network."""
+"""Pictures of screens for the docs, which must show without a network."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 
 _FONT_FACE = re.compile(r"@font-face\s*\{.*?\}\s*", re.DOTALL)
 _FAMILY = re.compile(r"font-family:\s*[^;}]+")
-# What a picture loads when it is shown; the names of XML's namespaces are no addresses.
+# Matches addresses that a viewer would load; names of XML namespaces are never loaded.
 _LOADS = re.compile(
     r"""(?:url\(|@import|\b(?:xlink:)?href\s*=|\bsrc\s*=)\s*["'(]*\s*(?:https?:)?//[^"')\s]+""", re.IGNORECASE
 )
 
 
 def offline(svg: str) -> str:
-    """Textual's picture of a screen without the fonts that it would load: any monospaced font does."""
+    """Return Textual's picture of a screen without the fonts that a viewer would load; any monospaced font will do."""
     return _FAMILY.sub("font-family: monospace", _FONT_FACE.sub("", svg))
 
 
 def loaded_by(svg: str) -> list[str]:
-    """The addresses that a picture loads something from."""
+    """Return the addresses from which a picture would load something."""
     return _LOADS.findall(svg)

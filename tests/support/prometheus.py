@@ -18,7 +18,8 @@ from tests.support.agents import free_port
 from tests.support.harness import JOBS, TINY, FtJob
 from tests.support.waiting import wait_for
 
-PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+PROMETHEUS = shutil.which("prometheus")
+PROMTOOL = shutil.which("promtool")
 NO_PROMETHEUS = "there is no Prometheus here (apt-get install prometheus)"
 DASHBOARD = Path(__file__).parents[2] / "configs/grafana/ftlaunch.json"
 BEATS = JOBS / "beats.py"
@@ -27,7 +28,7 @@ Labels = dict[str, str]
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard for Grafana."""
+    """Return the content of the Grafana dashboard."""
     content: dict[str, Any] = json.loads(DASHBOARD.read_text())
     return content
 
@@ -36,9 +37,23 @@ def start(
     job: FtJob, metrics: dict[str, Any] | None, *options: str, script: Path = BEATS, args: tuple[str, ...] = (),
     more: dict[str, Any] | None = None, **env: str,
 ) -> None:  # fmt: skip
-    """A job with metrics, at a free port unless `metrics` say otherwise. script: beats.py makes steps without torch."""
+    """Start a job with metrics.
+
+    Args:
+        job: the job.
+        metrics: the section `metrics` of the spec; a free port, unless it says otherwise.
+        options: options of ftlaunch.
+        script: the script; beats.py makes steps without torch.
+        args: arguments of the script; empty for endless steps.
+        more: further keys of the spec.
+        env: variables in addition to the environment of the test.
+    """
     asked = {"port": 0, "linger": "0s", **(metrics or {})}
-    words = args or (("1000000", "0.01") if script == BEATS else ("--out", str(job.out), "--steps", "1000000"))
+    words = args
+    if not words and script == BEATS:
+        words = ("1000000", "0.01")
+    elif not words:
+        words = ("--out", str(job.out), "--steps", "1000000")
     spec = job.home / "job.yaml"
     spec.write_text(
         yaml.safe_dump(
@@ -54,25 +69,25 @@ def start(
 
 
 def train(job: FtJob, metrics: dict[str, Any] | None = None, *options: str, **env: str) -> None:
-    """A job that trains with torch, and saves a checkpoint every 40 steps."""
+    """Start a job that trains with torch, and saves a checkpoint every 40 steps."""
     args = ("--out", str(job.out), "--steps", "1000000", "--step-time", "0.02")
     start(job, metrics, "--storage-interval", "40", *options, script=TINY, args=args, **env)
 
 
 def url_of(job: FtJob, count: int = 1) -> str:
-    """Where the metrics of a job are, once they are there."""
+    """Wait until a job serves metrics for the `count`-th time; return their URL."""
     return str(job.wait_event("metrics_served", count)["url"])
 
 
 def get(url: str, accept: str = "") -> tuple[str, str]:
-    """Content type and text of a page. Raises OSError."""
+    """Return content type and text of a page. Raises OSError."""
     request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(answer.headers["Content-Type"]), answer.read().decode()
 
 
 def samples(text: str) -> dict[str, list[tuple[Labels, float]]]:
-    """The samples of a page, by name; without `job_id`, which all have."""
+    """Return the samples of a page by name, without the label `job_id`, which all have."""
     found: dict[str, list[tuple[Labels, float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -83,7 +98,7 @@ def samples(text: str) -> dict[str, list[tuple[Labels, float]]]:
 
 
 def value(url: str, name: str, **labels: str) -> float | None:
-    """One sample now; None where there is none, or nobody answers."""
+    """Return the value of one sample; None if there is none, or if nobody answers."""
     try:
         page = samples(get(url)[1])
     except OSError:
@@ -92,7 +107,7 @@ def value(url: str, name: str, **labels: str) -> float | None:
 
 
 class Prometheus:
-    """A server that scrapes some addresses several times a second; its data lies in `home`."""
+    """A server that scrapes some addresses several times a second, and keeps its data in `home`."""
 
     def __init__(self, home: Path, *urls: str) -> None:
         home.mkdir()
@@ -120,7 +135,7 @@ class Prometheus:
             return False
 
     def ask(self, path: str, **fields: str) -> Any:
-        """The data of an answer of its API. Fails with what it says of a query that it refuses."""
+        """Return the data of an answer of the server's API; fail with the server's message if it refuses the query."""
         where = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(fields)}"
         try:
             answer = json.loads(get(where)[1])
@@ -130,7 +145,7 @@ class Prometheus:
         return answer["data"]
 
     def query(self, expression: str) -> list[tuple[Labels, float]]:
-        """What an expression gives now."""
+        """Return the samples that an expression yields now."""
         result = self.ask("query", query=expression)["result"]
         return [(entry["metric"], float(entry["value"][1])) for entry in result]
 

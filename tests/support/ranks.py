@@ -1,7 +1,7 @@
-"""Running a function on several gloo ranks, each a process of its own.
+"""Runs a function on several gloo ranks, each in a process of its own.
 
-They are forked from a process of Python's own that has imported torch and nothing else happened in: importing it in
-each of them would take longer than most of what they do, and pytest's process has threads.
+The ranks are forked from a process of Python's that has only imported torch: importing torch in each rank would take
+longer than most tests, and pytest's process cannot be forked because it has threads.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PRELOAD = ["torch.distributed.fsdp", "torch.distributed.checkpoint", "torch._dyn
 
 
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run `function(rank, *arguments)` on `world_size` ranks of a gloo group; returns what each returned.
+    """Run `function(rank, *arguments)` on `world_size` ranks of a gloo group; return the results in the order of ranks.
 
-    A rank that fails, fails the test, with its traceback; no process is left behind.
+    A rank that fails fails the test, with its traceback. No process is left behind.
     """
     with tempfile.TemporaryDirectory() as directory:
-        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)  # heard before the first rank only
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)  # only the first call has an effect
         mp.start_processes(
             _run, (world_size, directory, function, arguments), nprocs=world_size, start_method="forkserver"
         )
@@ -36,7 +36,7 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
 def _run(rank: int, world_size: int, directory: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    # a file, not a port: tests run beside each other
+    # The ranks meet in a file instead of at a port, because tests run in parallel.
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=world_size)
     try:
         torch.save(function(rank, *arguments), Path(directory) / f"{rank}")

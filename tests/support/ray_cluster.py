@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: a raylet for each node. The driver and the head of the cluster have a node besides."""
+"""A Ray cluster on this machine: one raylet for each node, and a further node for the driver and Ray's head."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ _PROGRAM = Path(__file__).parents[1] / "ray" / "raylets.py"
 
 
 class RayCluster:
-    """The nodes by the pids of their raylets."""
+    """The nodes of the cluster, named by the pids of their raylets."""
 
     def __init__(self, directory: Path, tag: str) -> None:
-        """directory: Ray's own; its path must be short. tag: NAME=VALUE in the environment of all that is started."""
+        """Start the cluster without nodes for jobs.
+
+        Args:
+            directory: Ray's directory, whose path must be short.
+            tag: NAME=VALUE, an environment variable of all processes of the cluster.
+        """
         name, _, value = tag.partition("=")
         with (directory / "program.log").open("w") as log:
             self._program = subprocess.Popen(
@@ -40,56 +45,58 @@ class RayCluster:
         self.raylets: list[int] = []
 
     def boot(self, count: int = 1) -> None:
-        """Let so many nodes come."""
+        """Add nodes."""
         for _ in range(count):
             self.raylets.append(int(self._ask("add")))
 
     def kill(self, raylet: int) -> None:
-        """A node's raylet dies; what its workers have started does not die with it."""
+        """Kill a node's raylet; processes that its workers have started survive."""
         assert int(self._ask(f"kill {raylet}")) == raylet
         self.raylets.remove(raylet)
 
     def drain(self, raylet: int) -> None:
-        """Ray will take a node away, as for a preemption: in a minute, or once nothing runs on it."""
+        """Have Ray drain a node, as for a preemption: the node goes in a minute, or once nothing runs on it."""
         assert int(self._ask(f"drain {raylet}")) == raylet
 
     def agents(self) -> dict[int, psutil.Process]:
-        """Raylet -> the agent on its node."""
+        """Return each raylet that has an agent on its node, with the agent."""
         found = {}
         for pid in carriers(self._tag):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
                 above = process.parents()
                 ours = bool(above) and "ftlaunch.nodes.agent.hosts.remote" in above[0].cmdline()
-                for raylet in {one.pid for one in above} & set(self.raylets) if ours else ():
+                for raylet in {ancestor.pid for ancestor in above} & set(self.raylets) if ours else ():
                     found[raylet] = process
         return found
 
     def agent_of(self, ranks: list[int]) -> tuple[int, psutil.Process]:
-        """The raylet and the agent of the node with these ranks, by their pids."""
-        found = {raylet: [one.pid for one in agent.children(recursive=True)] for raylet, agent in self.agents().items()}
-        (raylet,) = [one for one, children in found.items() if set(ranks) <= set(children)]
+        """Return the raylet and the agent of the node with some ranks, given by their pids."""
+        children_of = {
+            raylet: [child.pid for child in agent.children(recursive=True)] for raylet, agent in self.agents().items()
+        }
+        (raylet,) = [found for found, children in children_of.items() if set(ranks) <= set(children)]
         return raylet, self.agents()[raylet]
 
     def actor_of(self, ranks: list[int]) -> psutil.Process:
-        """The actor's process on the node with these ranks."""
+        """Return the process of the Ray actor on the node with some ranks, given by their pids."""
         raylet, agent = self.agent_of(ranks)
-        (actor,) = [one for one in agent.parents() if one.ppid() == raylet]
+        (actor,) = [ancestor for ancestor in agent.parents() if ancestor.ppid() == raylet]
         return actor
 
     def others(self) -> list[int]:
-        """Pids of what was started on the cluster besides Ray itself."""
+        """Return the pids of processes on the cluster that are not Ray's own."""
         found = []
         rays = ("ray::", str(_PROGRAM), _ray_directory())
         for pid in carriers(self._tag):
             with contextlib.suppress(psutil.NoSuchProcess):
                 words = " ".join(psutil.Process(pid).cmdline())
-                if not any(one in words for one in rays):
+                if not any(ray in words for ray in rays):
                     found.append(pid)
         return found
 
     def close(self) -> None:
-        """All nodes end."""
+        """End all nodes."""
         assert self._program.stdin is not None
         self._program.stdin.close()
         try:
@@ -115,7 +122,7 @@ class RayCluster:
 
 
 def _ray_directory() -> str:
-    """Where Ray's own programs are."""
+    """Return the directory of Ray's own programs."""
     found = importlib.util.find_spec("ray")
     assert found is not None
     assert found.origin is not None
@@ -123,7 +130,7 @@ def _ray_directory() -> str:
 
 
 def lose(agent: psutil.Process) -> list[int]:
-    """All of an agent's machine dies at once, as far as ftlaunch has to do with it; returns the pids."""
+    """Kill an agent, its actor and all its children at once, as the loss of their machine does; return the pids."""
     parent = agent.parent()
     assert parent is not None
     lost = [parent, agent, *agent.children(recursive=True)]
@@ -134,7 +141,7 @@ def lose(agent: psutil.Process) -> list[int]:
 
 
 def made(job: NodesJob, count: int) -> Iterator[RayCluster]:
-    """A cluster of so many nodes for a job; skips the test where Ray is not installed."""
+    """Yield a cluster of `count` nodes for a job; skips the test without Ray."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed (pip install ray)")
     directory = Path(tempfile.mkdtemp(prefix="ftray", dir="/tmp"))  # sockets in it have names of 107 characters at most

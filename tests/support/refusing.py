@@ -1,4 +1,4 @@
-"""Pythons and kernels that lack things: names taken from `os`, and a seccomp filter that refuses system calls."""
+"""Pythons and kernels that lack features: names taken from `os`, and a seccomp filter that refuses system calls."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ PIDFD_OPEN = 434
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(platform.machine(), -1)
 FUTEX_WAITV = 449
 
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
-_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_MODE_FILTER = 2
+# Instructions of BPF: BPF_LD|W|ABS, BPF_JMP|JEQ|K and BPF_RET|K.
+_LOAD = 0x20
+_JUMP_IF_EQUAL = 0x15
+_RETURN = 0x06
+# Results of a seccomp filter.
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
 
 _LACKING = """
 import os, signal
@@ -48,13 +55,16 @@ fcntl.flock = refuse
 
 
 class _Program(ctypes.Structure):
-    """struct sock_fprog."""
+    """C's struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
 def without_flock(home: Path) -> dict[str, str]:
-    """An environment in which only /dev/shm has locks; `<home>/no_flock` gets the path of each file that has none."""
+    """Return an environment in which flock(2) works in /dev/shm only.
+
+    The file `<home>/no_flock` gets the path of each file whose lock was refused.
+    """
     folder = home / "sitecustomize"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_NO_FLOCK)
@@ -62,7 +72,7 @@ def without_flock(home: Path) -> dict[str, str]:
 
 
 def stand_ins(directory: Path) -> list[Path]:
-    """The files in memory that stand in for the locks of a directory, or of what lies in it."""
+    """Return the files in memory that stand in for the locks of a directory and of everything in it."""
     found = [path.stat() for path in (directory, *directory.rglob("*")) if path.is_dir()]
     names = {f"{info.st_dev}-{info.st_ino}" for info in found}
     folder = memory_root(os.getuid()) / "@locks"
@@ -70,7 +80,7 @@ def stand_ins(directory: Path) -> list[Path]:
 
 
 def lacking_python(home: Path) -> dict[str, str]:
-    """An environment in which every Python lacks the names; each of them leaves a line in `<home>/lacking`."""
+    """Return an environment in which every Python lacks some names; each leaves a line in `<home>/lacking`."""
     folder = home / "sitecustomize"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_LACKING)
@@ -78,7 +88,13 @@ def lacking_python(home: Path) -> dict[str, str]:
 
 
 def refuse(calls: Mapping[int, int]) -> Callable[[], None]:
-    """For Popen's preexec_fn: the process and its children get these errors (errno by number) from system calls."""
+    """Return a `preexec_fn` for Popen that has system calls fail in the process and its children.
+
+    Skips the test on unknown processors.
+
+    Args:
+        calls: number of a system call -> the errno with which the call fails.
+    """
     if MEMFD_CREATE < 0:
         pytest.skip("the numbers of system calls are not known here: run on x86-64 or AArch64")
     lines = [struct.pack("HBBI", _LOAD, 0, 0, 0)]
@@ -100,7 +116,7 @@ def refuse(calls: Mapping[int, int]) -> Callable[[], None]:
 
 
 def refused(pid: int) -> bool:
-    """Whether a process runs under a seccomp filter."""
+    """Return whether a process runs under a seccomp filter."""
     return "Seccomp:\t2" in Path(f"/proc/{pid}/status").read_text()
 
 

@@ -1,4 +1,4 @@
-"""What a machine made of namespaces knows of host names: its own /etc/hosts, and a name server that may be silent."""
+"""Host names on a machine made of namespaces: its own /etc/hosts, and a name server that may be silent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.support.machines import Machine
 
-# Answers every question for an address with the one that it was given, once the file is there; until then it says
-# nothing, as a firewall that drops packets does. Other questions are answered with nothing.
+# Answers every question for an address with a given address once a file exists. Until then the server is silent, like
+# a host behind a firewall that drops packets. Other questions get an answer without records.
 _SERVER = """
 import pathlib, socket, sys
 address, ready, noted = sys.argv[1], pathlib.Path(sys.argv[2]), open(sys.argv[3], "a", buffering=1)
@@ -32,15 +32,19 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
 
 
 def hosts(machine: Machine, home: Path, names: Mapping[str, str]) -> None:
-    """Give a machine an /etc/hosts of its own: names by addresses."""
+    """Give a machine an /etc/hosts of its own. names: address -> name."""
     lines = ["127.0.0.1 localhost", *(f"{address} {name}" for address, name in names.items())]
     _mount(machine, home / f"hosts_{machine.number}", "\n".join(lines) + "\n", "/etc/hosts")
 
 
 def asks(machine: Machine, home: Path, server: str, *, patience: str = "timeout:5") -> None:
-    """Have a machine ask a name server for names that are not in its /etc/hosts.
+    """Have a machine ask a name server for names that its /etc/hosts lacks.
 
-    patience: the options of resolv.conf(5) that say how long an answer is waited for.
+    Args:
+        machine: the machine.
+        home: a directory for files.
+        server: the address of the name server.
+        patience: the options of resolv.conf(5) that limit the wait for an answer.
     """
     content = f"nameserver {server}\noptions {patience}\n"
     _mount(machine, home / f"resolv_{machine.number}", content, "/etc/resolv.conf")
@@ -53,8 +57,13 @@ def _mount(machine: Machine, file: Path, content: str, place: str) -> None:
 
 @contextlib.contextmanager
 def name_server(machine: Machine, home: Path) -> Iterator[tuple[Path, Path]]:
-    """On a machine, whose address it gives to all names: the file that makes it answer, and that of what it did."""
-    ready, noted = home / "answers", home / "asked"
+    """Run a name server on a machine, which gives the machine's own address to all names.
+
+    Yields:
+        The file whose existence makes the server answer, and the file in which the server notes each question.
+    """
+    ready = home / "answers"
+    noted = home / "asked"
     command = [*machine.enter("-n"), sys.executable, "-c", _SERVER, machine.address, str(ready), str(noted)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

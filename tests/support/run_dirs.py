@@ -1,4 +1,4 @@
-"""Run dirs with made-up journals, for what reads them: events by their times, and jobs of any length."""
+"""Run dirs with made-up journals, for readers of journals: timed events, and jobs of any length."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-BEGIN = 1_790_000_000
+BEGIN = 1_790_000_000  # when the job begins, in seconds since 1970
 Timed = tuple[float, str, dict[str, Any]]
-"""seconds after the beginning, name, fields"""
+"""an event: seconds after the beginning, name, fields"""
 
 
 def at(when: float, event: str, **fields: Any) -> Timed:
@@ -18,18 +18,25 @@ def at(when: float, event: str, **fields: Any) -> Timed:
 
 
 def started(ranks: int = 2, **more: Any) -> list[Timed]:
-    """A job has begun, and trains from the tenth second on."""
-    told = {"job_id": "j", "ranks": ranks, "command": ["train.py"], "host": "here", "killed_at": None, **more}
+    """Return the events of a job that begins, and trains from the tenth second on."""
+    fields = {"job_id": "j", "ranks": ranks, "command": ["train.py"], "host": "here", "killed_at": None, **more}
     resumed = at(10, "resumed", step=0, source=None, steps_lost=None, seconds=None)
-    return [at(0, "job_started", **told), at(1, "attempt_started", pids=None, port=1), resumed]
+    return [at(0, "job_started", **fields), at(1, "attempt_started", pids=None, port=1), resumed]
 
 
 def failed(when: float, step: int, rank: int = 1, lost: int = 0, **more: Any) -> list[Timed]:
-    """A rank has failed; ten seconds later the job trains again."""
-    told = {"cause": f"rank {rank} was killed", "kind": "killed", "sentence": f"rank {rank} was killed; restarting now",
-            "verdict": "restart", "since_progress": 0.5, "trace": "", "autopsy": None}  # fmt: skip
+    """Return the events of a rank's failure, after which the job trains again ten seconds later."""
+    cause = {
+        "cause": f"rank {rank} was killed",
+        "kind": "killed",
+        "sentence": f"rank {rank} was killed; restarting now",
+        "verdict": "restart",
+        "since_progress": 0.5,
+        "trace": "",
+        "autopsy": None,
+    }
     return [
-        at(when, "incident", rank=rank, step=step, **(told | more)),
+        at(when, "incident", rank=rank, step=step, **(cause | more)),
         at(when + 1, "attempt_started", pids=None, port=1),
         at(when + 8, "resumed", step=step - lost, source="memory", steps_lost=lost, seconds=8.0),
         at(when + 10, "recovered", step=step - lost + 1, seconds=10.0),
@@ -37,7 +44,7 @@ def failed(when: float, step: int, rank: int = 1, lost: int = 0, **more: Any) ->
 
 
 def lines(events: Iterable[Timed]) -> Iterator[str]:
-    """The journal's lines; each attempt_started but the first begins the next attempt."""
+    """Yield the journal's lines; each attempt_started but the first begins the next attempt."""
     attempt = -1
     for when, event, fields in events:
         attempt = fields.get("attempt", attempt + (event == "attempt_started"))
@@ -46,7 +53,7 @@ def lines(events: Iterable[Timed]) -> Iterator[str]:
 
 
 def run_dir(home: Path, events: Iterable[Timed], *more: str) -> Path:
-    """A run dir with a journal. more: lines as they are, at its end."""
+    """Make a run dir with a journal. more: lines to append as they are."""
     made = home / "run"
     made.mkdir(exist_ok=True)
     (made / "events.jsonl").write_text("".join(f"{line}\n" for line in lines(events)) + "\n".join(more))
@@ -54,7 +61,7 @@ def run_dir(home: Path, events: Iterable[Timed], *more: str) -> Path:
 
 
 def log(made: Path, attempt: int, rank: int, text: str) -> None:
-    """What a rank has printed."""
+    """Write the log of a rank."""
     folder = made / "logs" / f"attempt_{attempt}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank_{rank}.log").write_text(text)

@@ -1,4 +1,4 @@
-"""A Slurm cluster of machines made of namespaces: its controller on the first one, a slurmd on each of the others."""
+"""A Slurm cluster on machines made of namespaces: a controller on the first machine, a slurmd on each other one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 _FREEZER = Path("/sys/fs/cgroup/freezer")
 _NEEDED = ("slurmctld", "slurmd", "sbatch")
 
-# A node counts as down 10 s after its slurmd fell silent, and a requeued job waits for cred_expire and a second.
+# A silent node counts as down after 10 s, and a requeued job waits for cred_expire and another second.
 _CONFIG = """\
 ClusterName=ft
 SlurmctldHost={controller.name}({controller.address})
@@ -60,10 +60,19 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
 
 
 class Slurm:
-    """The cluster. Commands such as sbatch are given on the controller's machine, which runs no jobs."""
+    """A cluster whose commands, such as sbatch, run on the controller's machine, which runs no jobs."""
 
     def __init__(self, home: Path, machines: Machines, proctrack: str) -> None:
-        self.home, self.controller, self.nodes = home, machines[0], machines.all[1:]
+        """Start the controller and all nodes, and wait until the nodes are idle.
+
+        Args:
+            home: a directory with a short path.
+            machines: the machines, of which the first becomes the controller.
+            proctrack: how Slurm finds the processes of a job, as the option ProctrackType names it.
+        """
+        self.home = home
+        self.controller = machines[0]
+        self.nodes = machines.all[1:]
         self._daemons: dict[str, Any] = {}
         self._env = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(home / "slurm.conf")}
         (home / "state").mkdir(parents=True)
@@ -86,7 +95,7 @@ class Slurm:
         self._start(node, "slurmd", "-N", node.name)
 
     def kill_slurmd(self, node: Machine) -> None:
-        """End the slurmd of a machine; what Slurm has started there goes on."""
+        """Kill the slurmd of a machine; processes that Slurm has started there survive."""
         self._daemons[node.name].send_signal(signal.SIGKILL)
 
     def _start(self, machine: Machine, program: str, *options: str) -> None:
@@ -96,15 +105,15 @@ class Slurm:
             self._daemons[machine.name] = machine.start(command, self.home, self._env, **streams)
 
     def wait_removed(self, number: str, node: Machine) -> None:
-        """Wait until a job has this node no more: Slurm has noticed that something is wrong with it."""
+        """Wait until Slurm has taken a node from a job, because it noticed a fault of the node."""
         wait_for(lambda: node.name not in self.nodes_of(number), f"job {number} without {node.name}", 60.0)
 
     def nodes_of(self, number: str) -> list[str]:
-        """Names of the nodes that a job has."""
+        """Return the names of the nodes that a job has."""
         return self.run("scontrol", "show", "hostnames", self.job(number)["NodeList"]).split()
 
     def run(self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-        """What a command on the controller's machine has said; it must end well."""
+        """Run a command on the controller's machine, which must succeed; return its standard output."""
         there = (*self.controller.enter("-n", "-u", "-m", "-i", "-p"), "sh", "-c", 'cd "$0" && exec "$@"')
         asked = subprocess.run(
             [*there, str(cwd or self.home), *command], env={**self._env, **(env or {})}, stdin=subprocess.DEVNULL,
@@ -114,7 +123,7 @@ class Slurm:
         return asked.stdout
 
     def states(self) -> dict[str, str]:
-        """Node -> what Slurm says of it; empty while the controller does not answer."""
+        """Return the state of each node by Slurm's word; empty while the controller does not answer."""
         try:
             said = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %T")
         except AssertionError:
@@ -122,19 +131,21 @@ class Slurm:
         return dict(line.split() for line in said.splitlines())
 
     def job(self, number: str) -> dict[str, str]:
-        """What `scontrol show job` says of a job."""
+        """Return the fields that `scontrol show job` shows of a job."""
         words = self.run("scontrol", "show", "job", "-o", number).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 @contextlib.contextmanager
 def cluster(count: int, proctrack: str = "linuxproc") -> Iterator[Slurm]:
-    """So many nodes and a controller; skips the test where there can be none.
+    """Yield a cluster of `count` nodes and a controller; skips the test if it cannot be made.
 
-    Its folder has a short name: Slurm makes sockets there, and the path of one has 107 characters at most.
+    The cluster's folder has a short name because Slurm makes sockets there, whose paths have 107 characters at most.
 
-    proctrack: how Slurm finds the processes of a job. `cgroup` is that of most clusters; of these only one can be here
-    at a time, as cgroups are the host's.
+    Args:
+        count: the number of nodes.
+        proctrack: how Slurm finds the processes of a job. Most clusters use `cgroup`; only one such cluster can run
+            here at a time, because cgroups belong to the host.
     """
     missing = [name for name in _NEEDED if shutil.which(name, path=_PATH) is None]
     if missing:
@@ -151,7 +162,7 @@ def cluster(count: int, proctrack: str = "linuxproc") -> Iterator[Slurm]:
 
 
 def _remove_cgroups() -> None:
-    """What slurmds leave behind that were killed."""
+    """Remove the cgroups that killed slurmds have left."""
     for top in _FREEZER.glob("slurm_machine*"):
         for folder, _, _ in os.walk(top, topdown=False):
             os.rmdir(folder)

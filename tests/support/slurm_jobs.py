@@ -1,4 +1,4 @@
-"""The tiny job, submitted to a Slurm cluster by the recipes of configs/slurm as they stand."""
+"""The tiny job, submitted to a Slurm cluster by the unchanged recipes of configs/slurm."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ from tests.support.waiting import DEADLINE, wait_for
 
 RECIPES = Path(__file__).parents[2] / "configs/slurm"
 OPTIONS = ("--nproc-per-node", str(RANKS), "--memory-interval", "1", "--preload", ATTACHED)
-NODES, STEPS = 2, 60
-"""of every job: each trains what four undisturbed ranks train"""
+NODES = 2
+STEPS = 60
+"""the steps of every job, which trains what four undisturbed ranks train"""
 _STANDS_BY = "this node stands by"
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PREEMPTED"}
 
 
 class SlurmJob(NodesJob):
-    """One job of Slurm. Its run dir, its journal and its losses are read as those of any job of several nodes."""
+    """One job of Slurm, whose run dir, journal and losses are read as those of any job of several nodes."""
 
     def __init__(self, slurm: Slurm, home: Path, run_dir: str = "runs/tiny") -> None:
-        """run_dir: as it is seen from `home`, in which the job is submitted."""
+        """Prepare the job. run_dir: the run dir, relative to `home`, in which the job is submitted."""
         super().__init__(slurm.nodes, home, "tiny", 0, ())
-        self.slurm, self.out, self.run_dir, self.number = slurm, home / "out", home / run_dir, ""
-        program = home / "bin/ftlaunch"  # the one that is tested, whatever else is installed
+        self.slurm = slurm
+        self.out = home / "out"
+        self.run_dir = home / run_dir
+        self.number = ""
+        program = home / "bin/ftlaunch"  # the tested ftlaunch, whatever else is installed
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ftlaunch "$@"\n')
         program.chmod(0o755)
@@ -41,7 +45,15 @@ class SlurmJob(NodesJob):
         self, recipe: str, *args: str, sbatch: tuple[str, ...] = (), options: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """Give a recipe to sbatch. args: of tiny.py; options: of ftlaunch."""
+        """Submit a recipe by sbatch.
+
+        Args:
+            recipe: the name of a file in configs/slurm.
+            args: arguments of tiny.py.
+            sbatch: options of sbatch.
+            options: options of ftlaunch.
+            env: variables in addition to the environment of the test.
+        """
         path = f"{self.home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         command = [*OPTIONS, *options, str(TINY), "--out", str(self.out), "--steps", str(STEPS), *args]
         self.number = self.slurm.run(
@@ -51,33 +63,33 @@ class SlurmJob(NodesJob):
 
     @property
     def state(self) -> str:
-        """What Slurm says of the job."""
+        """The state of the job by Slurm's word."""
         return self.slurm.job(self.number)["JobState"]
 
     def wait_state(self, *states: str, seconds: float = DEADLINE) -> str:
-        """Wait until the job is in one of these states."""
+        """Wait until the job is in one of some states; return that state."""
         return self._told(lambda: state if (state := self.state) in states else None, f"one of {states}", seconds)
 
     def wait_end(self, seconds: float = DEADLINE) -> tuple[str, str]:
-        """State and exit code of the job, once Slurm says that it is over."""
+        """Wait until Slurm says that the job is over; return its state and exit code."""
         state = self.wait_state(*ENDED, seconds=seconds)
         return state, self.slurm.job(self.number)["ExitCode"]
 
     def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
-        """Wait for the `count`-th event of a name in the journal."""
+        """Wait for the `count`-th event of a name in the journal; return the event."""
         return self._told(lambda: (self.events(name)[count - 1 : count] or [None])[0], f"{name} no. {count}", seconds)
 
     def wait_step(self, step: int) -> dict[int, int]:
-        """Wait until all ranks have made so many steps; rank -> pid on its machine."""
+        """Wait until all ranks have completed `step` steps; return each rank's pid on its machine."""
         return self._told(lambda: self.ranks_at(step), f"step {step}", DEADLINE)
 
     def report(self) -> dict[str, Any]:
-        """What the head has said at the end of its newest run."""
+        """Return the report of the newest run."""
         said: dict[str, Any] = json.loads((self.run_dir / "report.json").read_text())
         return said
 
     def wait_standby(self) -> Machine:
-        """Wait until a node stands by, in the first run of the job; its machine."""
+        """Wait until a node stands by, in the first run of the job; return its machine."""
 
         def standing() -> Machine | None:
             logs = ((node, self.run_dir / f"node.{place}.log") for place, node in enumerate(self.slurm.nodes))
@@ -86,11 +98,11 @@ class SlurmJob(NodesJob):
         return self._told(standing, "a node that stands by", DEADLINE)
 
     def worker(self, standby: Machine) -> Machine:
-        """A node that trains, has not the head, and is not that of the batch shell."""
+        """Return a node that trains, and that has neither the head nor the batch shell."""
         return next(node for node in self.slurm.nodes[1:] if node is not standby)
 
     def signal_agent(self, node: Machine, signum: int) -> None:
-        """Signal the agent of a node, and nothing else there."""
+        """Send a signal to the agent of a node only."""
         begin = [sys.executable, "-m", "ftlaunch", "--run-dir"]
         found = [pid for pid in node.processes().values() if _command(pid)[: len(begin)] == begin]
         (agent,) = [pid for pid in found if _command(psutil.Process(pid).ppid())[0].endswith("bash")]  # not its helper
@@ -104,13 +116,13 @@ class SlurmJob(NodesJob):
 
     @property
     def told(self) -> str:
-        """What the job has said, the journal, and Slurm's word: for a test that fails."""
+        """The job's output, the journal, and Slurm's word, for the message of a failing test."""
         texts = [f"--- {path.name}\n{path.read_text(errors='replace')}" for path in sorted(self.home.glob("**/*.out"))]
         texts += [f"--- {path}\n{path.read_text()}" for path in sorted(self.home.glob("runs/*/*.[jl]*"))]
         return "\n".join([*texts, "--- Slurm", self.slurm.run("scontrol", "show", "job")])
 
     def result(self) -> Any:
-        """Losses by rank and step, and the digests of the final states."""
+        """Return the losses by rank and step, and the digests of the final states."""
         return result_of(self.out, NODES * RANKS)
 
 

@@ -1,4 +1,4 @@
-"""A rank as far as state and snapshots go: a net, objects with state, a page and slots."""
+"""The part of a rank that state and snapshots need: a net, objects with state, a page and slots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 
 class Value:
-    """One tensor that says which step it is of."""
+    """A tensor whose elements all hold the step of its state."""
 
     def __init__(self, size: int = 4) -> None:
         self.tensor = torch.zeros(size)
@@ -35,7 +35,7 @@ class Value:
 
 
 class Rank:
-    """A rank as far as snapshots go: its page, its state and its slots."""
+    """A rank with its page, its state and its slots."""
 
     def __init__(
         self,
@@ -50,8 +50,17 @@ class Rank:
         self.page = self.pages[rank]
         self.page.begin(attempt, os.getpid(), 0)
         self.value = Value()
-        self.state = RankState({"value": self.value}, (), rank, world_size)
-        self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {}, base, storage)
+        self.state = RankState({"value": self.value}, (), rank=rank, world_size=world_size)
+        self.snapshots = Snapshotter(
+            state=self.state,
+            page=self.page,
+            peers=self.pages,
+            directory=directory,
+            rank=rank,
+            versions={},
+            base=base,
+            storage=storage,
+        )
         self.page.raise_flag(Flag.ATTACHED)
 
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
@@ -70,7 +79,7 @@ def make_pages(directory: Path, world_size: int) -> None:
 
 
 def content(memory: Path, page: Page, rank: int = 0) -> dict[int, float]:
-    """step the page says a slot holds -> what the slot's file holds."""
+    """Return, for each step that the page promises in a slot, the step that the slot's file holds."""
     found = {}
     for slot, step in enumerate(page.slot_steps()):
         if step != NONE:
@@ -81,13 +90,13 @@ def content(memory: Path, page: Page, rank: int = 0) -> dict[int, float]:
 
 
 def save(state: RankState, directory: Path, step: int = 3) -> MemoryReader:
-    """What a snapshot does, without pages; returns what reads it."""
+    """Write a snapshot without pages; return a reader of it."""
     write_slot(state, directory, step)
     return MemoryReader(directory, step, 1, {0: 0})
 
 
 def write_slot(state: RankState, directory: Path, step: int) -> Path:
-    """A rank's snapshot in its slot 0; returns the slot's directory."""
+    """Write a rank's snapshot into the rank's slot 0; return the slot's directory."""
     collected = state.collect()
     state.sample(collected)
     slot = Slot(directory, state.rank, 0)
@@ -102,7 +111,7 @@ def write_slot(state: RankState, directory: Path, step: int) -> Path:
 
 
 class Box:
-    """Any object with the two methods."""
+    """An object with state_dict() and load_state_dict()."""
 
     def __init__(self, **content: Any) -> None:
         self.content: Mapping[str, Any] = content
@@ -137,7 +146,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any = N
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Bit for bit, types included."""
+    """Return whether two values are equal bit for bit, types included."""
     if isinstance(a, torch.Tensor):
         return (
             a.dtype == b.dtype

@@ -1,4 +1,4 @@
-"""Hosts that ssh reaches: an sshd each, on a port of the loopback, with keys and configuration of the test's own."""
+"""Hosts that ssh reaches: an sshd for each, on a port of the loopback, with keys and configuration of the test."""
 
 from __future__ import annotations
 
@@ -22,11 +22,18 @@ _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
 class SshHosts:
-    """Some hosts, all this machine. `command` is what reaches them by their names, and nothing else."""
+    """Some host names that all lead to this machine; only `command` reaches them."""
 
     def __init__(self, home: Path, names: tuple[str, ...], tag: str) -> None:
-        """tag: NAME=VALUE in the environment of all that is started on them."""
-        self._home, self._tag = home, tag
+        """Make keys and configuration, and boot all hosts.
+
+        Args:
+            home: an existing directory for files.
+            names: the host names.
+            tag: NAME=VALUE in the environment of all processes on the hosts.
+        """
+        self._home = home
+        self._tag = tag
         self._ports = {name: free_port() for name in names}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         for key in ("host_key", "user_key", "strange_key"):
@@ -38,12 +45,13 @@ class SshHosts:
 
     @property
     def command(self) -> str:
-        """What `--ssh` is given."""
+        """The value for `--ssh`."""
         return f"ssh -F {self._home / 'ssh_config'}"
 
     def boot(self, name: str) -> None:
-        """Let a host be reached."""
-        port, config = self._ports[name], self._home / f"sshd_{name}"
+        """Start the sshd of a host, and wait until it listens."""
+        port = self._ports[name]
+        config = self._home / f"sshd_{name}"
         config.write_text(
             f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {self._home / 'host_key'}\nPidFile none\nUsePAM no\n"
             f"AuthorizedKeysFile {self._home / 'authorized_keys'}\nStrictModes no\nPasswordAuthentication no\n"
@@ -57,20 +65,20 @@ class SshHosts:
         wait_for(lambda: _listens(port), f"the sshd of {name}")
 
     def shut(self, name: str) -> None:
-        """No connection can be made any more; those that are there go on."""
+        """Refuse new connections to a host; existing connections go on."""
         sshd = self._running.pop(name)
         sshd.terminate()
         sshd.wait()
 
     def cut(self, name: str) -> list[int]:
-        """End the connections that are there; returns the pids of the sshds that had them."""
+        """Kill the existing connections to a host; return the pids of their sshds."""
         sessions = _children(self._running[name].pid)
         for pid in sessions:
             os.kill(pid, signal.SIGKILL)
         return sessions
 
     def take_wrong_key(self) -> None:
-        """The client has a key that no host knows."""
+        """Give the client a key that no host knows."""
         self._write_client("strange_key")
 
     def _write_client(self, key: str) -> None:
@@ -82,7 +90,7 @@ class SshHosts:
         )
 
     def close(self) -> None:
-        """No host is there any more."""
+        """Shut all hosts, and cut their connections."""
         for name in list(self._running):
             with contextlib.suppress(ProcessLookupError):
                 self.cut(name)
@@ -90,7 +98,7 @@ class SshHosts:
 
 
 def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
-    """Hosts of these names; skips the test where there can be none."""
+    """Yield hosts with these names; skips the test without ssh or sshd."""
     missing = [name for name in _NEEDED if shutil.which(name, path=_PATH) is None]
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} here (Debian: openssh-client, openssh-server)")
@@ -107,7 +115,7 @@ def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
 def _where(program: str) -> str:
     found = shutil.which(program, path=_PATH)
     assert found is not None
-    return found  # sshd wants its whole path
+    return found  # sshd refuses to start unless it is called by its absolute path
 
 
 def _run(*command: str) -> None:
@@ -120,4 +128,4 @@ def _listens(port: int) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

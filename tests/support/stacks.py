@@ -1,4 +1,4 @@
-"""What the processes of a job do at this moment, for a test that waits in vain."""
+"""Shows what the processes of a job do at this moment, for a test that waits in vain."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-_SECONDS = 20
+_SECONDS = 20  # for one process
 
 
 def stacks_of(pids: Iterable[int]) -> str:
-    """Return the stacks of processes as py-spy sees them from outside; a process that cannot be looked at is named."""
+    """Return the stacks of processes, as py-spy sees them from outside, or why a process cannot be inspected."""
     found = []
     for pid in pids:
         command = Path(sys.executable).with_name("py-spy")

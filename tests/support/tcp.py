@@ -1,4 +1,4 @@
-"""Servers on this machine that answer in ways of their own: too little, too late, or with another one's words."""
+"""Servers on this machine that answer badly: too little, too late, or not at all."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 _HERE = "127.0.0.1"
 
 Handler = Callable[[socket.socket], None]
-"""Serves one connection; what it raises of OSError ends it."""
+"""serves one connection; an OSError that it raises ends the connection"""
 
 
 @contextlib.contextmanager
 def served(handler: Handler) -> Iterator[int]:
-    """A port whose connections a handler serves, each in a thread."""
+    """Yield a port whose connections `handler` serves, each in a thread."""
     with socket.create_server((_HERE, 0)) as listener:
 
         def accept() -> None:
@@ -34,13 +34,13 @@ def served(handler: Handler) -> Iterator[int]:
 
 
 def request(peer: socket.socket) -> bytes:
-    """The next request of HTTP, whole; empty where there is none any more."""
-    told = b""
-    while b"\r\n\r\n" not in told:
+    """Return the next HTTP request, whole; empty if the client has closed the connection."""
+    received = b""
+    while b"\r\n\r\n" not in received:
         if not (block := peer.recv(1 << 16)):
             return b""
-        told += block
-    head, _, body = told.partition(b"\r\n\r\n")
+        received += block
+    head, _, body = received.partition(b"\r\n\r\n")
     lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
     while len(body) < int(lengths[0]):
         body += peer.recv(1 << 16)
@@ -48,7 +48,7 @@ def request(peer: socket.socket) -> bytes:
 
 
 def says(content: bytes, status: str = "200 OK") -> Handler:
-    """Answers every request with the same words."""
+    """Return a handler that answers every request with the same content."""
 
     def handle(peer: socket.socket) -> None:
         while request(peer):
@@ -58,7 +58,7 @@ def says(content: bytes, status: str = "200 OK") -> Handler:
 
 
 def says_slowly(peer: socket.socket) -> None:
-    """One byte of an answer ten times a second: never silent, and never done."""
+    """Send one byte of an answer ten times a second: never silent, and never done."""
     request(peer)
     for byte in b"HTTP/1.1 200 OK\r\nX-Very-Long: " + b"x" * 1000:
         peer.sendall(bytes([byte]))
@@ -66,13 +66,13 @@ def says_slowly(peer: socket.socket) -> None:
 
 
 def says_nothing(peer: socket.socket) -> None:
-    """Hears, and does not answer."""
+    """Read everything, and never answer."""
     while peer.recv(1 << 16):
         pass
 
 
 class LosesAnswers:
-    """Passes requests on to a server, and loses the answer to the next one where that is asked for."""
+    """Passes requests on to a server, and loses the next answer while `lose_next` is True."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -80,12 +80,13 @@ class LosesAnswers:
         self.lost = 0
 
     def __call__(self, peer: socket.socket) -> None:
-        """See Handler."""
+        """Relay the requests of one connection to the server, and the answers back."""
         with socket.create_connection((_HERE, self._port)) as server:
             while asked := request(peer):
                 server.sendall(asked)
                 answer = server.recv(1 << 16)
                 if self.lose_next:
-                    self.lose_next, self.lost = False, self.lost + 1
+                    self.lose_next = False
+                    self.lost += 1
                     return
                 peer.sendall(answer)

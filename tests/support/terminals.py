@@ -1,4 +1,4 @@
-"""A program in a terminal of its own: what its screen shows, and keys typed into it."""
+"""A program in a terminal of its own: its screen can be read, and keys can be typed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import DEADLINE
 
 
 class Terminal:
-    """Started at once, killed at the end of the `with` block."""
+    """A program that starts at once and is killed at the end of the `with` block."""
 
     def __init__(
         self, argv: Sequence[str], lines: int, columns: int, env: Mapping[str, str] | None = None, cwd: object = None
@@ -46,13 +46,13 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What the screen shows."""
+        """The text on the screen, with stripped lines."""
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     def cells(self, text: str) -> list[Any]:
-        """The cells of the last line that shows a text, where it shows it: each has `fg`, `bg`, `bold` and `reverse`.
+        """Return the cells of a text, in the last line that shows the text: each has `fg`, `bg`, `bold` and `reverse`.
 
-        Of a cell in reverse `fg` and `bg` are as they are sent; the screen shows them swapped.
+        The colours of a cell in reverse are as the program sent them; the screen shows them swapped.
         """
         row, line = next((row, line) for row, line in reversed([*enumerate(self._screen.display)]) if text in line)
         begin = line.index(text)
@@ -65,11 +65,11 @@ class Terminal:
                 for column in range(self._screen.columns)]  # fmt: skip
 
     def type(self, keys: str) -> None:
-        """As if typed."""
+        """Type keys into the terminal."""
         os.write(self._fd, keys.encode())
 
     def wait_for(self, *texts: str) -> str:
-        """Wait until the screen shows one of these texts; what it shows then."""
+        """Wait until the screen shows one of some texts; return the whole screen."""
         deadline = time.monotonic() + DEADLINE
         while not any(text in self.text for text in texts):
             assert time.monotonic() < deadline, f"waited in vain for {texts}:\n{self.text}"
@@ -80,7 +80,7 @@ class Terminal:
         return any(text in self.text for text in texts)
 
     def take(self) -> bool:
-        """Take what the program has written; False once it has closed the terminal."""
+        """Read what the program has written; return False once the program has closed the terminal."""
         if not select.select([self._fd], [], [], 0.2)[0]:
             return True
         try:
@@ -92,7 +92,7 @@ class Terminal:
         return bool(block)
 
     def end(self) -> int:
-        """Wait for the program's end; its exit code."""
+        """Wait for the program's end; return its exit code."""
         deadline = time.monotonic() + DEADLINE
         while self.take():
             assert time.monotonic() < deadline, f"it does not end:\n{self.text}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.support.harness import JOBS, FtJob
 
-# One thread: several at work on as many cores as there are ranks wait for each other. The other is a thread of
-# pyarrow's, beside which no rank can be forked.
+# One thread for torch: with as many ranks as cores, more threads only wait for each other. None for pyarrow, because a
+# process with a thread cannot fork ranks.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "PYTHONWARNINGS": "ignore",
@@ -15,12 +15,12 @@ FAST = ("--warm", "--preload", "titan_on_cpu", "--backoff-first", "0.05s", "--ba
 
 
 def start(job: FtJob, style: str, ranks: int, faults: str = "") -> None:
-    """Start the job, without waiting."""
+    """Start the job, and return at once."""
     env = {**ENVIRONMENT, "FAULT": faults}
     job.start(*FAST, script=JOBS / "titan.py", args=(str(job.out), style), ranks=ranks, env=env)
 
 
 def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
-    """The exit code of the whole job."""
+    """Run the job to its end; return its exit code."""
     start(job, style, ranks, faults)
     return job.wait(170)

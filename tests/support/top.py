@@ -11,5 +11,5 @@ TOP = [sys.executable, "-m", "ftlaunch.cli.ctl", "top"]
 
 
 def watched(job: FtJob, *, lines: int = 24, columns: int = 80, **env: str) -> Terminal:
-    """Started at once, and killed at the end of the `with` block."""
+    """Return a terminal in which `ftctl top` runs until the end of the `with` block."""
     return Terminal([*TOP, str(job.run_dir)], lines, columns, env)

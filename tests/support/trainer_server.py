@@ -31,13 +31,16 @@ class _Background:
 
 
 class TrainerServer(_Background):
-    """Keeps what it is sent with the right token; answers with `status`."""
+    """Keeps each status that comes with the right token; answers with `status`."""
 
     def __init__(self, home: Path, token: str) -> None:
-        """Listen on the loopback. home: where key and certificate go. Raises FileNotFoundError without openssl."""
+        """Listen on the loopback. home: the directory of key and certificate.
+
+        Raises FileNotFoundError without openssl.
+        """
         self.status = 200
         self.location = ""
-        """where an answer that is a redirect leads"""
+        """where a redirect leads, if `status` is one"""
         self.taken: list[dict[str, Any]] = []
         self.refused = 0
         self.token = token
@@ -74,7 +77,7 @@ class TrainerServer(_Background):
 
 
 class Elsewhere(_Background):
-    """Another server, without TLS, to which nobody should go."""
+    """Another server, without TLS, to which no client should be led."""
 
     def __init__(self) -> None:
         """Listen on the loopback."""

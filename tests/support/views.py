@@ -1,4 +1,4 @@
-"""What the supervisor sees of a rank, made up."""
+"""What the supervisor sees of a rank, made up for tests."""
 
 from __future__ import annotations
 
