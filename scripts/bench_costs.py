@@ -1,11 +1,11 @@
-"""What the supervisor and the hooks cost on this machine.
+"""Measures what the supervisor and the hooks cost on this machine.
 
     make bench-costs
 
-measures, each with median and range over several rounds: the supervisor's resident memory and CPU with eight
-idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, what a script pays that is
-observed without knowing of us, what the fingerprint of a step costs, and a snapshot of 1 GiB against a plain copy of
-the same bytes (interleaved). Prints a table; `--json FILE` writes the figures.
+Each figure is given with median and range over several rounds: the supervisor's resident memory and processor time
+with eight idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, the cost for a
+script that is observed without calling the hooks, the cost of a step's fingerprint, and a snapshot of 1 GiB against a
+plain copy of the same bytes, interleaved. Prints a table; `--json FILE` writes the figures.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if attempt < {deaths}:
 
 
 def figure(values: list[float], unit: str, limit: str) -> dict[str, Any]:
-    """Median and range of some measurements."""
+    """Return the median and the range of some measurements."""
     return {
         "median": statistics.median(values), "low": min(values), "high": max(values), "n": len(values),
         "unit": unit, "limit": limit,
@@ -52,7 +52,7 @@ def figure(values: list[float], unit: str, limit: str) -> dict[str, Any]:
 
 @contextmanager
 def supervisor(home: Path, script: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A running ftlaunch over `script`, in a directory of its own."""
+    """Run ftlaunch on a script in a directory of its own for the time of the context."""
     (home / "job.py").write_text(script)
     command = [
         sys.executable,
@@ -74,7 +74,7 @@ def supervisor(home: Path, script: str, *options: str) -> Iterator[subprocess.Po
 
 
 def idle_cost(home: Path, rounds: int, seconds: float) -> dict[str, Any]:
-    """Resident memory (MiB) and CPU (% of a core) of a supervisor with eight idle ranks."""
+    """Measure resident memory (MiB) and processor time (% of a core) of a supervisor with eight idle ranks."""
     memory, saver, cpu = [], [], []
     with supervisor(home, IDLE, "--nproc-per-node", "8") as process:
         me = psutil.Process(process.pid)
@@ -84,9 +84,11 @@ def idle_cost(home: Path, rounds: int, seconds: float) -> dict[str, Any]:
         assert "torch" not in Path(f"/proc/{process.pid}/maps").read_text()
         helper = next(p for p in me.children() if "ftlaunch.checkpoints.saver" in " ".join(p.cmdline()))
         for _ in range(rounds):
-            before, began = me.cpu_times(), time.monotonic()
+            before = me.cpu_times()
+            began = time.monotonic()
             time.sleep(seconds)
-            after, ended = me.cpu_times(), time.monotonic()
+            after = me.cpu_times()
+            ended = time.monotonic()
             cpu.append(100 * (after.user + after.system - before.user - before.system) / (ended - began))
             memory.append(me.memory_info().rss / 2**20)
             saver.append(helper.memory_info().rss / 2**20)
@@ -98,7 +100,7 @@ def idle_cost(home: Path, rounds: int, seconds: float) -> dict[str, Any]:
 
 
 def reaction(home: Path, deaths: int) -> dict[str, Any]:
-    """From a rank's death (its last act) to the loop's first word of it, milliseconds."""
+    """Measure the milliseconds from a rank's last act to the first event of its death."""
     with supervisor(
         home,
         DYING.format(deaths=deaths),
@@ -117,7 +119,7 @@ def reaction(home: Path, deaths: int) -> dict[str, Any]:
 
 
 def beat_cost(home: Path, rounds: int) -> dict[str, Any]:
-    """One beat, with reading the clock, microseconds."""
+    """Measure the microseconds of one beat, with reading the clock."""
     from ftlaunch_contract.pages.page import Page, create_page
 
     create_page(home / "page_00000")
@@ -130,7 +132,7 @@ def beat_cost(home: Path, rounds: int) -> dict[str, Any]:
 
 
 def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
-    """A training step of about a millisecond, as a script makes it, with what observes such scripts and without."""
+    """Measure a training step of about a millisecond, with and without the observer of scripts without hooks."""
     import torch
 
     from ftlaunch_contract.pages.page import Page, create_page
@@ -157,22 +159,22 @@ def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
         bare.append(block())
         page.begin(0, os.getpid(), 0)
         observer = Observer(page)
-        step()  # the first one looks for a parameter
+        step()  # the observer looks for a parameter in its first step
         observed.append(block())
         observer.close()
     page.close()
     ratios = [a / b for a, b in zip(observed, bare, strict=True)]
-    again = [a / b for a, b in zip(bare[1:], bare, strict=False)]
+    noise = [a / b for a, b in zip(bare[1:], bare, strict=False)]
     return {
         "a small training step": figure(bare, "ms", ""),
         "the same, observed": figure(observed, "ms", ""),
         "observed / not": figure(ratios, "x", "~ 1"),
-        "not / not, the noise": figure(again, "x", ""),
+        "not / not, the noise": figure(noise, "x", ""),
     }
 
 
 def fingerprint_cost(home: Path, rounds: int) -> dict[str, Any]:
-    """Training steps of some 2 and some 10 ms with their fingerprints noted, and without, in turn."""
+    """Measure training steps of about 2 and about 10 ms, with and without their fingerprints, in turn."""
     found: dict[str, Any] = {}
     for label, layers, width, wanted in (("2 ms", 8, 160, "<= 1.05"), ("10 ms", 14, 384, "<= 1.01")):
         found |= _fingerprint_cost(home, rounds, label=label, layers=layers, width=width, wanted=wanted)
@@ -221,13 +223,13 @@ def _fingerprint_cost(
         bare.append(block(None))
         proof = StepProof(
             {"model": model, "optimizer": optimizer},
-            page=page, directory=directory, rank=0, on_end=lambda one, name: None,
+            page=page, directory=directory, rank=0, on_end=lambda step, name: None,
         )  # fmt: skip
         proof.begin(made, Resume.FRESH, directory / "copy", is_comparable=False)
         noted.append(block(proof))
         proof.close()
     page.close()
-    ratios = [one / other for one, other in zip(noted, bare, strict=True)]
+    ratios = [a / b for a, b in zip(noted, bare, strict=True)]
     return {
         f"a step of {label}": figure(bare, "ms", ""),
         f"a step of {label}, with its fingerprint / without": figure(ratios, "x", wanted),
@@ -235,7 +237,7 @@ def _fingerprint_cost(
 
 
 def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
-    """A snapshot of 1 GiB in 64 tensors against copying the same bytes to other memory, interleaved."""
+    """Measure a snapshot of 1 GiB in 64 tensors against a copy of the same bytes to other memory, interleaved."""
     import torch
 
     from ftlaunch_contract.pages.page import Page, create_page
@@ -250,8 +252,17 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     page = Page(home / "page_00001")
     page.begin(0, os.getpid(), 0)
     page.raise_flag(Flag.ATTACHED)
-    snapshots = Snapshotter(RankState({"model": model}, (), 0, 1), page, [page], home, 0, {})
-    ours, plain, first = [], [], 0.0
+    snapshots = Snapshotter(
+        state=RankState({"model": model}, (), rank=0, world_size=1),
+        page=page,
+        peers=[page],
+        directory=home,
+        rank=0,
+        versions={},
+    )
+    ours: list[float] = []
+    plain: list[float] = []
+    first = 0.0
     with torch.no_grad():
         for step in range(rounds + 3):
             began = time.perf_counter()
@@ -262,7 +273,7 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
             ended = time.perf_counter()
             if step == 0:
                 first = ended - middle
-            if step >= 3:  # the first of each slot lays it out
+            if step >= 3:  # the first snapshot into each slot lays the slot out
                 plain.append((middle - began) * 1000)
                 ours.append((ended - middle) * 1000)
     snapshots.close()

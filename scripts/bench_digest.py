@@ -1,8 +1,8 @@
-"""What `ftctl report DIR` costs: time and memory for many journals, in a process of its own.
+"""Measures what `ftctl report DIR` costs: time and memory for many journals, in a process of its own.
 
     python scripts/bench_digest.py        (make bench-digest)
 
-The journals are those of a job of 8 ranks with a failure every thousand steps. Prints a table: median, and the range
+The journals are those of jobs of 8 ranks with a failure every thousand steps. Prints a table: median, and the range
 over the rounds.
 """
 
@@ -24,7 +24,7 @@ _FAILURE_EVERY = 1000  # lines
 
 
 def events(lines: int, job: int) -> Iterator[dict[str, Any]]:
-    """So many lines of a journal."""
+    """Yield the events of a journal of `lines` lines."""
     yield {"event": "job_started", "job_id": f"bench-{job}", "ranks": 8, "pid": 1, "memory_dir": "/dev/shm/x"}
     yield {"event": "attempt_started", "pids": None, "port": 1, "hosts": None, "seconds": 1.0}
     yield {"event": "resumed", "step": 0, "source": None, "steps_lost": None, "seconds": None}
@@ -45,7 +45,7 @@ def events(lines: int, job: int) -> Iterator[dict[str, Any]]:
 
 
 def write_runs(runs: Path, jobs: int, lines: int) -> int:
-    """Write the run dirs; returns the bytes of all journals."""
+    """Write the run dirs; return the bytes of all journals."""
     size = 0
     for job in range(jobs):
         path = runs / f"run_{job}" / "events.jsonl"
@@ -60,7 +60,7 @@ def write_runs(runs: Path, jobs: int, lines: int) -> int:
 
 
 def measured(runs: Path) -> tuple[float, float]:
-    """Seconds and MiB of one digest."""
+    """Return the seconds and the MiB of one report."""
     began = time.monotonic()
     command = [sys.executable, "-m", "ftlaunch.cli.ctl", "report", str(runs)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -1,1 +1,1 @@
-"""Makes one system call of one process of ours fail, again and again, and sees what becomes of the job."""
+"""Makes single system calls of ftlaunch's processes fail, in one job after another, and judges how each job ends."""

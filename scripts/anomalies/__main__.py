@@ -1,14 +1,18 @@
-"""Makes each system call of processes of ours fail in turn, and sees that the job ends well, or with a sentence.
+"""Makes each system call of ftlaunch's processes fail in turn, and checks that the job ends well or with a sentence.
 
     python -m scripts.anomalies --process supervisor --calls openat getdents64 --every 1
 
-Of each call and each error, the first call fails in one job, the second one in the next, and so on, until a job passes
-in which the call was not made so often: SQLite's own tests do that with each of its calls. Calls that an undisturbed
-job does not make are left out. Processes of one job (an agent and the head, say) have a failing call each in the same
-jobs; where such a job ends as it must not, each of the calls fails in a job of its own. So it is where `--in-one-job`
-lets several calls of one kind fail in each job. Exits with 1 where a job ends
-with exit code 70, hangs, ends without a word or with another result, or leaves a process or memory behind. Takes hours:
-`--every 7` tries every seventh call, and a run with `--record FILE` goes on where an earlier one was broken off.
+For each call and each error, the first such call fails in one job, the second in the next job, and so on, until a job
+passes that makes fewer such calls. SQLite's own tests do the same with SQLite's calls. Calls that an undisturbed job
+does not make are left out.
+
+Several processes of one kind of job, such as an agent and the head, share jobs: one call of each process fails. With
+`--in-one-job` several calls of one kind fail in each job. If a job with several failing calls ends wrongly, each of
+these calls fails again in a job of its own.
+
+Exits with 1 if a job ends with exit code 70, hangs, ends without a word or with another result, or leaves a process or
+memory behind. A whole run takes hours: `--every 7` tries every seventh call, and a run with `--record FILE` resumes an
+interrupted one.
 """
 
 from __future__ import annotations
@@ -30,11 +34,11 @@ from scripts.anomalies.run import Anomaly, CannotBegin, Failed, Outcome, count_c
 from scripts.anomalies.series import Left, Series
 
 _TRIES = 3
-"""times that a job may not begin"""
+"""how often a job is tried that does not begin"""
 
 
 def main() -> int:
-    """Run, and print the numbers."""
+    """Run the jobs, print the numbers, and return the exit code."""
     options = _parse()
     if shutil.which("strace") is None:
         print("cannot make calls fail: strace is not installed", file=sys.stderr)
@@ -62,7 +66,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _jobs(processes: Sequence[str]) -> list[list[str]]:
-    """Which processes are of one job."""
+    """Group the processes by the kind of job in which they run."""
     found: dict[object, list[str]] = {}
     for process in processes:
         found.setdefault(SCENES[process].job, []).append(process)
@@ -70,14 +74,15 @@ def _jobs(processes: Sequence[str]) -> list[list[str]]:
 
 
 def _fail_calls_of(processes: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """Fail the calls of processes of one job; returns what ended wrongly."""
+    """Fail the calls of the processes of one kind of job; return a line for each wrong end."""
     began = time.monotonic()
     calls = options.calls or tuple(ERRORS)
-    left = [Left(_series(one, calls, options), options.record) for one in processes]
+    left = [Left(_series(process, calls, options), options.record) for process in processes]
     with ThreadPoolExecutor(options.workers) as pool:
         for worker in [pool.submit(_fail_in_turn, left, options.every) for _ in range(options.workers)]:
             worker.result()
-    seconds, wrong = time.monotonic() - began, []
+    seconds = time.monotonic() - began
+    wrong: list[str] = []
     for process, of_process in zip(processes, left, strict=True):
         tried: Counter[str] = Counter()
         for series in of_process.over:
@@ -90,20 +95,28 @@ def _fail_calls_of(processes: Sequence[str], options: argparse.Namespace) -> lis
 
 
 def _series(process: str, calls: Sequence[str], options: argparse.Namespace) -> list[Series]:
-    """What there is to be tried: each call that an undisturbed job makes, by thread."""
+    """Count the calls of an undisturbed job; return a series for each call, thread and error that is to be tried."""
     home = Path(tempfile.mkdtemp(prefix="anomaly-"))
     counts = count_calls(process, home)
     shutil.rmtree(home)
-    made = sorted(one for one in counts if one[1] in calls)
+    made = sorted((thread, call) for thread, call in counts if call in calls)
     for thread, call in made:
         print(f"{process}, thread {thread}: {counts[thread, call]} calls of {call} in an undisturbed job", flush=True)
     if SCENES[process].new_threads:  # strace counts the calls of each thread apart, and makes all of them fail
-        counts = Counter(
-            {(0, call): sum(counts[of_thread] for of_thread in made if of_thread[1] == call) for _, call in made}
-        )
+        by_call: Counter[tuple[int, str]] = Counter()
+        for thread, call in made:
+            by_call[0, call] += counts[thread, call]
+        counts = by_call
         made = sorted(counts)
     return [
-        Series(process, thread, call, error, counts[thread, call], options.in_one_job)
+        Series(
+            process=process,
+            thread=thread,
+            call=call,
+            error=error,
+            usual=counts[thread, call],
+            in_one_job=options.in_one_job,
+        )
         for thread, call in made
         for error in (ERRORS[call][:1] if options.one_error else ERRORS[call])
     ]
@@ -113,7 +126,7 @@ def _series(process: str, calls: Sequence[str], options: argparse.Namespace) -> 
 
 
 def _fail_in_turn(left: Sequence[Left], every: int) -> None:
-    """Fail one call after another, of each process one in each job, until nothing is left of any."""
+    """Run jobs, each with a failing call of every process that has series left, until no series is left."""
     under_way: dict[Left, Series] = {}
     while True:
         for of_process in left:
@@ -126,34 +139,35 @@ def _fail_in_turn(left: Sequence[Left], every: int) -> None:
 
 
 def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
-    """Fail the next call of each series in one job; returns of whom the series are over."""
+    """Fail the next call of each series in one job; return the processes whose series are over."""
     outcome, home = _run([series.next for _, series in taken])
     is_wrong = bool(outcome.wrong) and outcome.are_possible
-    is_one = sum(failed.calls for failed in outcome.failed) == 1
-    names, known = " with ".join(str(series.next) for _, series in taken), _wrongs(taken)
+    is_single = sum(failed.calls for failed in outcome.failed) == 1
+    names = " with ".join(str(series.next) for _, series in taken)
+    known = _wrongs(taken)
     over: list[Left] = []
     for (of_process, series), failed in zip(taken, outcome.failed, strict=True):
-        if len(taken) > 1 and not failed.calls:  # because another one has ended the job before?
+        if len(taken) > 1 and not failed.calls:  # another failing call may have ended the job before this one
             over += _fail([(of_process, series)], every)
             continue
-        if outcome.wrong and not is_one:  # because of which of them?
+        if outcome.wrong and not is_single:  # any of the failing calls may be the cause
             _fail_each(series, failed)
         series.advance(every, failed, is_done=outcome.is_done)
         over += [of_process] if series.is_over else []
-    if is_wrong and _wrongs(taken) == known:  # none of them alone ends it so
+    if is_wrong and _wrongs(taken) == known:  # the calls end the job wrongly only together
         taken[0][1].wrong.append(f"{names}: {outcome.wrong} ({home})")
         print(f"WRONG {taken[0][1].wrong[-1]}", flush=True)
     return over
 
 
 def _fail_each(series: Series, failed: Failed) -> None:
-    """Fail each of the calls alone that have failed in one job, and that Linux can make fail."""
+    """Fail alone each call that has failed in a shared job, if Linux can give its error there."""
     together = series.next
     for before in sorted(set(failed.possible)):
-        one = replace(together, number=together.number + before * together.step, step=0, last=0)
-        outcome, home = _run([one])
+        single = replace(together, number=together.number + before * together.step, step=0, last=0)
+        outcome, home = _run([single])
         if outcome.wrong and outcome.are_possible:
-            series.wrong.append(f"{one}: {outcome.wrong} ({home})")
+            series.wrong.append(f"{single}: {outcome.wrong} ({home})")
             print(f"WRONG {series.wrong[-1]}", flush=True)
 
 
@@ -162,9 +176,9 @@ def _wrongs(taken: Sequence[tuple[Left, Series]]) -> int:
 
 
 def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:
-    """Run a job with failing calls; a directory that shows what went wrong is kept.
+    """Run a job with failing calls; return the outcome and the job's directory, which is kept if the outcome is wrong.
 
-    A job that did not begin, on a machine that stood still, is tried again, and is wrong at last.
+    On a machine that stands still a job may not begin. Such a job is tried again a few times, and then counts as wrong.
     """
     for _ in range(_TRIES):
         home = Path(tempfile.mkdtemp(prefix="anomaly-"))
@@ -172,8 +186,12 @@ def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:
             outcome = run(anomalies, home)
             break
         except CannotBegin as error:
+            not_failed = Failed(calls=0, possible=(), are_possible=True)
             outcome = Outcome(
-                [Failed(0, (), are_possible=True)] * len(anomalies), is_done=False, wrong=str(error), said=""
+                failed=[not_failed] * len(anomalies),
+                is_done=False,
+                wrong=str(error),
+                said="",
             )
     if not outcome.wrong or not outcome.are_possible:
         shutil.rmtree(home)

@@ -1,4 +1,4 @@
-"""Which system calls are made to fail, and with which errors: those that Linux can give there."""
+"""The system calls that are made to fail, the errors that Linux can give for each, and a reader of strace's logs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,11 @@ _DESCRIPTOR = re.compile(r"^-?\d+<([^>]*)>")
 class FailedCall:
     """A call that strace has made fail.
 
-    thread: 0 where strace watched one thread alone. is_possible: whether Linux may give that error there.
+    Attributes:
+        thread: the id of the thread, or 0 if strace watched one thread only.
+        call: the name of the call.
+        error: the name of the error.
+        is_possible: whether Linux can give that error for that descriptor.
     """
 
     thread: int
@@ -90,10 +94,10 @@ class FailedCall:
 
 
 def failed_calls(log: str) -> list[FailedCall]:
-    """Read which calls strace (with -y) has made fail.
+    """Return the calls that strace, run with -y, has made fail.
 
-    Linux gives no error of a disk for a pipe, a socket or an eventfd, and closes them without an error. Our eventfds
-    never wait, and what does not wait is not interrupted.
+    Linux never gives a disk's error for a pipe, a socket or an eventfd, and closes these without an error. Our eventfds
+    never block, and only a blocking call is interrupted.
     """
     found = []
     for in_brackets, bare, call, arguments, error in _INJECTED.findall(log):

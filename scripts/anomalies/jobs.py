@@ -1,4 +1,4 @@
-"""The jobs in which calls are made to fail: how each is started, and which of its processes is the victim."""
+"""The jobs in which calls are made to fail: how each job is started, and which of its processes is the victim."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ import psutil
 from ftlaunch_contract.protocol import memory_root
 
 _HERE = Path(__file__).parent
-_PLAIN, _TRAINING = _HERE / "ranks" / "plain.py", _HERE / "ranks" / "training.py"
+_PLAIN = _HERE / "ranks" / "plain.py"
+_TRAINING = _HERE / "ranks" / "training.py"
 _PORTS = range(10_000, 30_000)
-_NODE_COUNT = 2  # of a job that has agents; more of them stand by
+_NODE_COUNT = 2  # nodes of a job with agents; further agents stand by
 START_SECONDS = 30.0
 Found = TypeVar("Found")
 
@@ -34,15 +35,16 @@ class Job:
     """One job in a directory of its own."""
 
     def __init__(self, scene: Scene, home: Path) -> None:
-        """home: an empty directory."""
-        self.scene, self.home = scene, home
+        """Prepare the job. home: an empty directory."""
+        self.scene = scene
+        self.home = home
         self.job_id = f"anomaly-{uuid.uuid4().hex[:8]}"
         self.tag = f"FT_ANOMALY={self.job_id}"
         self.started: list[subprocess.Popen[bytes]] = []
         self._port = _free_port()
 
     def start(self) -> None:
-        """Start the supervisor, or one agent for each node; one that is to stand by comes when the ranks run."""
+        """Start the supervisor, or the agents; an agent that is to stand by starts once the ranks run."""
         for node in range(max(self.scene.agents, 1)):
             if node >= _NODE_COUNT:
                 wait_for(lambda: self.is_running, START_SECONDS)
@@ -67,12 +69,16 @@ class Job:
         self.started.append(process)
 
     def begin(self) -> None:
-        """Let the ranks go on that wait for this word."""
+        """Let the waiting ranks begin."""
         (self.home / "begin").touch()
 
     def wait(self, seconds: float) -> list[int | None]:
-        """The exit codes of what was started; None: it has not ended in time."""
-        deadline, codes = time.monotonic() + seconds, list[int | None]()
+        """Wait until everything that was started has ended; return the exit codes.
+
+        The code of a process that has not ended in time is None.
+        """
+        deadline = time.monotonic() + seconds
+        codes: list[int | None] = []
         for process in self.started:
             try:
                 codes.append(process.wait(max(deadline - time.monotonic(), 0.01)))
@@ -84,12 +90,13 @@ class Job:
 
     @property
     def is_running(self) -> bool:
-        """Whether the ranks were started."""
+        """Whether ranks have been started."""
         return any(event["event"] == "attempt_started" for event in self.events())
 
     def events(self) -> list[dict[str, Any]]:
-        """Read the journal's events."""
-        path, found = self.home / "run" / "events.jsonl", []
+        """Return the events of the journal, without torn lines."""
+        path = self.home / "run" / "events.jsonl"
+        found = []
         for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
             try:
                 found.append(json.loads(line))
@@ -99,15 +106,15 @@ class Job:
 
     @property
     def said(self) -> str:
-        """What the terminals were told."""
+        """Everything that was written to the terminals."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.home.glob("stderr_*")))
 
     def memories(self) -> list[Path]:
-        """The job's directories in memory."""
+        """Return the job's directories in memory."""
         return sorted(memory_root(os.getuid()).glob(f"{self.job_id}*"))
 
     def carriers(self) -> list[int]:
-        """The living processes of the job, which all have its tag in their environment."""
+        """Return the pids of the job's processes, which all have the job's tag in their environment."""
         found = []
         for entry in os.scandir("/proc"):
             if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -120,7 +127,7 @@ class Job:
         return found
 
     def dispose(self) -> None:
-        """End what is left alive, and remove what is left in memory."""
+        """Kill all processes that are left, and delete all memory that is left."""
         for pid in self.carriers():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -133,7 +140,7 @@ class Job:
 
 
 def wait_for(ready: Callable[[], Found | None], seconds: float) -> Found | None:
-    """Wait until there is something, and return it; None where there is nothing in time."""
+    """Wait until `ready()` is truthy, and return the result; return None after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := ready()):
         if time.monotonic() > deadline:
@@ -143,7 +150,7 @@ def wait_for(ready: Callable[[], Found | None], seconds: float) -> Found | None:
 
 
 def _free_port() -> int:
-    """A port at which nobody listens, and that the system gives to nobody who asks for any."""
+    """Return a port at which nobody listens, below the range from which the system takes ports for port 0."""
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -152,7 +159,7 @@ def _free_port() -> int:
 
 
 def _child_of(parent: int, words: str) -> int | None:
-    """The child of a process whose command line has these words."""
+    """Return the pid of the child whose command line contains some words, or None."""
     for child in psutil.Process(parent).children():
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
             if any(words in part for part in child.cmdline()):
@@ -168,9 +175,15 @@ def _head(job: Job) -> int | None:
 class Scene:
     """A kind of job, and the process in it whose calls fail.
 
-    how: what ranks/training.py is told. agents: 0: the job has one node, and no agent. idle: the victim waits for a
-    request before anything is made to fail: what it imports is behind it. new_threads: threads that begin later are the
-    victim's, too, and its children are no processes.
+    Attributes:
+        find: returns the pid of the victim, or None if the process does not exist yet.
+        script: the script of the ranks.
+        how: the argument HOW of ranks/training.py.
+        options: options of ftlaunch.
+        environment: variables of the job's environment.
+        agents: the number of agents; 0 for a job of one node without agents.
+        idle: whether the victim must wait for a request before calls fail, so that its imports are over.
+        new_threads: whether calls fail in threads that begin later, too. The victim must start no processes.
     """
 
     find: Callable[[Job], int | None]
@@ -183,7 +196,7 @@ class Scene:
     new_threads: bool = False
 
     def victim(self, job: Job) -> int | None:
-        """The process whose calls are to fail; None: it is not there yet, or not ready."""
+        """Return the pid of the process whose calls are to fail; None if it does not exist yet or is not ready."""
         pid = self.find(job)
         if pid is None or not self.idle:
             return pid
@@ -194,16 +207,16 @@ class Scene:
 
     @property
     def job(self) -> tuple[object, ...]:
-        """What is the same of two processes of one job."""
+        """A key that is equal for two scenes exactly if their processes can be watched in one job."""
         return self.script, self.how, tuple(self.options), tuple(sorted(self.environment.items())), self.agents
 
     @property
     def trains(self) -> bool:
-        """Whether the state of the ranks is kept."""
+        """Whether the ranks train, and the hooks keep their state."""
         return self.script == _TRAINING
 
 
-# a busy machine gives a node nothing for seconds; a node that is really gone is seen by its closed connection
+# On a busy machine a node may get no processor time for seconds. A lost node is noticed by its closed connection.
 _NODES = (
     "--nproc-per-node", "1", "--no-warm", "--memory-interval", "1", "--node-timeout", "8s", "--node-wait", "20s",
     "--grace", "5s",
@@ -235,4 +248,4 @@ SCENES: Mapping[str, Scene] = {
         options=_COPIES, idle=True, new_threads=True,
     ),
 }  # fmt: skip
-"""by name of the process"""
+"""the name of the process -> its scene"""

@@ -1,4 +1,4 @@
-"""One job with one failing system call, and what is said of its end."""
+"""Runs one job with failing system calls, and judges its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.anomalies.ranks import training
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
 
 _DEADLINE = 60.0
-"""seconds that a job may take which lasts two to five"""
+"""seconds for a job that usually takes two to five"""
 _EXPLANATIONS = ("cannot", "why:", "the same command goes on")
 _LAST_EVENTS = ("job_finished", "job_failed", "job_stopped", "notified")
 
@@ -30,8 +30,14 @@ class CannotBegin(Exception):
 class Anomaly:
     """One failing call, or several of one kind.
 
-    process: one of SCENES. thread: 0 is the main thread. number: of the call, counted from when the ranks run; 1 is
-    the first. step: each step-th call after that one fails, too; 0: that one alone. last: no call after this one fails.
+    Attributes:
+        process: a key of SCENES.
+        call: the name of the system call.
+        error: the name of the error.
+        number: the number of the call, counted from 1 when the ranks run.
+        thread: the number of the thread; 0 is the main thread.
+        step: every step-th call after the first fails, too; 0 for the first call alone.
+        last: the number of the last call that may fail.
     """
 
     process: str
@@ -49,7 +55,7 @@ class Anomaly:
 
     @property
     def options(self) -> list[str]:
-        """Of strace."""
+        """The options of strace that make the calls fail."""
         when = f"{self.number}..{self.last}+{self.step}" if self.step else str(self.number)
         return ["-e", f"trace={self.call}", "-e", f"inject={self.call}:error={self.error}:when={when}"]
 
@@ -58,8 +64,10 @@ class Anomaly:
 class Failed:
     """How many calls of one anomaly have failed.
 
-    calls: of the thread that made most of them. possible: those of all threads that Linux could have made fail so, each
-    as how many of its thread had failed before. are_possible: whether all of them are.
+    Attributes:
+        calls: the number of failures in the thread with the most of them.
+        possible: for each failure in any thread that Linux can give: how many calls of the thread failed before.
+        are_possible: whether Linux can give all the failures.
     """
 
     calls: int
@@ -69,10 +77,13 @@ class Failed:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job.
+    """The end of a job.
 
-    failed: of each anomaly. is_done: no process gave the job up. wrong: what must not be; empty where all is as it
-    should.
+    Attributes:
+        failed: the failures of each anomaly.
+        is_done: whether the job has finished, instead of being given up.
+        wrong: what must not happen; empty if the end is as it should be.
+        said: everything on the terminals.
     """
 
     failed: Sequence[Failed]
@@ -82,7 +93,7 @@ class Outcome:
 
     @property
     def are_possible(self) -> bool:
-        """Whether Linux could have made all those calls fail so."""
+        """Whether Linux can give all the failures."""
         return all(failed.are_possible for failed in self.failed)
 
 
@@ -90,45 +101,62 @@ def run(anomalies: Sequence[Anomaly], home: Path) -> Outcome:
     """Run a job in which a rank or a node is killed once, while calls of our processes fail.
 
     Args:
-        anomalies: of one job, and each of another process of it.
+        anomalies: the failing calls, each of another process of one kind of job.
         home: an empty directory.
 
-    Raises CannotBegin.
+    Raises:
+        CannotBegin: strace cannot attach, or the ranks do not run.
     """
     job = Job(SCENES[anomalies[0].process], home)
     watched = [
-        _Watched(SCENES[one.process], one.thread, home / f"strace_{number}", one.options)
-        for number, one in enumerate(anomalies)
+        _Watched(
+            scene=SCENES[anomaly.process],
+            thread=anomaly.thread,
+            log=home / f"strace_{number}",
+            options=anomaly.options,
+        )
+        for number, anomaly in enumerate(anomalies)
     ]
     try:
         codes = _disturb(job, watched)
-        failed = [_failed(one.log) for one in watched]
-        wrong = _judge(job, codes, several=any(one.step for one in anomalies))
+        failed = [_failed(process.log) for process in watched]
+        wrong = _judge(job, codes, several=any(anomaly.step for anomaly in anomalies))
         if not wrong and EXIT_DONE not in codes and job.scene.trains:
             wrong = _resume(job)
     finally:
         job.dispose()
-    return Outcome(failed, set(codes) - _of_lost_nodes(job) == {EXIT_DONE}, wrong, job.said)
+    return Outcome(
+        failed=failed,
+        is_done=set(codes) - _of_lost_nodes(job) == {EXIT_DONE},
+        wrong=wrong,
+        said=job.said,
+    )
 
 
 def _failed(log: Path) -> Failed:
     calls = failed_calls(log.read_text(errors="replace")) if log.exists() else []
     of_threads = Counter[int]()
     possible = []
-    for one in calls:
-        if one.is_possible:
-            possible.append(of_threads[one.thread])
-        of_threads[one.thread] += 1
+    for failed in calls:
+        if failed.is_possible:
+            possible.append(of_threads[failed.thread])
+        of_threads[failed.thread] += 1
     return Failed(max(of_threads.values(), default=0), possible, len(possible) == len(calls))
 
 
 def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
     """Run a job undisturbed; return how often each thread (0: the main one) makes each call that can be made to fail.
 
-    Raises CannotBegin where the job does not end as it should.
+    Raises:
+        CannotBegin: the job does not end as it should.
     """
     calls = ",".join(f"?{call}" for call in ERRORS)
-    watched = _Watched(SCENES[process], None, home / "strace", ["-e", f"trace={calls}"])
+    watched = _Watched(
+        scene=SCENES[process],
+        thread=None,
+        log=home / "strace",
+        options=["-e", f"trace={calls}"],
+    )
     job = Job(SCENES[process], home)
     try:
         codes = _disturb(job, [watched])
@@ -148,14 +176,24 @@ class _Watched:
     """A process of a job to which strace is attached."""
 
     def __init__(self, scene: Scene, thread: int | None, log: Path, options: Sequence[str]) -> None:
-        """thread: None is all threads. options: of strace."""
-        self._scene, self._thread, self.log, self._options = scene, thread, log, options
+        """Prepare to watch a process.
+
+        Args:
+            scene: the kind of job, which finds the process.
+            thread: the number of the thread to watch, or None for all threads.
+            log: the file for strace's output.
+            options: options of strace.
+        """
+        self._scene = scene
+        self._thread = thread
+        self.log = log
+        self._options = options
         self._strace: subprocess.Popen[bytes] | None = None
         self.threads: list[int] = []
-        """that the process had when strace was attached, the main one first"""
+        """the threads that the process had when strace was attached, the main one first"""
 
     def attach(self, job: Job) -> None:
-        """Attach strace once the process is there. Raises CannotBegin."""
+        """Attach strace once the process exists. Raises CannotBegin."""
         victim = wait_for(lambda: self._scene.victim(job) if job.is_running else None, START_SECONDS)
         if victim is None:
             raise CannotBegin(f"the job has not begun: {job.said}")
@@ -171,23 +209,23 @@ class _Watched:
             raise CannotBegin("strace cannot attach")
 
     def detach(self) -> None:
-        """End strace, where it runs."""
+        """End strace, if it runs."""
         if self._strace is not None:
             self._strace.kill()
             self._strace.wait()
 
 
 def _disturb(job: Job, watched: Sequence[_Watched]) -> list[int | None]:
-    """Attach strace once the ranks run, let them begin, and wait for the end; returns the exit codes."""
+    """Attach strace once the ranks run, let the ranks begin, and wait for the end; return the exit codes."""
     job.start()
     try:
-        for one in watched:
-            one.attach(job)
+        for process in watched:
+            process.attach(job)
         job.begin()
         return job.wait(_DEADLINE)
     finally:
-        for one in watched:
-            one.detach()
+        for process in watched:
+            process.detach()
 
 
 def _threads(pid: int) -> list[int]:
@@ -204,9 +242,14 @@ def _tracer(pid: int, thread: int) -> int:
 
 
 def _judge(job: Job, codes: Sequence[int | None], *, several: bool) -> str:
-    """What must not be: a hang, a bug of ours, an end without a word, another result, a process or memory left.
+    """Return what must not happen, or an empty string.
 
-    several: so many calls may fail that no restart is left before a rank is killed.
+    That is a hang, exit code 70, a traceback, an end without a word, another result, a process or memory left behind.
+
+    Args:
+        job: the job, which has ended or been given up waiting for.
+        codes: the exit codes; None for a process that has not ended.
+        several: whether so many calls may have failed that no restart was left before a rank was killed.
     """
     if None in codes:
         return f"the job has not ended within {_DEADLINE:g} s"
@@ -238,7 +281,7 @@ def _judge(job: Job, codes: Sequence[int | None], *, several: bool) -> str:
 
 
 def _of_lost_nodes(job: Job) -> set[int | None]:
-    """The exit codes of agents that the job itself kills."""
+    """Return the exit codes of agents that the job itself kills."""
     return {-9} if job.scene.how == "node" else set()
 
 
@@ -253,12 +296,18 @@ def _judge_results(job: Job) -> str:
 
 
 def _resume(job: Job) -> str:
-    """Run a job that was given up once more, undisturbed: what it had must be there still."""
+    """Run a job that was given up once more, undisturbed.
+
+    Returns:
+        What is wrong, such as lost steps, or an empty string.
+    """
     job.started.clear()
     job.start()
     codes = job.wait(_DEADLINE)
     if set(codes) != {EXIT_DONE}:
         return f"given up, and the same command ends with {codes}"
     made = [event["step"] for event in job.events() if event["event"] == "resumed"]
-    has_spare = job.scene.agents > 2  # another node may take the place now of one that has steps in memory
-    return _judge_results(job) or ("given up, and its steps are lost" if made[-1] == 0 and not has_spare else "")
+    has_spare = job.scene.agents > 2  # another node may now have the place of a node with steps in memory
+    if wrong := _judge_results(job):
+        return wrong
+    return "given up, and its steps are lost" if made[-1] == 0 and not has_spare else ""

@@ -1,4 +1,4 @@
-"""What is left to be tried: series of failing calls, one for each call of each thread and each error."""
+"""What is left to be tried: one series of failing calls for each call, thread and error."""
 
 from __future__ import annotations
 
@@ -13,18 +13,26 @@ from pathlib import Path
 from scripts.anomalies.run import Anomaly, Failed
 
 _MOST = 5000
-"""calls of one kind in one job"""
+"""the largest number of calls of one kind in one job"""
 _LEAST_STEP = 20
-"""from one call that fails to the next one in the same job"""
+"""the least number of calls between two that fail in one job"""
 
 
 @dataclass
 class Series:
-    """The failures of one call of one thread with one error: of the first such call, of the next, until none fails.
+    """The failures of one call of one thread with one error: first of the first such call, then of the next ones.
 
-    usual: how many such calls an undisturbed job makes. in_one_job: how many of those fail in one job, evenly apart; a
-    job that makes more calls than usual may have one failure more.
-    tried: how many have failed. wrong: what ended as it must not. is_over: nothing is left to be tried.
+    Attributes:
+        process: a key of SCENES.
+        thread: the number of the thread.
+        call: the name of the system call.
+        error: the name of the error.
+        usual: how many such calls an undisturbed job makes.
+        in_one_job: how many of these fail in one job, evenly apart. A job that makes more calls may have one more
+            failure.
+        tried: how many calls have failed so far.
+        wrong: a line for each job that ended wrongly.
+        is_over: whether nothing is left to be tried.
     """
 
     process: str
@@ -44,10 +52,16 @@ class Series:
 
     @property
     def next(self) -> Anomaly:
-        """The call that is to fail next."""
+        """The call that fails next, with those after it in the same job."""
         step = self._step
         return Anomaly(
-            self.process, self.call, self.error, self._number, self.thread, step, self._number + step * self.in_one_job
+            process=self.process,
+            call=self.call,
+            error=self.error,
+            number=self._number,
+            thread=self.thread,
+            step=step,
+            last=self._number + step * self.in_one_job,
         )
 
     @property
@@ -55,15 +69,15 @@ class Series:
         return max(math.ceil(self.usual / self.in_one_job), _LEAST_STEP) if self.in_one_job > 1 else 0
 
     def advance(self, every: int, failed: Failed, *, is_done: bool) -> None:
-        """A job has ended in which the next call, and perhaps others after it, were to fail.
+        """Go on after a job in which the calls of `next` were to fail.
 
-        Where the job was given up, or was over before it had made as many calls as usual, a job begins with the call
+        If the job was given up, or ended before it had made as many calls as usual, the next job begins with the call
         after the last one that failed.
 
         Args:
-            every: how far to go on.
-            failed: what did fail.
-            is_done: the job was not given up.
+            every: the distance to the next first call.
+            failed: what has failed.
+            is_done: whether the job has finished, instead of being given up.
         """
         self.tried += len(failed.possible)
         number = self._number + failed.calls * self._step
@@ -81,19 +95,26 @@ class Series:
 
 
 class Left:
-    """The series of one process that nobody has taken yet, and a file that has those that are over."""
+    """The series of one process that no worker has taken yet, and a file that records finished series."""
 
     def __init__(self, all_of_them: Iterable[Series], record: Path | None) -> None:
-        """record: has a line for each series that is over, and gets more; None: there is no such file."""
-        self._record, self._lock = record, threading.Lock()
+        """Leave out series that are recorded as finished.
+
+        Args:
+            all_of_them: all series of the process.
+            record: the file with a line for each finished series, to which more lines are added; or None.
+        """
+        self._record = record
+        self._lock = threading.Lock()
         over = {line["series"] for line in self._lines()}
         series = list(all_of_them)
-        self.over = [one for one in series if str(one) in over]
-        """that an earlier run has tried, with what it found"""
-        for one in self.over:
-            (line,) = (line for line in self._lines() if line["series"] == str(one))
-            one.tried, one.wrong = line["tried"], line["wrong"]
-        self._waiting = deque(one for one in series if str(one) not in over)
+        self.over = [each for each in series if str(each) in over]
+        """the finished series; those of an earlier run have its results"""
+        for finished in self.over:
+            (line,) = (line for line in self._lines() if line["series"] == str(finished))
+            finished.tried = line["tried"]
+            finished.wrong = line["wrong"]
+        self._waiting = deque(each for each in series if str(each) not in over)
 
     def _lines(self) -> list[dict[str, object]]:
         if self._record is None or not self._record.exists():
@@ -101,12 +122,12 @@ class Left:
         return [json.loads(line) for line in self._record.read_text().splitlines()]
 
     def take(self) -> Series | None:
-        """The next series; None: there is none."""
+        """Return the next series, or None if none is left. Workers in several threads may call this."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
     def end(self, series: Series) -> None:
-        """A series is over."""
+        """Record a finished series, and print its numbers."""
         with self._lock:
             self.over.append(series)
             print(f"{series}: {series.tried} tried, {len(series.wrong)} wrong", flush=True)

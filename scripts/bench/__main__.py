@@ -1,14 +1,16 @@
-"""ftlaunch next to torchrun, NVIDIA's ft_launcher and plain python, on the same jobs, in one run; then alone, growing.
+"""Measures ftlaunch next to torchrun, NVIDIA's ft_launcher and plain python, on the same jobs in one run.
 
     make bench
     python scripts/bench --rounds 1 --scale 1 8       # a quick look
 
-Two ranks on gloo. In every round each launcher runs, in turn: a small job in which a rank is killed once (races.py,
-`restarts`), one in which a rank hangs, and the example job, killed once and then told to stop (`training`): with
-ftlaunch its state is kept by the hooks, with the others in a file that is written at every step. The others run in an
-environment of their own, .venv-peers, made at the first run. What a launcher does not do is left out of its column.
-Then shapes of training are measured with the hooks and without them (steps.py), and jobs of more and more ranks.
-Prints Markdown; --json writes every single figure.
+All jobs have two ranks on gloo. In every round each launcher runs in turn: a small job in which a rank is killed once
+(`restarts` in races.py), a job in which a rank hangs, and the example job, which is killed once and later told to stop
+(`training`). With ftlaunch the hooks keep the example's state; with the others a file is written at every step. The
+other launchers run in an environment of their own, .venv-peers, which the first run makes. What a launcher cannot do is
+left out of its column.
+
+Then training steps of several shapes are measured with and without the hooks (steps.py), and ftlaunch alone with
+growing numbers of ranks (scale.py). The results are printed as Markdown; --json writes every single figure.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from trial import Failed, remove_memory
 
 
 def run_races(home: Path, rounds: int) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
-    """Every round all launchers in turn; the figures, and what went wrong."""
+    """Run all launchers in every round, in turn; return the figures by launcher, and a line for each failure."""
     racers = peers.launchers(RANKS)
     found: dict[str, list[dict[str, float]]] = {racer.name: [] for racer in racers}
     wrong = []

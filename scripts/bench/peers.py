@@ -1,4 +1,7 @@
-"""Who runs the race, and how each is started. The others get an environment of their own, made here."""
+"""The launchers of the race, and how each is started.
+
+The other launchers get an environment of their own, made here.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".venv-peers"
-# what the example job needs besides, so that all import the same
+# Packages that the example job imports, so that all launchers import the same.
 _WANTED = ["numpy", "tqdm", "safetensors"]
 _PEER = "nvidia-resiliency-ext"
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """One of those that are compared."""
+    """A launcher that takes part in the race."""
 
     name: str
-    argv: tuple[str, ...]  # before the script
+    argv: tuple[str, ...]  # the command before the script
     env: Mapping[str, str] = field(default_factory=dict)
     restarts: bool = True
     sees_hangs: bool = False
-    hang_argv: tuple[str, ...] = ()  # besides: a limit of 3 s
+    hang_argv: tuple[str, ...] = ()  # further options: a hang timeout of 3 s
     kept_by: str = "file"  # how the example job keeps its state, see jobs/example.py
 
 
 def prepare() -> str:
-    """Make the environment of the others where there is none; what is in it. Raises CalledProcessError.
+    """Make the environment of the other launchers if there is none; return what is in it.
 
-    What is not compiled to bytecode yet is compiled, as pip does it: a first start is not what is measured.
+    Everything is compiled to bytecode, as pip does, because first starts are not what is measured.
+
+    Raises:
+        CalledProcessError: the environment cannot be made.
     """
     for folder in ("supervisor", "worker_hooks", "scripts"):
         compileall.compile_dir(ROOT / folder, quiet=1)
@@ -55,9 +61,9 @@ def prepare() -> str:
 
 
 def launchers(ranks: int) -> list[Launcher]:
-    """All of them, for so many ranks on this machine."""
+    """Return all launchers, for `ranks` ranks on this machine."""
     size = ("--nproc-per-node", str(ranks), "--max-restarts", "20")
-    # the others do not wait before a restart without progress, which this small job makes none of
+    # The others do not wait before a restart without progress, and this small job makes no progress.
     size_and_pace = (*size, "--backoff-first", "1ms")
     ours = (str(Path(sys.executable).with_name("ftlaunch")), *size_and_pace, "--job-id", f"bench-{os.getpid()}")
     torchrun = (str(PEERS / "bin" / "torchrun"), *size)
@@ -74,7 +80,7 @@ def launchers(ranks: int) -> list[Launcher]:
 
 
 def by_hand(ranks: int) -> list[dict[str, str]]:
-    """What `python` without a launcher must be told: the environment of each rank."""
+    """Return the environment of each rank for `python` without a launcher."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

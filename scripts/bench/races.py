@@ -1,7 +1,7 @@
-"""What is measured of every launcher, in three runs. Seconds, MiB, shares of a core.
+"""The three runs in which every launcher is measured. Figures are seconds, MiB, and shares of a core.
 
-Each adds its figures to those found, one after the other. Where one cannot be had it raises Failed, and those before it
-stay.
+Each run adds its figures to `found` one after another. If a figure cannot be measured the run raises Failed, and the
+figures before it stay.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from peers import Launcher
 from trial import Trial, cpu_seconds
 
 RANKS = 2
-_PATIENCE = 8.0  # seconds: several times what any of them takes when it works
+_PATIENCE = 8.0  # seconds: several times what each launcher takes when it works
 _WATCHED = 0.5  # seconds in which the launcher's processor time is taken
 
 Figures = dict[str, float]
 
 
 def restarts(home: Path, launcher: Launcher, found: Figures) -> None:
-    """Start, rank 1 killed, end: how long each takes, and whether the restart led anywhere."""
+    """Measure the start, the restart after rank 1 was killed, and the end, and whether the job gets to its end."""
     found["small jobs"] = 1
     with Trial(home, launcher, RANKS) as trial:
         trial.start("small.py", env={"BENCH_FAULT": "death" if launcher.restarts else ""})
@@ -41,7 +41,7 @@ def restarts(home: Path, launcher: Launcher, found: Figures) -> None:
 
 
 def hang(home: Path, launcher: Launcher, found: Figures) -> None:
-    """Rank 1 sleeps for good, where 3 s without a step are a hang."""
+    """Measure the restart after rank 1 began to sleep, where 3 s without a step count as a hang."""
     if not launcher.sees_hangs:
         return
     env = {"BENCH_FAULT": "hang"} | ({"BENCH_CLIENT": "1"} if launcher.kept_by == "file" else {})
@@ -53,7 +53,7 @@ def hang(home: Path, launcher: Launcher, found: Figures) -> None:
 
 
 def training(home: Path, launcher: Launcher, found: Figures) -> None:
-    """The example job: a death, the first new step, then what it costs to be watched, then SIGTERM."""
+    """Measure the example job: a death, the first new step, the launcher's use of the machine, then SIGTERM."""
     if not launcher.restarts:
         return
     found["example jobs"] = 1
@@ -61,14 +61,15 @@ def training(home: Path, launcher: Launcher, found: Figures) -> None:
         trial.start("example.py", launcher.kept_by, "100000")
         trial.wait(lambda: bool(trial.notes("dies")), _PATIENCE, "death")
         died = trial.notes("dies")[0]
-        # the step that rank 1 did not finish is the first one that is new
+        # The step that rank 1 did not finish is the first new one.
         _wait_for_step(trial, died.step + 1, died.at)
         first = next(note for note in trial.notes("step", died.at) if note.step > died.step)
         found["death to first new step"] = first.at - died.at
         found["steps lost at the death"] = died.step + 1 - trial.notes("step", died.at)[0].step
         _wait_for_step(trial, first.step + 2, first.at)
         own = trial.own()
-        before, began = cpu_seconds(own), time.monotonic()
+        before = cpu_seconds(own)
+        began = time.monotonic()
         time.sleep(_WATCHED)
         found["launcher, share of a core"] = (cpu_seconds(own) - before) / (time.monotonic() - began)
         found["launcher, resident"] = sum(process.memory_info().rss for process in own) / 2**20
@@ -84,7 +85,7 @@ def _wait_for_step(trial: Trial, step: int, since: float) -> None:
 
 
 def _saved(home: Path, launcher: Launcher) -> int:
-    """The step in storage."""
+    """Return the step in storage."""
     if launcher.kept_by == "hooks":
         (tracker,) = home.glob("runs/*/checkpoints/latest_checkpointed_iteration.txt")
         return int(tracker.read_text())

@@ -1,4 +1,4 @@
-"""How the supervisor grows with the ranks of one machine: ranks that only beat, so that it is measured, not they."""
+"""Measures how the supervisor's costs grow with the ranks of one machine. The ranks only beat, and cost little."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from ftlaunch.history.journal import read_events
 from ftlaunch.memory.directory import memory_dir
 from ftlaunch.system.control_socket import SOCKET, ask
 
-_PATIENCE = 120.0
+_PATIENCE = 120.0  # seconds
 
 
 class Crowd:
     """A job of many light ranks."""
 
     def __init__(self, home: Path, ranks: int, deaths: int) -> None:
-        self.home, self.ranks = home, ranks
+        """Start the job. deaths: how many ranks will be killed."""
+        self.home = home
+        self.ranks = ranks
         self._job = f"bench-{os.getpid()}-{ranks}"
         self._socket = memory_dir(self._job) / SOCKET
         home.mkdir()
@@ -37,18 +39,18 @@ class Crowd:
         self.supervisor = psutil.Process(self._process.pid)
 
     def status(self) -> dict[str, Any]:
-        """What it says of itself; empty while it does not listen."""
+        """Return the supervisor's status; empty while it does not listen."""
         try:
             return ask(self._socket, {"do": "status"})
         except (OSError, ValueError):
             return {}
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Of its journal."""
+        """Return the journal's events of one name."""
         return [event for event in read_events(self.home / "runs" / self._job) if event["event"] == name]
 
     def wait_for_all(self, attempt: int) -> float:
-        """When all ranks of an attempt were seen to beat. Raises TimeoutError."""
+        """Wait until all ranks of an attempt beat; return the moment. Raises TimeoutError."""
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
             status = self.status()
@@ -61,20 +63,27 @@ class Crowd:
         raise TimeoutError(f"{self.ranks} ranks did not beat within {_PATIENCE:.0f} s")
 
     def kill_one(self) -> tuple[int, float]:
-        """SIGKILL to any rank: which, and when."""
+        """Kill a rank chosen at random; return the rank and the moment."""
         rank = random.choice(self.status()["ranks"])
         at = time.monotonic()
         os.kill(rank["pid"], signal.SIGKILL)
         return rank["rank"], at
 
     def end(self) -> None:
-        """SIGTERM, and wait."""
+        """Stop the job by SIGTERM, and wait for its end."""
         self._process.terminate()
         self._process.wait()
 
 
 def measure(home: Path, ranks: int, rounds: int, watched: float) -> dict[str, list[float]]:
-    """One job of so many ranks; a list of measurements for each figure. Seconds, MiB, shares of a core."""
+    """Run one job; return the measurements of each figure, in seconds, MiB, or shares of a core.
+
+    Args:
+        home: a directory to make.
+        ranks: the number of ranks.
+        rounds: how many ranks are killed, one after another.
+        watched: seconds in which the supervisor's processor time is taken in each round.
+    """
     crowd = Crowd(home, ranks, rounds)
     found: dict[str, list[float]] = {"start": [crowd.wait_for_all(0) - crowd.began]}
     names = ("death to seen", "seen to all gone", "gone to all started", "death to all beating", "CPU", "answer")
@@ -83,7 +92,8 @@ def measure(home: Path, ranks: int, rounds: int, watched: float) -> dict[str, li
         began = time.monotonic()
         crowd.status()
         found["answer"].append(time.monotonic() - began)
-        before, began = cpu_seconds([crowd.supervisor]), time.monotonic()
+        before = cpu_seconds([crowd.supervisor])
+        began = time.monotonic()
         time.sleep(watched)
         found["CPU"].append((cpu_seconds([crowd.supervisor]) - before) / (time.monotonic() - began))
         rank, died = crowd.kill_one()

@@ -1,4 +1,4 @@
-"""What a step costs with the hooks and the defaults, against the same step without them, in one process and in turn."""
+"""Measures what a step costs with the hooks and their defaults, against the same step without them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ SHAPES = (
 
 
 def measure(home: Path, rounds: int, seconds: float) -> dict[str, list[dict[str, float]]]:
-    """Shape -> a dictionary a round: `step`, seconds without the hooks; `first` and `then`, times as long with them."""
+    """Measure all shapes.
+
+    Returns:
+        For each shape a dictionary for each round: `step`, the seconds without the hooks; `first` and `then`, how many
+        times as long a step takes with the hooks, in the first and the second half.
+    """
     found: dict[str, list[dict[str, float]]] = {shape: [] for shape in SHAPES}
     for number in range(rounds):
         for shape in SHAPES:
@@ -33,12 +38,12 @@ def measure(home: Path, rounds: int, seconds: float) -> dict[str, list[dict[str,
 
 
 def table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """A row a shape."""
+    """Return a Markdown table with a row for each shape."""
     rows = [["with the defaults", "step without hooks", "with hooks, the first half", "with hooks, the second half"]]
     for shape, rounds in found.items():
-        cells = [shape, f"{1000 * median(one['step'] for one in rounds):.3g} ms"]
+        cells = [shape, f"{1000 * median(figures['step'] for figures in rounds):.3g} ms"]
         for figure in ("first", "then"):
-            ratios = [one[figure] for one in rounds]
+            ratios = [figures[figure] for figures in rounds]
             cells.append(f"{median(ratios):.3f} x ({min(ratios):.3f} to {max(ratios):.3f})")
         rows.append(cells)
     return as_table(rows)

@@ -1,17 +1,17 @@
-"""The figures as Markdown: medians, and in brackets the least and the most."""
+"""The figures as Markdown: medians, and in brackets the least and the largest value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-Rounds = Mapping[str, Sequence[Mapping[str, float]]]  # launcher -> a dictionary of figures a round
+Rounds = Mapping[str, Sequence[Mapping[str, float]]]  # launcher -> the figures of each round
 
 _MILLISECONDS = [
     "launch to first line", "launch to ready", "death to ready", "death to first new step", "hang (limit 3 s) to ready",
     "last line to exit", "last rank's end to exit", "SIGTERM to exit",
 ]  # fmt: skip
-_SHARES = [  # row, figure of each that tried, figure of each that got there
+_SHARES = [  # the row, the figure of each run that tried, and the figure of each run that succeeded
     ("restarts that succeeded", "deaths", "death to ready"),
     ("small jobs that got to their ends", "small jobs", "last line to exit"),
     ("example jobs that went on", "example jobs", "death to first new step"),
@@ -20,7 +20,7 @@ _MIB = ["launcher, resident", "job with launcher, memory"]
 
 
 def race(rounds: Rounds) -> str:
-    """A row a figure, a column a launcher."""
+    """Return a table with a row for each figure and a column for each launcher."""
     names = list(rounds)
     rows = [["", *names]]
     for figure in _MILLISECONDS:
@@ -41,7 +41,7 @@ def race(rounds: Rounds) -> str:
 
 
 def ratios(rounds: Rounds, ours: str, others: Sequence[str]) -> str:
-    """How many times faster ours is than the best of the others, by medians of the same run."""
+    """Return a table of how many times faster ours is than the best of the others, by medians of the same run."""
     rows = [["", "best of the others", f"times faster: {ours}"]]
     for figure in _MILLISECONDS:
         found = {name: median(values) for name in others if (values := _values(rounds[name], figure))}
@@ -53,7 +53,7 @@ def ratios(rounds: Rounds, ours: str, others: Sequence[str]) -> str:
 
 
 def growth(found: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
-    """A row a figure, a column a number of ranks."""
+    """Return a table with a row for each figure and a column for each number of ranks."""
     rows = [["", *(f"{ranks} rank{'s' if ranks > 1 else ''}" for ranks in found)]]
     for figure in next(iter(found.values())):
         unit, factor = {"CPU": ("%", 100), "resident": ("MiB", 1)}.get(figure, ("ms", 1000))
@@ -62,22 +62,22 @@ def growth(found: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
 
 
 def _values(rounds: Sequence[Mapping[str, float]], figure: str) -> list[float]:
-    return [one[figure] for one in rounds if figure in one]
+    return [figures[figure] for figures in rounds if figure in figures]
 
 
 def _share(rounds: Sequence[Mapping[str, float]], tried: str, reached: str) -> str:
-    of = len(_values(rounds, tried))
-    return f"{len(_values(rounds, reached))} of {of}" if of else ""
+    tries = len(_values(rounds, tried))
+    return f"{len(_values(rounds, reached))} of {tries}" if tries else ""
 
 
 def as_table(rows: list[list[str]]) -> str:
-    """The first row is the head."""
+    """Return rows as a Markdown table; the first row is the head."""
     first, *rest = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([first, "|" + " --- |" * len(rows[0]), *rest])
 
 
 def spread(values: Sequence[float], unit: str, factor: float) -> str:
-    """Median, least and most."""
+    """Return the median, and the least and the largest value if they differ."""
     if not values:
         return ""
     least, middle, most = (_digits(factor * value) for value in (min(values), median(values), max(values)))
@@ -85,5 +85,5 @@ def spread(values: Sequence[float], unit: str, factor: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three of them, and no exponents."""
+    """Return a number with three digits and without an exponent."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

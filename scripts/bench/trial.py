@@ -1,4 +1,4 @@
-"""One run of one launcher: started, watched through what its ranks note, ended, and cleaned up behind."""
+"""One run of one launcher: starts it, watches it by the notes of its ranks, ends it, and cleans up."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from peers import Launcher, by_hand
 from ftlaunch_contract.protocol import memory_root
 
 JOBS = Path(__file__).parent / "jobs"
-_LOOK = 0.002  # seconds between looks at the notes
+_LOOK = 0.002  # seconds between two looks at the notes
 
 
 class Note(NamedTuple):
-    """See jobs/notes.py."""
+    """A line that a rank has written with `note` of jobs/notes.py."""
 
     what: str
     rank: int
@@ -32,14 +32,23 @@ class Note(NamedTuple):
 
 
 class Failed(Exception):
-    """The run did not get where it should; the message says where it was."""
+    """The run did not get as far as it should; the message says what was missing."""
 
 
 class Trial:
-    """A run in a folder of its own."""
+    """A run in a folder of its own, whose processes end with the `with` block."""
 
     def __init__(self, home: Path, launcher: Launcher, ranks: int) -> None:
-        self.home, self.launcher, self.ranks = home, launcher, ranks
+        """Prepare a run.
+
+        Args:
+            home: the folder, which is made.
+            launcher: the launcher.
+            ranks: the number of ranks.
+        """
+        self.home = home
+        self.launcher = launcher
+        self.ranks = ranks
         self._notes = home / "notes"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.began = 0.0
@@ -53,44 +62,47 @@ class Trial:
         for process in self._processes:
             below = self.below() if process.poll() is None else []
             below += [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
-            for one in [*below, process]:
+            for left in [*below, process]:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    left.kill()
             process.wait()
 
     def start(self, script: str, *args: str, more: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
-        """Begin; more: options of the launcher. Times are monotonic seconds from here on."""
+        """Start the launcher on a script of jobs/. more: options of the launcher. env: variables of its environment."""
         command = [*self.launcher.argv, *more, str(JOBS / script), *args]
-        settings = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # of this shell, not of those who are measured
+        settings = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # of this shell; they would slow the launchers down
         environ = {name: value for name, value in os.environ.items() if name not in settings}
         environ |= {**self.launcher.env, "BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1"}
         environ |= {"BENCH_STATE": str(self.home / "state.pt"), **(env or {})}
         envs = [environ] if self.launcher.restarts else [environ | rank for rank in by_hand(self.ranks)]
         with (self.home / "terminal").open("wb") as out:
             self.began = time.monotonic()
-            for one in envs:
-                self._processes.append(subprocess.Popen(command, cwd=self.home, stdout=out, stderr=out, env=one))
+            for environment in envs:
+                self._processes.append(
+                    subprocess.Popen(command, cwd=self.home, stdout=out, stderr=out, env=environment)
+                )
 
     # --- what it notes --------------------------------------------------------------------------------------
 
     def notes(self, what: str, since: float = 0.0) -> list[Note]:
-        """Those of one kind, not before a time."""
+        """Return the notes of one kind that were made at `since` (monotonic seconds) or later."""
         found = []
         for line in self._lines():
             kind, rank, pid, at, step = line.split()
             if kind == what and float(at) >= since:
-                found.append(Note(kind, int(rank), int(pid), float(at), int(step)))
+                note = Note(what=kind, rank=int(rank), pid=int(pid), at=float(at), step=int(step))
+                found.append(note)
         return found
 
     def _pids(self) -> set[int]:
         return {int(line.split()[2]) for line in self._lines()}
 
     def _lines(self) -> list[str]:
-        """Those that are whole: one may be under way."""
+        """Return the whole lines; the last line may be incomplete."""
         return self._notes.read_text().split("\n")[:-1]
 
     def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
-        """Until `ready()`. Raises Failed where the launcher ends before, or it takes too long."""
+        """Wait until `ready()` is True. Raises Failed if the launcher ends before, or after `seconds`."""
         until = time.monotonic() + seconds
         while not ready():
             if all(process.poll() is not None for process in self._processes):
@@ -102,7 +114,7 @@ class Trial:
             time.sleep(_LOOK)
 
     def all_noted(self, what: str, since: float, seconds: float) -> float:
-        """When the last rank has noted it, for the first time since `since`. Raises Failed."""
+        """Return when the last rank has made its first note of a kind since `since`. Raises Failed."""
         self.wait(lambda: len({note.rank for note in self.notes(what, since)}) == self.ranks, seconds, what)
         first: dict[int, float] = {}
         for note in self.notes(what, since):
@@ -112,13 +124,13 @@ class Trial:
     # --- its processes --------------------------------------------------------------------------------------
 
     def below(self) -> list[psutil.Process]:
-        """All processes below the launcher."""
+        """Return all processes below the launcher."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self._processes[0].pid).children(recursive=True)
         return []
 
     def own(self) -> list[psutil.Process]:
-        """The launcher's processes: it and all below that are neither ranks nor below ranks."""
+        """Return the launcher's own processes: all but the ranks and what the ranks have started."""
         ranks = self._pids()
         beneath = {child.pid for pid in ranks if psutil.pid_exists(pid) for child in _children(pid)}
         return [
@@ -127,17 +139,17 @@ class Trial:
         ]
 
     def tell(self, signum: int) -> float:
-        """Signal the launcher; when."""
+        """Send a signal to the launcher; return the moment."""
         at = time.monotonic()
         self._processes[0].send_signal(signum)
         return at
 
     def ended(self, seconds: float) -> float:
-        """When the last process that was started here has ended. Raises Failed."""
+        """Wait until all processes that were started here have ended; return the moment. Raises Failed."""
         return self._wait_for(_opened(process.pid for process in self._processes if process.poll() is None), seconds)
 
     def ranks_and_launcher_ended(self, seconds: float) -> tuple[float, float]:
-        """When the last rank has ended, and when the launcher has. Raises Failed."""
+        """Wait for the ends of the ranks and of the launcher; return both moments. Raises Failed."""
         ranks = _opened({note.pid for note in self.notes("ready")[-self.ranks :]})
         launcher = _opened(process.pid for process in self._processes if process.poll() is None)
         return self._wait_for(ranks, seconds), self._wait_for(launcher, seconds)
@@ -168,7 +180,7 @@ def _opened(pids: object) -> list[int]:
 
 
 def cpu_seconds(processes: list[psutil.Process]) -> float:
-    """Processor time of all their threads so far, as the scheduler counts it."""
+    """Return the processor seconds of all threads of some processes so far, as the scheduler counts them."""
     total = 0
     for process in processes:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -178,6 +190,6 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
 
 
 def remove_memory() -> None:
-    """Of this benchmark's jobs whose launchers were killed."""
+    """Remove what killed launchers of this benchmark have left in memory."""
     for left in memory_root(os.getuid()).glob(f"bench-{os.getpid()}*"):
         shutil.rmtree(left)

@@ -1,11 +1,11 @@
-"""What checkpoints cost, against torch.save, dcp.save and dcp.async_save, and against plain copies.
+"""Measures what checkpoints cost, against torch.save, dcp.save and dcp.async_save, and against plain copies.
 
     make bench-checkpoints
     python scripts/bench_checkpoint --rounds 3 --sizes 64 --ranks 1      # a quick look
 
-Every figure is the median of at least five rounds in which everything that is compared is measured in turn. Jobs run
-under ftlaunch: the example job (scripts/train_gpt.py's model and batches) and models of several sizes, on one
-rank; one size on several ranks. Prints Markdown; --json writes all figures.
+Every figure is the median of at least five rounds, in which everything that is compared is measured in turn. The jobs
+run under ftlaunch: the example job (model and batches of scripts/train_gpt.py), models of several sizes on one rank,
+and one size on several ranks. The results are printed as Markdown; --json writes all figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 
 
 def run_job(home: Path, what: str, ranks: int, rounds: int, turns: int) -> dict[str, Any]:
-    """Measure one job; raises RuntimeError when it fails."""
+    """Measure one job; return its figures. Raises RuntimeError if the job fails."""
     name = f"bench-{os.getpid()}-{what}-{ranks}"
     place = home / name
     place.mkdir()
@@ -51,7 +51,7 @@ def run_job(home: Path, what: str, ranks: int, rounds: int, turns: int) -> dict[
 
 
 def machine() -> dict[str, Any]:
-    """Where and when."""
+    """Describe where and when the figures were measured."""
     cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     return {
         "cores": os.cpu_count(),
@@ -75,7 +75,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-", dir=args.dir))
-    where, runs = machine(), []
+    where = machine()
+    runs = []
     plan = [("gpt", ranks, 10 * args.rounds) for ranks in args.ranks]
     plan += [(str(size), 1, args.rounds) for size in args.sizes]
     plan += [("256", ranks, args.rounds) for ranks in args.grow]

@@ -1,4 +1,4 @@
-"""Snapshot, persisting and both restores against plain copies of the same bytes, in turn."""
+"""Measures snapshots, saving and both restores against plain copies of the same bytes, in turn."""
 
 from __future__ import annotations
 
@@ -19,15 +19,21 @@ from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
 from ftlaunch_hooks.tensors.mapped import MappedFile
 
-_STEP = 0  # of the snapshots taken here: attach() has made no other
+_STEP = 0  # the step of all snapshots taken here, because attach() has made no other
 
 
 class Bench:
-    """One rank. It reaches into the Job: snapshots without a training around them are nothing public."""
+    """One rank's measurements.
+
+    They use private parts of Job, because snapshots without training have no public interface.
+    """
 
     def __init__(self, trained: Trained, job: ft.Job, home: Path) -> None:
-        self.trained, self.home = trained, home
-        self.state, self.snapshots, self.coordinator = job._state, job._snapshots, job._coordinator
+        self.trained = trained
+        self.home = home
+        self.state = job._state
+        self.snapshots = job._snapshots
+        self.coordinator = job._coordinator
         self.lead = self.coordinator.rank == 0
         owned = [item.tensor for item in self.state.collect().items if item.owned]
         self.pairs = {
@@ -41,30 +47,36 @@ class Bench:
     # --- what is measured ---------------------------------------------------------------------------------
 
     def copy(self, what: str) -> None:
-        """memcpy: of the bytes this rank saves, or of the whole state."""
+        """Copy the bytes that this rank saves (`share`), or the whole state (`state`)."""
         for target, source in zip(*self.pairs[what], strict=True):
             target.copy_(source)
 
     def snapshot(self) -> None:
-        """Without anything beside it."""
+        """Take a snapshot with nothing running beside it."""
         self.snapshots.take(_STEP)
         self.snapshots.settle()
 
     def slots(self) -> list[Path]:
-        """Every rank's slot of the newest snapshot."""
+        """Return the slot of each rank with the newest snapshot."""
         numbers = [page.slot_steps().index(_STEP) for page in self.coordinator.peers]
         return [layout.slot_dir(self.coordinator.memory_dir, rank, number) for rank, number in enumerate(numbers)]
 
     def persist(self) -> None:
-        """As the saver does it, for all ranks."""
-        target = writer.SaveTarget(self.checkpoints, _STEP, "request", "bench", self.coordinator.world_size)
+        """Write a checkpoint of all ranks, as the saver does."""
+        target = writer.SaveTarget(
+            checkpoint_dir=self.checkpoints,
+            step=_STEP,
+            why="request",
+            prefix="bench",
+            world_size=self.coordinator.world_size,
+        )
         writer.prepare(target)
         for rank, slot in enumerate(self.slots()):
             writer.write_shard_of(target, rank, slot)
         writer.commit(target)
 
     def cp(self) -> None:
-        """cp of the same files, fsync of each."""
+        """Copy the same files by cp, and call fsync on each copy."""
         to = self.home / "cp"
         for rank, slot in enumerate(self.slots()):
             (to / str(rank)).mkdir(parents=True)
@@ -75,7 +87,7 @@ class Bench:
             os.close(fd)
 
     def map_and_copy(self) -> None:
-        """The bytes of all slots out of fresh mappings, as a process that has just begun has to."""
+        """Copy the bytes of all slots out of new mappings, as a process that has just started must."""
         for slot in self.slots():
             for group in layout.GROUPS:
                 file = MappedFile(layout.slot_file(slot, group))
@@ -84,18 +96,18 @@ class Bench:
                     self.landing[:size].copy_(file.tensor(chunk, offset).reshape(-1).view(torch.uint8))
 
     def restore_from_memory(self) -> None:
-        """Into the tensors in use."""
+        """Restore the state from memory into the tensors in use."""
         numbers = {rank: page.slot_steps().index(_STEP) for rank, page in enumerate(self.coordinator.peers)}
         self.state.restore(MemoryReader(self.coordinator.memory_dir, _STEP, self.coordinator.world_size, numbers))
 
     def restore_from_storage(self) -> None:
-        """Verified first."""
+        """Verify the checkpoint and restore the state from it."""
         directory = layout.iteration_dir(self.checkpoints, _STEP)
         verify.verify(directory)
         self.state.restore(CheckpointReader(directory))
 
     def read(self) -> None:
-        """Reading a checkpoint's bytes, nothing else."""
+        """Read all bytes of the checkpoint, and nothing else."""
         for path in layout.iteration_dir(self.checkpoints, _STEP).iterdir():
             with path.open("rb", buffering=0) as file:
                 while file.readinto(self.buffer):
@@ -104,7 +116,7 @@ class Bench:
     # --- in turn ------------------------------------------------------------------------------------------
 
     def time(self, work: Callable[[], None]) -> float:
-        """Seconds until the slowest rank is done."""
+        """Return the seconds until the slowest rank is done."""
         dist.barrier()
         began = time.perf_counter()
         work()
@@ -112,11 +124,11 @@ class Bench:
         return time.perf_counter() - began
 
     def time_alone(self, work: Callable[[], None]) -> float:
-        """Seconds that rank 0 takes, the others waiting."""
+        """Return the seconds that rank 0 takes while the others wait."""
         return self.time(work if self.lead else lambda: None)
 
     def evict(self) -> None:
-        """The checkpoint leaves the page cache."""
+        """Drop the checkpoint from the page cache."""
         if self.lead:
             for path in layout.iteration_dir(self.checkpoints, _STEP).iterdir():
                 fd = os.open(path, os.O_RDONLY)
@@ -126,7 +138,7 @@ class Bench:
         dist.barrier()
 
     def round(self, number: int) -> dict[str, float]:
-        """One of each; what is compared swaps places from round to round."""
+        """Measure everything once; what is compared swaps places from round to round."""
         found: dict[str, float] = {}
         pairs: list[dict[str, Callable[[], float]]] = [
             {
@@ -160,15 +172,15 @@ class Bench:
         return found
 
     def cold(self, work: Callable[[], None]) -> float:
-        """`time_alone`, nothing in the page cache."""
+        """Return the seconds of rank 0 alone with nothing in the page cache."""
         self.evict()
         return self.time_alone(work)
 
 
 def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str, Any]:
-    """Seconds of each, by round; bytes of state, of this rank's share, and of the node's memory for a slot."""
+    """Return the seconds of each measurement by round, and the bytes of the state, of a rank's share, and of a slot."""
     bench = Bench(trained, job, home)
-    for _ in range(4):  # the first of each slot lays it out
+    for _ in range(4):  # the first snapshot into each slot lays the slot out
         bench.time(bench.snapshot)
     taken = [bench.round(number) for number in range(rounds + 1)][1:]
     directories = [path for path in bench.coordinator.memory_dir.glob("slot_*") if path.is_dir()]

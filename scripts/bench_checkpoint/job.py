@@ -1,4 +1,4 @@
-"""What runs under ftlaunch: one rank of a job that measures its checkpoints."""
+"""One rank, under ftlaunch, of a job that measures its checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import ftlaunch_hooks as ft
 
 
 def main() -> None:
-    """Measure, and leave what rank 0 has measured in a file."""
+    """Measure, and write what rank 0 has measured to a file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--what", required=True, help="see states.Trained")
     parser.add_argument("--home", type=Path, required=True)

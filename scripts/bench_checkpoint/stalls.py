@@ -1,4 +1,4 @@
-"""What a training step waits for a checkpoint: ours, torch.save, dcp.save, dcp.async_save, step by step in turn."""
+"""Measures how long a step waits for a checkpoint of ours, torch.save, dcp.save and dcp.async_save, in turn."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import ftlaunch_hooks as ft
 
-# Every other step is undisturbed. Ours comes first: the snapshot is taken by the hooks before the step whose number
-# is a multiple of the memory interval, which is the length of this list.
+# Every other step is undisturbed. `ours` comes first, because the hooks take the snapshot before a step whose number is
+# a multiple of the memory interval, and that interval is the length of this list.
 TURNS = ("ours", "", "torch.save", "", "dcp.save", "", "dcp.async_save", "")
 
 
 class Others:
-    """The ways to save that torch has."""
+    """The ways to save that torch offers."""
 
     def __init__(self, trained: Trained, home: Path) -> None:
-        self._trained, self._home = trained, home
+        self._trained = trained
+        self._home = home
         self._pending: Any = None
-        self._group = dist.new_group()  # on the training's own, async_save and the backward wait for each other
+        # In the training's own group, async_save and the backward pass would wait for each other.
+        self._group = dist.new_group()
         self.save: dict[str, Callable[[], None]] = {
             "torch.save": self._torch_save, "dcp.save": self._dcp_save, "dcp.async_save": self._dcp_async_save
         }  # fmt: skip
 
     def _torch_save(self) -> None:
-        """By rank 0, the others waiting, as scripts under DistributedDataParallel do."""
+        """Save on rank 0 while the others wait, as scripts under DistributedDataParallel do."""
         if dist.get_rank() == 0:
             torch.save(self._trained.state(), self._home / "torch.pt")
         dist.barrier()
@@ -46,7 +48,7 @@ class Others:
         self._pending = async_save(self._trained.state(), checkpoint_id=place, process_group=self._group)
 
     def settle(self) -> None:
-        """Let what runs in the background end, and forget what was saved."""
+        """Wait for what runs in the background, and delete everything that was saved."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
@@ -58,9 +60,9 @@ class Others:
 
 
 def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str, Any]:
-    """Seconds by round, on this rank: the stall of each way to save, and the length of the step after it.
+    """Measure the stall of each way to save, and the length of the step after it, in seconds by round on this rank.
 
-    A stall is the call at the boundary; an undisturbed boundary is taken off.
+    A stall is the time of the call at the boundary, without the time of an undisturbed boundary.
     """
     others = Others(trained, home)
     stalls: dict[str, list[float]] = {turn: [] for turn in TURNS}
@@ -71,7 +73,8 @@ def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str,
         turn = TURNS[step % len(TURNS)]
         if turn in others.save:
             others.save[turn]()
-            ended, began = began, time.perf_counter()
+            ended = began
+            began = time.perf_counter()
         trained.step()
         stalls[turn].append(began - ended)
         dist.barrier()
@@ -88,6 +91,6 @@ def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str,
 
 
 def _of_rounds(values: list[float], rounds: int) -> list[float]:
-    """The median of each round but the first."""
+    """Return the median of each round but the first."""
     each = len(values) // (rounds + 1)
     return [statistics.median(values[n * each : (n + 1) * each]) for n in range(1, rounds + 1)]

@@ -19,7 +19,7 @@ _MIB = 1 << 20
 
 
 class Flat(nn.Module):
-    """As many parameters as make `mib` MiB with AdamW's two moments of each, in 64 matrices used in turn."""
+    """A model with 64 matrices, used in turn, whose parameters and two AdamW moments together take `mib` MiB."""
 
     def __init__(self, mib: int) -> None:
         super().__init__()
@@ -27,15 +27,15 @@ class Flat(nn.Module):
         self.matrices = nn.ParameterList(nn.Parameter(torch.randn(1024, columns) / 32) for _ in range(_TENSORS))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, 1024) -> scalar."""
+        """Map a batch of shape (batch, 1024) to a scalar."""
         return torch.stack([(x @ matrix).square().mean() for matrix in self.matrices]).mean()
 
 
 class Trained:
-    """Model and AdamW of one rank, and a step of training."""
+    """The model and AdamW of one rank."""
 
     def __init__(self, what: str) -> None:
-        """what: `gpt` (scripts/train_gpt.py at its size), or MiB of model and optimizer state."""
+        """Build them. what: `gpt` for scripts/train_gpt.py at its size, or the MiB of model and optimizer state."""
         torch.manual_seed(1)
         if what == "gpt":
             self._args = argparse.Namespace(batch_size=6, block_size=96)
@@ -46,10 +46,10 @@ class Trained:
         self.what = what
         self.model = DistributedDataParallel(self.net) if dist.get_world_size() > 1 else self.net
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-4)
-        self.step()  # makes AdamW's moments
+        self.step()  # creates AdamW's moments
 
     def step(self) -> None:
-        """Forward, backward, optimizer step, as any script has them."""
+        """Make a step: forward, backward and optimizer."""
         if self.what == "gpt":
             inputs, targets = train_gpt.random_batch(self._text, self._args, torch.device("cpu"))
             loss = train_gpt.loss_of(self.model, inputs, targets)
@@ -60,11 +60,11 @@ class Trained:
         self.optimizer.zero_grad()
 
     def state(self) -> dict[str, object]:
-        """What the others save: the unwrapped model's and the optimizer's state_dict."""
+        """Return what the other ways save: the state_dicts of the unwrapped model and of the optimizer."""
         return {"model": self.net.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def tensors(self) -> list[Tensor]:
-        """All tensors of the state."""
+        """Return all tensors of the state."""
         found = [parameter.detach() for parameter in self.net.parameters()]
         for state in self.optimizer.state.values():
             found += [value for value in state.values() if isinstance(value, Tensor)]

@@ -1,4 +1,4 @@
-"""The figures as Markdown: medians, and in brackets the least and the most of all rounds."""
+"""The figures as Markdown: medians, and in brackets the least and the largest value of all rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Run = dict[str, Any]
 
-# what is compared, with what, and which share of its speed is wanted
+# What is compared, with what, and the share of its speed that is wanted.
 _AGAINST = [
     ("snapshot", "copy of a rank's share", ">= 90 %"),
     ("restore from memory", "copy of the state", ">= 80 %"),
@@ -20,7 +20,7 @@ _OTHERS = ("torch.save", "dcp.save", "dcp.async_save")
 
 
 def render(where: dict[str, Any], runs: list[Run]) -> str:
-    """All tables."""
+    """Return all tables."""
     loads = f"load {where['load_before'][0]:.1f} before, {where['load_after'][0]:.1f} after"
     head = (
         f"{where['cores']} cores ({where['cpu']}), Python {where['python']}, torch {where['torch']}, Linux "
@@ -78,7 +78,8 @@ def _speeds(runs: list[Run]) -> str:
     for name, against, wanted in _AGAINST:
         row = [f"{name}, against {against}"]
         for run in runs:
-            mine, other = run["copies"]["seconds"][name], run["copies"]["seconds"][against]
+            mine = run["copies"]["seconds"][name]
+            other = run["copies"]["seconds"][against]
             row.append(_percent([b / a for a, b in zip(mine, other, strict=True)]))
         rows.append([*row, wanted])
     return _table(*rows)

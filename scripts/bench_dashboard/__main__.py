@@ -1,6 +1,6 @@
 """Measures `ftctl dashboard`: how late its news are, and what 100 browsers cost the server. `make bench-dashboard`.
 
-The browsers are 100 clients of server-sent events in one process beside the server; the journal is written here.
+The browsers are 100 clients of server-sent events in one process beside the server; this script writes the journal.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ HEADS = (
 
 
 class Journal:
-    """Of a job that has trained for a while."""
+    """The journal of a job that has trained for some minutes."""
 
     def __init__(self, run_dir: Path, minutes: int) -> None:
         run_dir.mkdir(parents=True)
         self._file = (run_dir / "events.jsonl").open("a", buffering=1)
-        self._begun, self.step, self.lines = time.time() - 60 * minutes, 0, 0
+        self._begun = time.time() - 60 * minutes
+        self.step = 0
+        self.lines = 0
         self._write(0.0, "job_started", job_id="bench", ranks=8, pid=1, start_time=0, run_dir=str(run_dir))
         self._write(1.0, "attempt_started", pids=[], port=1)
         self._write(2.0, "resumed", step=0)
@@ -53,7 +55,7 @@ class Journal:
         self._file.write(json.dumps({"t": stamp, "mono": mono, "attempt": 0, "event": event, **fields}) + "\n")
 
     def tell(self, now: float | None = None) -> str:
-        """One more incident, now or at a second of the job; its sentence."""
+        """Write one more incident, now or at a second of the job; return its sentence."""
         self.step += 1
         sentence = f"incident {self.step} of the benchmark"
         now = time.time() - self._begun if now is None else now
@@ -62,7 +64,7 @@ class Journal:
 
 
 class Client:
-    """One browser: when it has heard of which sentence."""
+    """A browser, which notes when it has heard of which sentence."""
 
     def __init__(self) -> None:
         self.heard: dict[str, float] = {}
@@ -75,23 +77,27 @@ class Client:
                 if not line.startswith("data: "):
                     continue
                 self.ready.set()
-                if self.awaited in line:  # a hundred clients that took JSON apart would measure themselves
+                # Parsing JSON in a hundred clients would measure the clients instead of the server.
+                if self.awaited in line:
                     self.heard.setdefault(self.awaited, time.monotonic())
 
 
-async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) -> None:
-    """Print what `rounds` incidents took to reach `count` browsers, and what the server used meanwhile."""
+async def measured(dashboard: Dashboard, journal: Journal, count: int, rounds: int) -> None:
+    """Print how long `rounds` incidents took to reach `count` browsers, and what the server used meanwhile."""
     clients = [Client() for _ in range(count)]
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=one.at, timeout=300, trust_env=False, limits=limits) as session:
-        await session.get("", params={"token": one.token})
+    async with httpx.AsyncClient(base_url=dashboard.at, timeout=300, trust_env=False, limits=limits) as session:
+        await session.get("", params={"token": dashboard.token})
         tasks = [asyncio.create_task(client.read(session, "run/job/news")) for client in clients]
         opened = time.monotonic()
         await asyncio.gather(*(client.ready.wait() for client in clients))
         first = time.monotonic() - opened
-        delays, began, used = [], time.monotonic(), processor_time(one.process.pid)
+        delays = []
+        began = time.monotonic()
+        used = processor_time(dashboard.process.pid)
         for _ in range(rounds):
-            sentence, told = f"incident {journal.step + 1} of the benchmark", time.monotonic()
+            sentence = f"incident {journal.step + 1} of the benchmark"
+            told = time.monotonic()
             for client in clients:
                 client.awaited = sentence
             journal.tell()
@@ -100,14 +106,15 @@ async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) ->
             delays += [client.heard[sentence] - told for client in clients]
             await asyncio.sleep(0.5)
         wall = time.monotonic() - began
-        spent = processor_time(one.process.pid) - used
-        idle_began, idle_used = time.monotonic(), processor_time(one.process.pid)
+        spent = processor_time(dashboard.process.pid) - used
+        idle_began = time.monotonic()
+        idle_used = processor_time(dashboard.process.pid)
         await asyncio.sleep(10.0)
-        idle = (processor_time(one.process.pid) - idle_used) / (time.monotonic() - idle_began)
+        idle = (processor_time(dashboard.process.pid) - idle_used) / (time.monotonic() - idle_began)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    size = memory_of(one.process.pid) / 2**20
+    size = memory_of(dashboard.process.pid) / 2**20
     print(
         f"| {journal.lines:,} | {count} | {first:.1f} s"
         f" | {1000 * statistics.median(delays):.0f} ms | {1000 * max(delays):.0f} ms |"
@@ -116,16 +123,16 @@ async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) ->
     )
 
 
-async def listed(one: Dashboard) -> None:
-    """Print what the page of all jobs costs besides."""
-    async with httpx.AsyncClient(base_url=one.at, timeout=300, trust_env=False) as session:
-        await session.get("", params={"token": one.token})
+async def listed(dashboard: Dashboard) -> None:
+    """Print what the page of all jobs costs in addition."""
+    async with httpx.AsyncClient(base_url=dashboard.at, timeout=300, trust_env=False) as session:
+        await session.get("", params={"token": dashboard.token})
         opened = time.monotonic()
         async with session.stream("GET", "news") as response:
             async for line in response.aiter_lines():
                 if line.startswith("data: ") and '"state": "reading"' not in line:
                     break
-    size = memory_of(one.process.pid) / 2**20
+    size = memory_of(dashboard.process.pid) / 2**20
     print(f"all jobs: the row was there after {time.monotonic() - opened:.1f} s; then {size:.0f} MiB", flush=True)
 
 
@@ -140,13 +147,13 @@ def main() -> None:
     for minutes in (args.minutes, args.long):
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "runs" / "job", minutes)
-            one = Dashboard(Path(folder), "--dir", "runs")
+            dashboard = Dashboard(Path(folder), "--dir", "runs")
             try:
                 for count in (1, 100):
-                    asyncio.run(measured(one, journal, count, args.rounds))
-                asyncio.run(listed(one))
+                    asyncio.run(measured(dashboard, journal, count, args.rounds))
+                asyncio.run(listed(dashboard))
             finally:
-                one.close()
+                dashboard.close()
 
 
 if __name__ == "__main__":

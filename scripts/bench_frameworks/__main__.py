@@ -1,13 +1,13 @@
-"""Jobs of Hugging Face's Trainer and of Lightning under ftlaunch, next to torchrun with the frameworks' checkpoints.
+"""Measures Hugging Face's Trainer and Lightning under ftlaunch, and under torchrun with the frameworks' checkpoints.
 
     make bench-frameworks
     python scripts/bench_frameworks --rounds 1        # a quick look
 
-Restarts: two ranks on gloo; ten seconds after the first step rank 1 is killed, and the time is taken to the first step
-that is made again, and to the first that is new. Under torchrun the framework writes its own checkpoint at every step,
+Restarts: a job has two ranks on gloo. Ten seconds after the first step rank 1 is killed, and the time is taken to the
+first repeated step, and to the first new step. Under torchrun the framework writes its own checkpoint at every step,
 and the script resumes from it.
 Steps: one rank, with the hooks and without them in turn, each in a process of its own.
-All run in one environment. Prints Markdown; --json writes every single figure.
+All jobs run in one environment. The results are printed as Markdown; --json writes every single figure.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tables import as_table, spread
 from trial import Failed, Note, Trial, remove_memory
 
 HERE = Path(__file__).parent
-NOTES = {"PYTHONPATH": str(HERE.parent / "bench/jobs")}  # the imports of a job come first, and are preloaded
+NOTES = {"PYTHONPATH": str(HERE.parent / "bench/jobs")}  # where jobs find the module `notes`
 JOBS = {"Transformers": HERE / "jobs/hugging_face.py", "Lightning": HERE / "jobs/lightning_ddp.py"}
 SIZES = {
     "Transformers": {"short": 32, "long": 256},
     "Lightning": {"short": 256, "long": 1536},
 }  # widths: short and long steps
 RESTARTS = ("to a step", "to a new step")  # from a rank's death
-_CALM = 10.0  # seconds: what is warmed up beside the training is warm by then
+_CALM = 10.0  # seconds after which everything that warms up beside the training is ready
 _PATIENCE = 90.0  # seconds
 _WARM_UP = 20  # steps
 _ENDLESS = 1_000_000
@@ -45,7 +45,7 @@ Figures = dict[str, list[float]]  # of every round
 
 
 def launchers() -> list[Launcher]:
-    """All that restart; ftlaunch as it is, and asked to preload what the script imports."""
+    """Return the launchers that restart ranks: ftlaunch, ftlaunch with `--preload auto`, and torchrun."""
     size = ("--nproc-per-node", "2", "--max-restarts", "20")
     ours = (sys.executable, "-m", "ftlaunch", *size, "--backoff-first", "1ms", "--job-id", f"bench-{os.getpid()}")
     return [
@@ -56,7 +56,7 @@ def launchers() -> list[Launcher]:
 
 
 def restart(home: Path, launcher: Launcher, framework: str) -> tuple[float, float]:
-    """Seconds from a rank's death to the next step that ends, and to the first that is new. Raises Failed."""
+    """Return the seconds from a rank's death to the next step that ends, and to the first new step. Raises Failed."""
     with Trial(home, launcher, 2) as trial:
         trial.start(str(JOBS[framework]), launcher.kept_by, str(_ENDLESS), str(SIZES[framework]["short"]), env=NOTES)
         trial.wait(lambda: bool(trial.notes("step")), _PATIENCE, "step")
@@ -71,14 +71,14 @@ def restart(home: Path, launcher: Launcher, framework: str) -> tuple[float, floa
 
 
 def _new_steps(trial: Trial, old: set[int]) -> list[Note]:
-    """Of the ranks that were started again: those that the ranks before, of these processes, had not made."""
+    """Return the steps of restarted ranks that the ranks before, with the pids `old`, had not made."""
     steps = trial.notes("step")
     newest = max(note.step for note in steps if note.pid in old)
     return [note for note in steps if note.pid not in old and note.step > newest]
 
 
 def step(home: Path, kept_by: str, framework: str, size: str, steps: int) -> float:
-    """Seconds of a step, with all that lies between two. Raises Failed."""
+    """Return the seconds from one step to the next. Raises Failed."""
     argv = (sys.executable, "-m", "ftlaunch", "--nproc-per-node", "1", "--max-restarts", "0")
     with Trial(home, Launcher("ftlaunch", argv, kept_by=kept_by), 1) as trial:
         trial.start(str(JOBS[framework]), kept_by, str(steps), str(SIZES[framework][size]), env=NOTES)
@@ -90,17 +90,31 @@ def step(home: Path, kept_by: str, framework: str, size: str, steps: int) -> flo
 
 
 def ratios(home: Path, framework: str, size: str, rounds: int, steps: int) -> tuple[list[float], list[float]]:
-    """Seconds of a step without the hooks, and how many times as long one with them takes as those beside it."""
+    """Measure steps with and without the hooks, in turn.
+
+    Returns:
+        The seconds of the steps without hooks, and how many times as long the steps with hooks beside them take.
+    """
     kinds = ["nothing", *["hooks", "nothing"] * rounds]
     taken = [
         step(home / f"{framework}-{size}-{number}", kind, framework, size, steps) for number, kind in enumerate(kinds)
     ]
-    bare, hooked = taken[::2], taken[1::2]
+    bare = taken[::2]
+    hooked = taken[1::2]
     return bare, [2 * mine / sum(beside) for mine, beside in zip(hooked, itertools.pairwise(bare), strict=True)]
 
 
 def race(home: Path, rounds: int, wrong: list[str]) -> dict[str, Figures]:
-    """Launcher -> framework and moment -> seconds of each restart. What went wrong is added to `wrong`."""
+    """Measure and print the restarts.
+
+    Args:
+        home: a directory.
+        rounds: the number of rounds.
+        wrong: gets a line for each failure.
+
+    Returns:
+        launcher -> framework and moment -> seconds of each restart
+    """
     rows = [f"{name}, {moment}" for name, moment in itertools.product(JOBS, RESTARTS)]
     found: dict[str, Figures] = {racer.name: {row: [] for row in rows} for racer in launchers()}
     for number in range(rounds):
@@ -128,12 +142,13 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
-    home, wrong = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-frameworks-")), []
+    home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-frameworks-"))
+    wrong: list[str] = []
     print(f"{machine()}; load {os.getloadavg()[0]:.1f} before\n", flush=True)
     costs: dict[str, tuple[list[float], list[float]]] = {}
     try:
         restarts = race(home, args.rounds, wrong) if args.rounds else {}
-        for name, size in itertools.chain.from_iterable(itertools.product([one], SIZES[one]) for one in JOBS):
+        for name, size in [(framework, size) for framework in JOBS for size in SIZES[framework]]:
             steps = args.steps * (5 if size == "short" else 1)
             costs[f"{name}, {size}"] = ratios(home, name, size, args.step_rounds, steps)
     finally:

@@ -1,10 +1,10 @@
-"""What metrics cost: a scrape at 1,024 ranks, the exporter, and the supervisor with and without it.
+"""Measures what metrics cost: a scrape at 1,024 ranks, the exporter, and the supervisor with and without metrics.
 
     python scripts/bench_metrics        (make bench-metrics)
 
-The ranks of the scrape are pages in memory that one process beats, and a journal: what the exporter reads of a job. The
-supervisor is real, with ranks that make ten steps a second: with nothing that watches it, with metrics, and with all
-there is at once (see watched_job.py). Prints a table: median, and the range over the rounds.
+For the scrapes the ranks are pages in memory that one process beats, and a journal, which is all that the exporter
+reads of a job. The supervisor is real, with ranks that make ten steps a second: unwatched, with metrics, and with
+everything that can watch a job (see watched_job.py). Prints a table: median, and the range over the rounds.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Phase
 
-HEADERS = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}  # of Prometheus
+HEADERS = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}  # as Prometheus sends
 
 
 @contextmanager
 def beating(home: Path, ranks: int) -> Iterator[Path]:
-    """A run dir whose job has so many ranks, which make ten steps a second."""
+    """Yield the run dir of a job whose `ranks` ranks make ten steps a second."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-bench-") as memory:
         pages = []
         for rank in range(ranks):
@@ -52,7 +52,8 @@ def beating(home: Path, ranks: int) -> Iterator[Path]:
         journal.write("job_started", **about, max_restarts=3, max_hang_restarts=3)
         journal.write("attempt_started", pids=None, port=0)
         journal.write("resumed", step=0, source=None, steps_lost=0, seconds=None)
-        over, step = Event(), 0
+        over = Event()
+        step = 0
         thread = Thread(target=lambda: _beat(pages, over, step))
         thread.start()
         try:
@@ -72,7 +73,7 @@ def _beat(pages: list[Page], over: Event, step: int) -> None:
 
 @contextmanager
 def exporter(run_dir: Path, ranks: bool) -> Iterator[tuple[psutil.Process, str]]:
-    """An exporter of its own, and its address."""
+    """Run an exporter for the time of the context; yield its process and its URL."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asked = {"run_dir": str(run_dir), "port": 0, "bind": "127.0.0.1", "textfile": None, "ranks": ranks, "linger": 0,
              "kinds": []}  # fmt: skip
@@ -84,19 +85,25 @@ def exporter(run_dir: Path, ranks: bool) -> Iterator[tuple[psutil.Process, str]]
 
 
 def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
-    """Time of a scrape as Prometheus makes it (OpenMetrics, gzip), one every 50 ms; size, memory and processor."""
+    """Scrape an exporter as Prometheus does (OpenMetrics, gzip), every 50 ms.
+
+    Returns:
+        Rows of a table: times and size of the scrapes, memory and processor time of the exporter.
+    """
     run_dir = home / f"run_{ranks}_{by_rank}"
     run_dir.mkdir()
     times: list[float] = []
     with beating(run_dir, ranks) as job, exporter(job, by_rank) as (process, url):
         time.sleep(3)
         first = [_scrape(url, HEADERS)[0], _scrape(url, {})[0]]
-        before, began = process.cpu_times(), time.monotonic()
+        before = process.cpu_times()
+        began = time.monotonic()
         for _ in range(count):
             took, page = _scrape(url, HEADERS)
             times.append(took)
             time.sleep(0.05)
-        after, ended = process.cpu_times(), time.monotonic()
+        after = process.cpu_times()
+        ended = time.monotonic()
         memory = process.memory_info().rss / 2**20
     used = 100 * (after.user + after.system - before.user - before.system) / (ended - began)
     text = gzip.decompress(page)
@@ -123,7 +130,7 @@ def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
 
 
 def _scrape(url: str, headers: dict[str, str]) -> tuple[float, bytes]:
-    """Milliseconds, and the answer."""
+    """Return the milliseconds of a scrape, and the answer."""
     at = time.monotonic()
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
         page = answer.read()
@@ -131,7 +138,7 @@ def _scrape(url: str, headers: dict[str, str]) -> tuple[float, bytes]:
 
 
 def asked(ranks: int, count: int) -> list[Row]:
-    """What the supervisor's answer to the exporter takes of many ranks: finding the newest step in memory."""
+    """Measure what the supervisor's answer to the exporter costs at many ranks: finding the newest step in memory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-bench-") as memory:
         pages = Pages(Path(memory), ranks)
         for page in pages.pages:

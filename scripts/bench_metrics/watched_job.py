@@ -1,4 +1,4 @@
-"""A real job whose ranks beat, and what watches it: what its supervisor takes then."""
+"""Measures the supervisor of a real job whose ranks beat, with nothing, metrics, or everything watching the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ import psutil
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
 
-NOTHING, METRICS, EVERYTHING = "without metrics", "with metrics", "with everything on"
+NOTHING = "without metrics"
+METRICS = "with metrics"
+EVERYTHING = "with everything on"
 KINDS = (NOTHING, METRICS, EVERYTHING)
 Row = tuple[str, str, str]
 # A rank without torch that makes ten steps a second.
@@ -42,7 +44,7 @@ while True:
 
 
 def figure(values: list[float], unit: str, digits: int = 1) -> str:
-    """Median and range."""
+    """Return median and range as text."""
     return f"{statistics.median(values):.{digits}f} {unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
@@ -53,12 +55,12 @@ class _Hook(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Write nothing: nobody reads the log."""
 
 
 @contextmanager
 def _hook() -> Iterator[str]:
-    """A webhook that takes every notice; its address."""
+    """Run a webhook that takes every notice for the time of the context; yield its URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Hook) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/"
@@ -80,16 +82,16 @@ def _spec(home: Path, ranks: int, on: str, hook: str) -> dict[str, Any]:
 
 @contextmanager
 def _watchers(run_dir: Path, on: str) -> Iterator[list[psutil.Process]]:
-    """`ftctl top --plain` and `ftctl dashboard` of the job, where everything is on."""
+    """Run `ftctl top --plain` and `ftctl dashboard` on the job for the time of the context, if everything is on."""
     ctl = [sys.executable, "-m", "ftlaunch.cli.ctl"]
     words = [["top", str(run_dir), "--plain"], ["dashboard", str(run_dir)]] if on == EVERYTHING else []
     started = [subprocess.Popen([*ctl, *each], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for each in words]
     try:
-        yield [psutil.Process(one.pid) for one in started]
+        yield [psutil.Process(program.pid) for program in started]
     finally:
-        for one in started:
-            one.terminate()
-            one.wait()
+        for program in started:
+            program.terminate()
+            program.wait()
 
 
 def _steps(job_id: str) -> int:
@@ -101,12 +103,12 @@ def _steps(job_id: str) -> int:
 
 
 def _used(processes: list[psutil.Process]) -> float:
-    """Processor seconds so far."""
+    """Return the processor seconds that some processes have used so far."""
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def measured(home: Path, ranks: int, rounds: int, seconds: float, on: str) -> list[Row]:
-    """Memory and processor time of the supervisor, and the processor time of what watches. on: one of KINDS."""
+    """Measure memory and processor time of the supervisor, and the processor time of all watchers. on: one of KINDS."""
     job_id = f"bench-{os.getpid()}-{KINDS.index(on)}"
     command = [sys.executable, "-m", "ftlaunch", "--run-dir", str(home / job_id), "--job-id", job_id, "job.yaml"]
     memory, used, beside = [], [], []
@@ -123,13 +125,15 @@ def measured(home: Path, ranks: int, rounds: int, seconds: float, on: str) -> li
         helpers = [child for child in me.children() if any("ftlaunch.views.metrics" in word or "ftlaunch.notify" in word
                    for word in child.cmdline())]  # fmt: skip
         for _ in range(rounds):
-            before, others, began = _used([me]), _used([*helpers, *watchers]), time.monotonic()
+            before = _used([me])
+            others = _used([*helpers, *watchers])
+            began = time.monotonic()
             time.sleep(seconds)
             took = time.monotonic() - began
             used.append(100 * (_used([me]) - before) / took)
             beside.append(100 * (_used([*helpers, *watchers]) - others) / took)
             memory.append(me.memory_info().rss / 2**20)
-        gone = [one for one in (*helpers, *watchers) if one.status() == psutil.STATUS_ZOMBIE]
+        gone = [beside_it for beside_it in (*helpers, *watchers) if beside_it.status() == psutil.STATUS_ZOMBIE]
         if gone or (on == EVERYTHING and len(helpers) != 3):
             sys.exit(f"bench_metrics: not everything was on: {len(helpers)} helpers of 3, {len(gone)} have ended")
     what = f"the supervisor, {ranks} ranks of ten steps a second, {on}"

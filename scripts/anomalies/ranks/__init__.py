@@ -1,1 +1,1 @@
-"""What the ranks of the jobs run in which calls are made to fail."""
+"""The scripts of ranks in jobs in which calls are made to fail."""

@@ -1,4 +1,4 @@
-"""A rank that needs no torch: it waits for the word to begin, and rank 1 is killed once."""
+"""A rank without torch: waits until HOME/begin exists; rank 1 kills itself once."""
 
 import os
 import signal

@@ -1,11 +1,11 @@
-"""A rank whose training is kept by the hooks, and that needs no torch: its state is two arrays of NumPy's.
+"""A rank without torch whose training is kept by the hooks: its state is two NumPy arrays.
 
     training.py HOME HOW
 
-It begins once there is a file `begin` in HOME. Rank 1 fails once in the body of a step: with HOW `rank` it is killed,
-with `hang` it does nothing any more, with `node` its agent is killed, too, as soon as another node has a copy of what
-the rank has in memory, or has had the time for one. A digest of the final state goes to HOME/done_RANK, to be compared
-with that of `trained`.
+The rank begins once the file HOME/begin exists. Rank 1 fails once, in the middle of a step: with HOW `rank` it kills
+itself; with `hang` it sleeps; with `node` it kills its agent and itself, as soon as another node has a copy of its
+memory, or has had the time for one. The rank writes a digest of its final state to HOME/done_RANK, which must equal
+`trained(rank)`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from typing import Any
 
 import numpy as np
 
-STEPS, FAULT = 12, 6
+STEPS = 12
+FAULT = 6  # the step in which rank 1 fails
 State = dict[str, "np.ndarray[Any, Any]"]
 
 
 def first_state(rank: int) -> State:
-    """The state before the first step."""
+    """Return the state before the first step."""
     return {"weights": np.arange(64, dtype=np.float64) + rank, "moments": np.zeros(64)}
 
 
 def advance(state: State, step: int) -> State:
-    """The state after one more step."""
+    """Return the state after one more step."""
     moments = 0.9 * state["moments"] + np.sin(step * state["weights"])
     return {"weights": state["weights"] - 0.1 * moments, "moments": moments}
 
 
 def digest(state: State) -> str:
-    """Of all bytes of a state."""
+    """Return a digest of all bytes of a state."""
     return hashlib.sha256(b"".join(array.tobytes() for array in state.values())).hexdigest()
 
 
 def trained(rank: int) -> str:
-    """The digest of the final state of a rank that nothing has disturbed."""
+    """Return the digest of the final state of an undisturbed rank."""
     state = first_state(rank)
     for step in range(1, STEPS + 1):
         state = advance(state, step)
@@ -52,7 +53,7 @@ def trained(rank: int) -> str:
 
 
 def train(home: Path, how: str) -> None:
-    """Train under the supervisor."""
+    """Train under the supervisor, as a script with ftlaunch_mindspore does."""
     _do_without_mindspore()
     from ftlaunch_contract.saving_request import SavingRequest
     from ftlaunch_contract.shared_keys import own_key
@@ -92,7 +93,7 @@ def train(home: Path, how: str) -> None:
 
 
 def _meet(home: Path, rank: int, step: int) -> None:
-    """Wait until the other rank has come to this step, too, as ranks that reduce their gradients do."""
+    """Wait until the other rank has come to this step, as ranks that reduce their gradients do."""
     (home / f"step_{step}_of_{rank}").touch()
     assert _wait_until((home / f"step_{step}_of_{1 - rank}").exists, 60.0), "the other rank has not come to this step"
 
@@ -120,7 +121,7 @@ def _wait_until(ready: Callable[[], bool], seconds: float) -> bool:
 
 
 def _do_without_mindspore() -> None:
-    """Have the modules imported that need no MindSpore: the package imports it, and they ask for its version only."""
+    """Make ftlaunch_mindspore importable without MindSpore, of which the needed modules only read the version."""
     stand_in: Any = types.ModuleType("mindspore")
     stand_in.__version__ = "none"
     sys.modules["mindspore"] = stand_in

@@ -1,4 +1,4 @@
-"""The example job, scripts/train_gpt.py, with its state kept by ftlaunch or, as others do it, in a file at every step.
+"""The example job, scripts/train_gpt.py, with its state kept by the hooks, or in a file that is written at every step.
 
     example.py hooks|file STEPS
 
@@ -15,8 +15,10 @@ import sys
 import types
 from pathlib import Path
 
-KEPT_BY, STEPS, AT = sys.argv[1], int(sys.argv[2]), 20
-if KEPT_BY == "file":  # the example's import of the hooks shall cost the others nothing
+KEPT_BY = sys.argv[1]
+STEPS = int(sys.argv[2])
+AT = 20
+if KEPT_BY == "file":  # the example's import of the hooks must not slow the others down
     sys.modules["ftlaunch_hooks"] = types.ModuleType("ftlaunch_hooks")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.argv[1:] = []
@@ -37,8 +39,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
 
 
 def train(step: int) -> None:
-    """One step."""
-    loss = train_gpt.loss_of(replica, *train_gpt.random_batch(data, args, device))
+    """Make one step."""
+    inputs, targets = train_gpt.random_batch(data, args, device)
+    loss = train_gpt.loss_of(replica, inputs, targets)
     if RANK == 1 and step == AT and not noted("dies"):
         note("dies", step)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -51,7 +54,7 @@ def train(step: int) -> None:
 
 
 def with_hooks() -> None:
-    """The two lines."""
+    """Train with the two lines that the hooks need."""
     import ftlaunch_hooks as ft
 
     job = ft.attach(model=replica, optimizer=optimizer)
@@ -60,7 +63,7 @@ def with_hooks() -> None:
 
 
 def with_file() -> None:
-    """torch.save at every step into a new file that replaces the old one; every rank loads it."""
+    """Train with torch.save at every step into a new file that replaces the old one; every rank loads the file."""
     path = Path(os.environ["BENCH_STATE"])
     begin = 0
     if path.exists():

@@ -1,4 +1,4 @@
-"""A rank without torch that does nothing but beat, once a second, until it is told to stop."""
+"""A rank without torch that only beats, once a second, until it is told to stop."""
 
 import os
 import sys
@@ -12,7 +12,8 @@ page = own_page()
 assert page is not None
 while page.resume[0] == Resume.UNDECIDED:
     time.sleep(0.001)
-page.set_resumed(*page.resume)
+kind, resumed_step = page.resume
+page.set_resumed(kind, resumed_step)
 page.raise_flag(Flag.ATTACHED)
 page.phase = Phase.TRAIN
 step = max(page.resume[1], 0)

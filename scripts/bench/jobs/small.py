@@ -1,7 +1,7 @@
-"""A small job: a process group, twenty steps with an all-reduce each, and rank 1 broken as BENCH_FAULT says.
+"""A small job: a process group, twenty steps with an all-reduce each, and rank 1 broken once as BENCH_FAULT says.
 
-BENCH_FAULT: `death`, a SIGKILL, or `hang`; once. With BENCH_CLIENT set, NVIDIA's launcher is told of every step, which
-it must be to see hangs.
+BENCH_FAULT is `death`, a SIGKILL, or `hang`. With BENCH_CLIENT the ranks report every step to NVIDIA's launcher, which
+can only then see hangs.
 """
 
 from notes import RANK, note, noted
@@ -15,7 +15,8 @@ import time
 import torch
 import torch.distributed as dist
 
-STEPS, AT = 20, 5
+STEPS = 20
+AT = 5
 fault = os.environ.get("BENCH_FAULT", "")
 dist.init_process_group("gloo")
 client = None

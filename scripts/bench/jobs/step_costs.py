@@ -1,9 +1,9 @@
-"""A rank that trains one shape in turn without the hooks and with them, and tells how long a step takes in each turn.
+"""A rank that trains one shape with and without the hooks in turn, and writes how long a step takes in each turn.
 
     step_costs.py SHAPE SECONDS FILE
 
-A machine's speed may change by more within seconds than the hooks cost. So the turns are short, and a turn with the
-hooks is compared with the turns beside it. The hooks work for about twice SECONDS in all.
+Within seconds a machine's speed may change by more than the hooks cost. The turns are therefore short, and a turn with
+the hooks is compared with the two turns beside it. The turns with the hooks take about twice SECONDS in all.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ TURN = 0.2  # seconds
 
 
 def stack(width: int, layers: int) -> nn.Sequential:
-    """Linear layers."""
+    """Return a stack of linear layers."""
     return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
 
 
 def trained(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, passes: int = 1) -> Step:
-    """A step of the textbook loop; passes: how often forward and backward are made."""
+    """Return a step of the textbook loop. passes: how often forward and backward run in a step."""
 
     def step() -> None:
         for _ in range(passes):
@@ -48,7 +48,7 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, p
 
 
 def plain(milliseconds: float) -> tuple[Step, dict[str, object]]:
-    """3 MiB of state, forward and backward repeated until a step takes so long."""
+    """Return a step with 3 MiB of state, whose passes are repeated until the step takes `milliseconds`."""
     model = stack(256, 4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     batch = torch.randn(8, 256)
@@ -61,7 +61,7 @@ def plain(milliseconds: float) -> tuple[Step, dict[str, object]]:
 
 
 def frozen_base() -> tuple[Step, dict[str, object]]:
-    """256 MiB of weights that are not trained, and a small head that is."""
+    """Return a step with 256 MiB of frozen weights and a small trained head."""
     base, head = stack(1024, 64).requires_grad_(False), stack(1024, 1)
     optimizer = torch.optim.AdamW(head.parameters(), lr=1e-4)
     model = nn.Sequential(base, head)
@@ -69,7 +69,7 @@ def frozen_base() -> tuple[Step, dict[str, object]]:
 
 
 def ema() -> tuple[Step, dict[str, object]]:
-    """32 MiB of weights and their average."""
+    """Return a step with 32 MiB of weights and their moving average."""
     model = stack(1024, 8)
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
@@ -84,7 +84,7 @@ def ema() -> tuple[Step, dict[str, object]]:
 
 
 def fsdp2() -> tuple[Step, dict[str, object]]:
-    """400 parameters under fully_shard."""
+    """Return a step with 400 parameters under fully_shard."""
     from torch.distributed.fsdp import fully_shard
 
     dist.init_process_group("gloo")
@@ -95,7 +95,7 @@ def fsdp2() -> tuple[Step, dict[str, object]]:
 
 
 def many_tensors() -> tuple[Step, dict[str, object]]:
-    """10,000 parameters of 64 numbers."""
+    """Return a step with 10,000 parameters of 64 numbers."""
     model = nn.ParameterList(nn.Parameter(torch.randn(64)) for _ in range(10_000))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
 
@@ -119,7 +119,7 @@ SHAPES: dict[str, Callable[[], tuple[Step, dict[str, object]]]] = {
 
 
 def timed(step: Step, steps: int) -> list[float]:
-    """Seconds of each of so many steps."""
+    """Return the seconds of each of `steps` steps."""
     found = []
     for _ in range(steps):
         began = time.perf_counter()
@@ -130,7 +130,7 @@ def timed(step: Step, steps: int) -> list[float]:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Without the hooks on optimizers: torch has no public way to take them off and put them back."""
+    """Take the hooks off all optimizers for the time of the context; torch has no public way to do so."""
     tables = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
     kept = [dict(table) for table in tables]
     for table in tables:
@@ -141,7 +141,7 @@ def silenced() -> Iterator[None]:
 
 
 def taken(steps: int, step: Step, cross: Callable[[], object]) -> float:
-    """Seconds of a step, with what follows it, over a turn."""
+    """Return the mean seconds of a step, with `cross` after each, over one turn."""
     began = time.perf_counter()
     for _ in range(steps):
         step()
@@ -150,8 +150,10 @@ def taken(steps: int, step: Step, cross: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure one shape."""
-    shape, seconds, file = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
+    """Measure one shape, and write its figures."""
+    shape = sys.argv[1]
+    seconds = float(sys.argv[2])
+    file = Path(sys.argv[3])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     step, objects = SHAPES[shape]()

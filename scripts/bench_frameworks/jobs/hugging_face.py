@@ -1,7 +1,7 @@
 """A small GPT-2 under Hugging Face's Trainer: `hugging_face.py KEPT_BY STEPS WIDTH`.
 
-KEPT_BY: `hooks` (ftlaunch_hooks), `file` (the Trainer's own checkpoint at every step) or `nothing`.
-Rank 1 is killed where the file `<BENCH_NOTES>.kill` is there. Steps are noted by rank 0 as they end.
+KEPT_BY is `hooks` (ftlaunch_hooks), `file` (the Trainer's own checkpoint at every step) or `nothing`.
+Rank 1 kills itself once the file `<BENCH_NOTES>.kill` exists. Rank 0 notes each step as it ends.
 """
 
 import os
@@ -13,12 +13,14 @@ import torch
 from notes import RANK, note
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
-KEPT_BY, STEPS, WIDTH = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+KEPT_BY = sys.argv[1]
+STEPS = int(sys.argv[2])
+WIDTH = int(sys.argv[3])
 ORDER = Path(os.environ["BENCH_NOTES"] + ".kill")
 
 
 class Notes(TrainerCallback):
-    """When steps end, and the death."""
+    """Notes the ends of steps, and kills rank 1 on order."""
 
     def on_pre_optimizer_step(self, args, state, control, **_):
         if RANK == 1 and ORDER.exists():

@@ -1,7 +1,7 @@
 """A small model under PyTorch Lightning: `lightning_ddp.py KEPT_BY STEPS WIDTH`.
 
-KEPT_BY: `hooks` (ftlaunch_hooks), `file` (ModelCheckpoint at every step) or `nothing`.
-Rank 1 is killed where the file `<BENCH_NOTES>.kill` is there. Steps are noted by rank 0 as they end.
+KEPT_BY is `hooks` (ftlaunch_hooks), `file` (ModelCheckpoint at every step) or `nothing`.
+Rank 1 kills itself once the file `<BENCH_NOTES>.kill` exists. Rank 0 notes each step as it ends.
 """
 
 import os
@@ -16,12 +16,14 @@ from notes import RANK, note
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-KEPT_BY, STEPS, WIDTH = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+KEPT_BY = sys.argv[1]
+STEPS = int(sys.argv[2])
+WIDTH = int(sys.argv[3])
 ORDER = Path(os.environ["BENCH_NOTES"] + ".kill")
 
 
 class Model(pl.LightningModule):
-    """Layers that are as large as WIDTH says."""
+    """Four linear layers of WIDTH by WIDTH."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +45,8 @@ class Model(pl.LightningModule):
 
 
 pl.seed_everything(0)
-callbacks, path = [], None
+callbacks = []
+path = None
 if KEPT_BY == "hooks":
     import ftlaunch_hooks as ft
 

@@ -1,6 +1,6 @@
-"""Stands in for torch where the fork server is made to fail: torch's import takes longer than the whole job.
+"""A stand-in for torch in jobs whose fork server is made to fail: torch's import takes longer than the whole job.
 
-The modules of the hooks that the fork server imports beside torch need the real one, and count as imported.
+Modules of the hooks that the fork server imports need the real torch, so that they are marked as imported here.
 """
 
 import sys
@@ -11,23 +11,23 @@ for _name in ("ftlaunch_hooks.job.attaching", "ftlaunch_hooks.observe.forward_pa
 
 
 class default_generator:
-    """Nothing here draws."""
+    """The default generator, from which nothing here draws."""
 
     @staticmethod
     def seed() -> None:
-        """Draw from another beginning."""
+        """Do nothing."""
 
 
 def set_num_threads(count: int) -> None:
-    """Nothing here computes."""
+    """Do nothing: no rank computes with torch."""
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing here draws."""
+    """Do nothing: no rank draws from torch."""
 
 
 class cuda:
-    """No GPU is there."""
+    """torch.cuda on a machine without a GPU."""
 
     @staticmethod
     def is_initialized() -> bool:

@@ -1,1 +1,1 @@
-"""Imported by the fork server beside torch."""
+"""A stand-in for torch._dynamo, which the fork server imports with torch."""
