@@ -1,10 +1,10 @@
-"""What the page of a job costs: of months with many notes or many incidents, of 16,384 ranks, and near its limit.
+"""Measures what a job's page costs: for months with many notes or incidents, for 16,384 ranks, and near its size limit.
 
     python scripts/bench_page.py [--runs 3]
 
-What it adds to the end of a job that does nothing, and what a note of losses and step times costs the supervisor. For
-each journal: seconds of a processor, peak memory, bytes of the page, and with playwright and Chromium the seconds
-until a browser has opened it. Medians.
+Also measured: what the page adds to the end of a job that does nothing, and what a note of losses and step times costs
+the supervisor. For each journal the table shows processor seconds, peak memory, the size of the page, and, with
+playwright and Chromium, the seconds until a browser has opened the page. All figures are medians.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from typing import Any
 from ftlaunch.health.progress import Milestone
 from ftlaunch.reporting.events.ranks import Progressed
 
-MONTH, WEEK = 30 * 86400.0, 7 * 86400.0
+MONTH = 30 * 86400.0  # seconds
+WEEK = 7 * 86400.0  # seconds
 CHROMIUM = "/usr/bin/chromium"
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 Event = dict[str, Any]
@@ -41,39 +42,64 @@ class Case:
     incidents: int
     seconds: float
     each: float = 60.0
-    """seconds between two notes of losses and step times: a job writes one each 10 to 60"""
+    """seconds between two notes of losses and step times; real jobs write a note every 10 to 60 seconds"""
     wide: bool = False
-    """texts and logs are as long as a page takes them"""
+    """whether texts and logs are as long as a page can take them"""
 
 
 CASES = (
-    Case("a quiet hour, 8 ranks", 8, 2, 3600.0),
-    Case("a month, 8 ranks, a note each 10 s, 300 incidents", 8, 300, MONTH, 10.0),
-    Case("a month, 64 ranks, 10,000 incidents", 64, 10_000, MONTH),
-    Case("a week, 16,384 ranks, 58 incidents", 16_384, 58, WEEK),
-    Case("the worst: a million notes of 8 ranks", 8, 10, MONTH, MONTH / 1e6),
-    Case("a page near its limit: 2,000 incidents, long texts", 8, 2000, MONTH, wide=True),
+    Case(name="a quiet hour, 8 ranks", ranks=8, incidents=2, seconds=3600.0),
+    Case(
+        name="a month, 8 ranks, a note each 10 s, 300 incidents",
+        ranks=8,
+        incidents=300,
+        seconds=MONTH,
+        each=10.0,
+    ),
+    Case(name="a month, 64 ranks, 10,000 incidents", ranks=64, incidents=10_000, seconds=MONTH),
+    Case(name="a week, 16,384 ranks, 58 incidents", ranks=16_384, incidents=58, seconds=WEEK),
+    Case(
+        name="the worst: a million notes of 8 ranks",
+        ranks=8,
+        incidents=10,
+        seconds=MONTH,
+        each=MONTH / 1e6,
+    ),
+    Case(
+        name="a page near its limit: 2,000 incidents, long texts",
+        ranks=8,
+        incidents=2000,
+        seconds=MONTH,
+        wide=True,
+    ),
 )
 
 
 def life(case: Case) -> Iterator[tuple[float, Event]]:
-    """The events of a job, each with its time: failures at even distances, notes between them, ten minutes a save."""
-    ranks, shown = case.ranks, case.ranks if case.ranks <= 8 else 3
+    """Yield the events of a job with their times: evenly distributed failures, notes, and a save every ten minutes."""
+    ranks = case.ranks
+    shown = ranks if ranks <= 8 else 3
     yield 0.0, {"event": "job_started", "job_id": "bench", "pid": 1, "start_time": 0, "host": "a", "ranks": ranks,
                 "command": ["train.py"], "killed_at": None}  # fmt: skip
     yield 1.0, {"event": "attempt_started", "pids": list(range(ranks)), "port": 1}
     yield 20.0, {"event": "resumed", "step": 0, "source": None, "steps_lost": None, "seconds": None}
-    step, between, note, saved = 0, case.seconds / (case.incidents + 1), 0, 0
+    step = 0
+    between = case.seconds / (case.incidents + 1)
+    note = 0
+    saved = 0.0
     for number in range(case.incidents + 1):
         at = (number + 1) * between
         while case.each * (note + 1) < at - 30:
             note += 1
-            now, step = case.each * note, int(case.each * note / 2)
+            now = case.each * note
+            step = int(case.each * note / 2)
             pairs = [[rank, 2.0 + 8.0 / (1 + now / 60_000) + rank / 100] for rank in range(shown)]
-            told = {"loss": pairs, "step_seconds": [[rank, 2.0 + rank / 50] for rank, _ in pairs]}
-            yield now, {"event": "progress", "step": step, **told, "of": ranks if ranks > 8 else None}
+            times = [[rank, 2.0 + rank / 50] for rank, _ in pairs]
+            of = ranks if ranks > 8 else None
+            yield now, {"event": "progress", "step": step, "loss": pairs, "step_seconds": times, "of": of}
             if now - saved >= 600:
-                saved, health = now, "normal" if number % 10 else "abnormal"
+                saved = now
+                health = "normal" if number % 10 else "abnormal"
                 yield now, {"event": "checkpoint_committed", "step": step, "why": "interval", "bytes": 1 << 40,
                             "seconds": 42.0, "health": health, "path": "/c"}  # fmt: skip
                 yield now, {"event": "checkpoint_deleted", "step": max(step - 3000, 0), "keep": 5}
@@ -83,25 +109,28 @@ def life(case: Case) -> Iterator[tuple[float, Event]]:
 
 
 def failure(case: Case, number: int, at: float, step: int) -> Iterator[tuple[float, Event]]:
-    """A rank is killed, and the job goes on."""
-    rank, words = number % case.ranks, 300 if case.wide else 0
+    """Yield the events of a rank's death, and of the restart after it."""
+    rank = number % case.ranks
+    words = 300 if case.wide else 0
     sentence = f"rank {rank} was killed by SIGKILL after step {step}" + " <more> of it" * words
     yield at, {"event": "incident", "cause": sentence, "kind": "killed", "rank": rank, "step": step,
                "verdict": "restart", "delay": 0.0, "sentence": f"{sentence}; restarting now", "signature": "killed",
                "action": "restart", "since_progress": 1.0, "restarts_left": 3,
                "trace": "Traceback (most recent call last):\n" + "  <b>some <i>line</i> of it</b>\n" * (1 + words),
                "autopsy": None}  # fmt: skip
-    for one in range(case.ranks):
-        yield at + 0.5, {"event": "rank_exited", "rank": one, "pid": one, "code": -9, "signal": "SIGKILL", "step": step}
+    for ended in range(case.ranks):
+        yield at + 0.5, {"event": "rank_exited", "rank": ended, "pid": ended, "code": -9, "signal": "SIGKILL",
+                         "step": step}  # fmt: skip
     yield at + 1, {"event": "attempt_started", "pids": list(range(case.ranks)), "port": 1}
     yield at + 5, {"event": "resumed", "step": step, "source": "memory", "steps_lost": 2, "seconds": 5.0}
     yield at + 8, {"event": "recovered", "step": step + 1, "seconds": 8.0}
 
 
 def write(run_dir: Path, case: Case) -> int:
-    """A run dir with such a journal; returns how many events it has."""
+    """Write a run dir with the journal of a job; return the number of events."""
     run_dir.mkdir()
-    count, attempt = 0, 0
+    count = 0
+    attempt = 0
     with (run_dir / "events.jsonl").open("w") as file:
         for at, event in life(case):
             attempt += event["event"] == "attempt_started" and at > 1
@@ -117,7 +146,7 @@ def write(run_dir: Path, case: Case) -> int:
 
 
 def made(run_dir: Path) -> tuple[float, float]:
-    """Seconds of a processor, and peak MiB, of the process that writes the page."""
+    """Write the page; return the processor seconds and the peak MiB of the process that writes it."""
     process = subprocess.Popen([sys.executable, "-m", "ftlaunch.views.report_page", str(run_dir)])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -126,7 +155,7 @@ def made(run_dir: Path) -> tuple[float, float]:
 
 
 def opened(page: Path) -> float | None:
-    """Seconds until a browser has loaded and drawn the page; None without one."""
+    """Return the seconds until a browser has loaded and drawn the page; None without a browser."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -145,7 +174,7 @@ def opened(page: Path) -> float | None:
 
 
 def ended(home: Path, option: str) -> float:
-    """Seconds of a job whose rank ends at once."""
+    """Return the seconds of a job whose rank ends at once. option: --report-page or --no-report-page."""
     began = time.monotonic()
     words = ["--no-warm", "--run-dir", str(home / f"run{option}{began}"), option, "--no-python", "true"]
     subprocess.run([sys.executable, "-m", "ftlaunch", *words], check=True, capture_output=True)
@@ -153,7 +182,7 @@ def ended(home: Path, option: str) -> float:
 
 
 def note(ranks: int) -> float:
-    """Seconds of a processor that the fields of one `progress` take."""
+    """Return the processor seconds that the fields of one `progress` event take."""
     pairs = [(rank, 1.0 / (1 + rank * 7919 % ranks)) for rank in range(ranks)]
     event = Progressed(Milestone(1), pairs, pairs)
     return min(timeit.repeat(event.fields, number=1, repeat=20))

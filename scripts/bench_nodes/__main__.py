@@ -1,14 +1,15 @@
-"""A job of three machines, made of namespaces, under ftlaunch and under torchrun, in one run. Needs root.
+"""Measures a job of three machines, made of namespaces, under ftlaunch and under torchrun, in one run. Needs root.
 
     make bench-nodes
     python scripts/bench_nodes --rounds 1             # a quick look
 
-Three machines of two ranks on gloo; with ftlaunch others stand by. In every round each launcher runs, in turn, on
-machines of its own: a rank is killed; with ftlaunch a machine's agent and ranks are killed besides, a machine falls
-silent, as its link goes down, the head's process is killed, and then the head's machine. torchrun runs with
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a store of the ranks' own. It has no standby for a number of nodes that is fixed,
-so it is not asked for that. "one machine" is ftlaunch with all six ranks on one: what starting them takes by itself.
-Prints Markdown; --json writes every single figure.
+Three machines have two ranks each on gloo; with ftlaunch further machines stand by. In every round each launcher runs
+in turn, on machines of its own, and a rank is killed. With ftlaunch, after that, a machine's agent and ranks are
+killed, a machine falls silent because its link goes down, the head's process is killed, and then the head's machine.
+torchrun runs with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, so that the ranks have a store of their own. torchrun has no
+standby for a fixed number of nodes, so that these faults are left out. "one machine" is ftlaunch with all six ranks on
+one machine, which shows what the start of the ranks takes by itself. The results are printed as Markdown; --json writes
+every single figure.
 """
 
 from __future__ import annotations
@@ -51,37 +52,41 @@ _ROWS = {
 
 
 def memory(process: psutil.Process, name: str, figures: Figures) -> None:
-    """Resident, and its share of what is resident in several processes."""
+    """Note resident memory (RSS), and the process's share of it where several processes share it (PSS), in MiB."""
     found = process.memory_full_info()
-    figures[f"{name}, RSS"], figures[f"{name}, PSS"] = found.rss / 2**20, found.pss / 2**20
+    figures[f"{name}, RSS"] = found.rss / 2**20
+    figures[f"{name}, PSS"] = found.pss / 2**20
 
 
 def share_of_a_core(processes: dict[str, psutil.Process], figures: Figures) -> None:
-    """Of each, over the same seconds."""
+    """Note the share of a core that each process uses, all over the same seconds."""
 
     def used() -> dict[str, float]:
         return {name: trial.cpu_seconds(process.pid) for name, process in processes.items()}
 
-    before, began = used(), time.monotonic()
+    before = used()
+    began = time.monotonic()
     time.sleep(_WATCHED)
-    after, seconds = used(), time.monotonic() - began
+    after = used()
+    seconds = time.monotonic() - began
     for name in processes:
         figures[f"{name}, while training"] = (after[name] - before[name]) / seconds
 
 
 def begin(run: trial.Trial, figures: Figures, machines: int = trial.NODES) -> None:
-    """Launch."""
-    figures["launch to ready on all machines"] = -run.start(*range(machines)) + run.ready(0.0, "start")
+    """Start the agents, and note the time until all ranks are ready."""
+    began = run.start(*range(machines))
+    figures["launch to ready on all machines"] = run.ready(0.0, "start") - began
 
 
 def die(run: trial.Trial, figures: Figures) -> None:
-    """A rank's death."""
+    """Kill a rank, and note the time until all ranks are ready again."""
     died = run.kill_a_rank()
     figures["a rank's death to ready on all machines"] = run.ready(died, "restart") - died
 
 
 def theirs(home: Path, figures: Figures) -> None:
-    """torchrun."""
+    """Measure torchrun."""
     with Machines(trial.NODES) as machines:
         run = trial.TheirTrial(home, machines)
         begin(run, figures)
@@ -93,12 +98,13 @@ def theirs(home: Path, figures: Figures) -> None:
 
 
 def ours(home: Path, figures: Figures) -> None:
-    """ftlaunch."""
+    """Measure ftlaunch."""
     with Machines(trial.NODES + 2) as machines:
         run = trial.OurTrial(home, machines)
         begin(run, figures)
         run.stand_by(trial.NODES)
-        agent, head = run.process(1), run.head()
+        agent = run.process(1)
+        head = run.head()
         memory(agent, "agent", figures)
         memory(head, "head", figures)
         share_of_a_core({"agent": agent, "head": head}, figures)
@@ -119,7 +125,7 @@ def ours(home: Path, figures: Figures) -> None:
 
 
 def on_one(home: Path, figures: Figures) -> None:
-    """ftlaunch, all ranks on one machine."""
+    """Measure ftlaunch with all ranks on one machine."""
     with Machines(1) as machines:
         run = trial.OneMachineTrial(home, machines)
         begin(run, figures, machines=1)
@@ -147,7 +153,8 @@ def main() -> int:
     except CannotIsolate as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 1
-    home, load = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-nodes-")), os.getloadavg()[0]
+    home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-nodes-"))
+    load = os.getloadavg()[0]
     found: dict[str, list[Figures]] = {name: [] for name in args.only or RACERS}
     wrong = []
     try:
@@ -172,10 +179,10 @@ def main() -> int:
 
 
 def table(found: dict[str, list[Figures]]) -> str:
-    """A row a figure, a column a launcher."""
+    """Return a table with a row for each figure and a column for each launcher."""
     rows = [["", *found]]
     for figure, (unit, factor) in _ROWS.items():
-        columns = [[one[figure] for one in rounds if figure in one] for rounds in found.values()]
+        columns = [[figures[figure] for figures in rounds if figure in figures] for rounds in found.values()]
         rows.append([figure, *(spread(values, unit, factor) for values in columns)])
     return as_table(rows)
 

@@ -1,6 +1,7 @@
-"""A small job: a process group, and steps with an all-reduce each. Rank 1 dies whenever the file of that name is there.
+"""A small job: a process group, and steps with an all-reduce each. Rank 1 kills itself when it is ordered to.
 
-Notes what scripts/bench/jobs/notes.py says, in the file BENCH_NOTES; `<BENCH_NOTES>.kill` is the order to die.
+The ranks write the notes of scripts/bench/jobs/notes.py to the file BENCH_NOTES. The order to die is the existence of
+the file `<BENCH_NOTES>.kill`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""One run of one launcher on machines of its own: started, disturbed, watched through what its ranks note."""
+"""One run of one launcher on machines of its own: starts it, disturbs it, and watches it by the notes of its ranks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from machines.namespaces import Machines, Process
 from ftlaunch.history.journal import read_events
 
 JOB = Path(__file__).with_name("job.py")
-NODES, RANKS = 3, 2
+NODES = 3
+RANKS = 2  # on each machine
 PATIENCE = 90.0  # seconds
-_LOOK = 0.002
-_OF_THIS_SHELL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # not of those who are measured
-_IDLE = 0.05  # seconds of processor time in a second: beats, and no imports
-_CALM = 3.0  # seconds for which nothing happens before something is done, so that what is warmed up is warm
+_LOOK = 0.002  # seconds between two looks at the notes
+_OF_THIS_SHELL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # would slow the launchers down
+_IDLE = 0.05  # processor seconds in a second: more than beats take, less than imports
+_CALM = 3.0  # seconds before a fault, in which everything that warms up gets ready
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads so far, as the scheduler counts it; nothing of a process that has gone."""
+    """Return the processor seconds of all threads so far, as the scheduler counts them.
+
+    A process that has gone counts as 0.
+    """
     with suppress(OSError):
         return (
             sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
@@ -35,27 +39,29 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Failed(Exception):
-    """The run did not get where it should; the message says where it was."""
+    """The run did not get as far as it should; the message says what was missing."""
 
 
 class Trial:
-    """Three machines of two ranks, and one that stands by where the launcher has standbys."""
+    """A run on three machines of two ranks, with further machines standing by if the launcher has standbys."""
 
     settings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, home: Path, machines: Machines) -> None:
-        self.home, self.machines = home, machines
+        """Prepare a run. home: a folder, which is made."""
+        self.home = home
+        self.machines = machines
         home.mkdir()
         self._notes = home / "notes"
         self._notes.touch()
         self.agents: dict[int, Process] = {}
 
     def command(self, number: int) -> Sequence[str]:
-        """What is started on a machine."""
+        """Return the command that starts the agent of a machine."""
         raise NotImplementedError
 
     def start(self, *numbers: int) -> float:
-        """Start the agents of some machines; when."""
+        """Start the agents of some machines; return when the first was started."""
         env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_SHELL}
         env |= {"BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1", **self.settings}
         began = time.monotonic()
@@ -66,7 +72,7 @@ class Trial:
         return began
 
     def noted(self, what: str, since: float) -> dict[int, float]:
-        """Rank -> when it has noted it for the first time, not before a time."""
+        """Return, for each rank, when it has made its first note of a kind since `since` (monotonic seconds)."""
         found: dict[int, float] = {}
         for line in self._notes.read_text().split("\n")[:-1]:
             kind, rank, _, at, _ = line.split()
@@ -75,19 +81,19 @@ class Trial:
         return found
 
     def ready(self, since: float, what: str) -> float:
-        """When the last rank has become ready after a time. Raises Failed."""
+        """Return when the last rank has become ready after `since`. Raises Failed."""
         self.wait(lambda: len(self.noted("ready", since)) == NODES * RANKS, what)
         return max(self.noted("ready", since).values())
 
     def kill_a_rank(self) -> float:
-        """When it died."""
+        """Order rank 1 to kill itself; return when it died. Raises Failed."""
         since = time.monotonic()
         self._notes.with_name("notes.kill").touch()
         self.wait(lambda: 1 in self.noted("dies", since), "a rank's death")
         return self.noted("dies", since)[1]
 
     def wait(self, ready: Callable[[], Any], what: str) -> None:
-        """Raises Failed."""
+        """Wait until `ready()` is truthy. Raises Failed."""
         until = time.monotonic() + PATIENCE
         while not ready():
             if time.monotonic() > until:
@@ -95,12 +101,13 @@ class Trial:
             time.sleep(_LOOK)
 
     def calm(self) -> None:
-        """Let it train."""
+        """Let the job train for some seconds."""
         time.sleep(_CALM)
 
     def settle(self, number: int) -> None:
-        """Wait until a machine has nothing to do: its standby is warm. Raises Failed."""
-        until, used = time.monotonic() + PATIENCE, -1.0
+        """Wait until a machine is idle, because its standby has warmed up. Raises Failed."""
+        until = time.monotonic() + PATIENCE
+        used = -1.0
         while (now := sum(cpu_seconds(pid) for pid in self.machines[number].processes().values())) > used + _IDLE:
             if time.monotonic() > until:
                 raise Failed(f"the standby is not ready within {PATIENCE:.0f} s")
@@ -108,12 +115,12 @@ class Trial:
             time.sleep(1.0)
 
     def process(self, number: int) -> psutil.Process:
-        """The agent of a machine."""
+        """Return the agent of a machine."""
         return psutil.Process(self.agents[number].pid)
 
 
 class OurTrial(Trial):
-    """ftlaunch: the fourth machine stands by."""
+    """A run of ftlaunch, where machines beyond the third stand by."""
 
     def command(self, number: int) -> Sequence[str]:
         rank = ("--node-rank", str(number)) if number < NODES and number not in self.agents else ()
@@ -124,7 +131,7 @@ class OurTrial(Trial):
         )  # fmt: skip
 
     def stand_by(self, number: int) -> None:
-        """Start an agent, and wait until it stands by and its ranks can be forked. Raises Failed."""
+        """Start an agent, and wait until it stands by and can fork its ranks. Raises Failed."""
         terminal = self.home / f"terminal_{number}"
         before = len(terminal.read_bytes()) if terminal.exists() else 0
         self.start(number)
@@ -132,12 +139,12 @@ class OurTrial(Trial):
         self.settle(number)
 
     def head(self) -> psutil.Process:
-        """The head of the job, as long as it is on the first machine."""
+        """Return the process of the head, while the head is on the first machine."""
         *_, started = (event for event in read_events(self.home / "run") if event["event"] == "job_started")
         return psutil.Process(self.machines[0].processes()[started["pid"]])
 
     def led_again(self) -> float:
-        """Kill the head's process; seconds until another head has taken up the ranks. Raises Failed."""
+        """Kill the head's process; return the seconds until another head has adopted the ranks. Raises Failed."""
         killed = time.monotonic()
         self.head().kill()
         self.wait(lambda: any(event["event"] == "attempt_adopted" for event in read_events(self.home / "run")), "head")
@@ -149,7 +156,7 @@ class OurTrial(Trial):
 
 
 class OneMachineTrial(OurTrial):
-    """ftlaunch with as many ranks on one machine: what they take to start there, nodes do not add."""
+    """A run of ftlaunch with as many ranks on one machine, which shows their start without the cost of nodes."""
 
     def command(self, number: int) -> Sequence[str]:
         return (
@@ -160,9 +167,9 @@ class OneMachineTrial(OurTrial):
 
 
 class TheirTrial(Trial):
-    """torchrun, whose agent on the first machine has the store."""
+    """A run of torchrun, whose agent on the first machine has the store."""
 
-    # Otherwise ranks that are started again share a store with those before them.
+    # Otherwise restarted ranks share a store with the ranks before them.
     settings: ClassVar[Mapping[str, str]] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def command(self, number: int) -> Sequence[str]:

@@ -1,10 +1,11 @@
-"""Copies of snapshots to another machine, and a lost machine that goes on from them. Needs root, for namespaces.
+"""Measures copies of snapshots to another machine, and the loss of a machine whose state lives on in copies.
 
     make bench-peers
     python scripts/bench_peers --mib 256 --rounds 1         # a quick look
 
-A copy of so many MiB next to a plain socket; a machine with so much state that is lost; steps with and without copies.
-Medians and ranges. Eight times as much memory is needed.
+Needs root, for machines made of namespaces, and eight times as much memory as --mib says. Measured are a copy of that
+size next to a plain socket, the loss of a machine with that much state, and steps with and without copies. Prints
+medians and ranges.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> int:
             print(f"\na machine with {mib} MiB of state is lost, steps of {step_seconds:g} s")
             rounds = [lost.lose(home / f"lost-{mib}-{number}", mib, step_seconds) for number in range(args.rounds)]
             for name in rounds[0]:
-                copies.told_spread(name, [one[name] for one in rounds], UNITS.get(name, "s"))
+                copies.told_spread(name, [figures[name] for figures in rounds], UNITS.get(name, "s"))
         costs = [lost.cost(home / f"cost-{number}", 64, 0.1) for number in range(args.rounds)]
         copies.told_spread("\nsteps with copies / without (64 MiB, 0.1 s)", costs, "")
         print("\nsteps of a job that fills its link with copies / without")

@@ -1,8 +1,8 @@
-"""What a copy of a snapshot to another machine costs, next to a plain socket.
+"""Measures what a copy of a snapshot to another machine costs, next to a plain socket.
 
-The copier of one machine sends a shard to that of another, whose memory for it is reserved already; in turn with it,
-the same bytes go by sendfile and recv_into from the same file into nothing. Then copies of a few kB, as under DDP.
-This file is also what is started on the two machines.
+The copier of one machine sends a shard to the copier of another machine, which has reserved the memory before. In turn
+the same bytes go from the same file through a plain socket, by sendfile and recv_into, and are dropped. Then come
+copies of a few kB, as under DDP. This file is also the program that is started on the two machines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from tests.support.copiers import CopierNode
 
 MIB = 1 << 20
 ROUNDS = 7
-SMALL = 200
-MEMORY = Path("/dev/shm")  # of the machine
+SMALL = 200  # small copies
+MEMORY = Path("/dev/shm")  # of each machine
 
 
 def told_spread(name: str, values: list[float], unit: str) -> None:
     """Print median and range."""
-    low, middle, high = min(values), statistics.median(values), max(values)
+    low = min(values)
+    middle = statistics.median(values)
+    high = max(values)
     print(f"{name:<44} {middle:8.2f} {unit}  ({low:.2f} to {high:.2f})", flush=True)
 
 
@@ -38,7 +40,7 @@ def told_spread(name: str, values: list[float], unit: str) -> None:
 
 
 def receive(address: str, size: int, ports: Path) -> None:
-    """Receive what is sent, for ever; `ports` says where."""
+    """Receive everything that is sent, for ever; write the ports to the file `ports`."""
     node = CopierNode(1, MEMORY, range(0), address=address)
     node.attempt(world=1)
     listener = socket.create_server((address, 0))
@@ -51,7 +53,7 @@ def receive(address: str, size: int, ports: Path) -> None:
 
 
 def receive_plain(connection: socket.socket, size: int) -> None:
-    """Receive so many bytes into nothing, and say so."""
+    """Receive `size` bytes, drop them, and confirm."""
     buffer = memoryview(bytearray(MIB))
     while size:
         size -= connection.recv_into(buffer[:size])
@@ -62,19 +64,21 @@ def receive_plain(connection: socket.socket, size: int) -> None:
 
 
 def send(address: str, receiver: str, size: int, ports: dict[str, int]) -> None:
-    """Measure."""
+    """Measure large and small copies."""
     large(address, receiver, size, ports)
     small()
 
 
 def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None:
-    """Copies of one shard, and the same bytes through a plain socket."""
+    """Measure copies of one shard, and the same bytes through a plain socket."""
     node = CopierNode(0, MEMORY, range(1), address=address)
     node.attempt(world=1)
     node.tell("buddy", to={"node": 1, "address": receiver, "port": ports["copier"]})
     node.snapshot(1, 0, "fsdp", size // 2)
     path = node.slot(0, 0) / "model.safetensors"
-    copied, processor, alone = [], [], []
+    copied = []
+    processor = []
+    alone = []
     for step in range(1, ROUNDS + 3):  # the first two reserve memory
         node.pages[0].set_slot(0, step)
         answer = node.ask("copy", step=step)
@@ -91,7 +95,7 @@ def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None
 
 
 def plain(path: Path, size: int, address: str, port: int) -> float:
-    """Seconds that a socket alone takes for half of a shard, which is one of its two files."""
+    """Return the seconds that a plain socket takes for one of a shard's two files, which is half of the shard."""
     with socket.create_connection((address, port)) as connection, path.open("rb") as file:
         began = time.monotonic()
         connection.sendfile(file, count=size)
@@ -100,25 +104,28 @@ def plain(path: Path, size: int, address: str, port: int) -> float:
 
 
 def small() -> None:
-    """Copies of what no other node has under DDP."""
-    one, other = CopierNode(2, MEMORY, range(2)), CopierNode(3, MEMORY, range(2, 4))
-    for node in (one, other):
+    """Measure copies of what no other node has under DDP."""
+    sender = CopierNode(2, MEMORY, range(2))
+    other = CopierNode(3, MEMORY, range(2, 4))
+    for node in (sender, other):
         node.attempt()
         node.snapshot(1, 0, "ddp")
-    one.send_to(other)
-    took, worked, size = [], [], 0
+    sender.send_to(other)
+    took = []
+    worked = []
+    size = 0
     for step in range(1, SMALL):
-        for node in (other, one):
+        for node in (other, sender):
             for page in node.pages.values():
                 page.set_slot(0, step)
-        answer = one.ask("copy", step=step)
+        answer = sender.ask("copy", step=step)
         assert "error" not in answer, answer
         took.append(1000 * answer["seconds"])
         worked.append(1000 * answer["processor_seconds"])
         size = answer["bytes"]
     told_spread(f"a copy of {size} bytes of two ranks", took, "ms")
     told_spread("  processor time of its sender", worked, "ms")
-    one.close()
+    sender.close()
     other.close()
 
 
@@ -132,7 +139,7 @@ def start(machine: Machine, role: str, *more: str) -> Process:
 
 
 def measure(size: int) -> int:
-    """Measure and print; returns the exit code of the sender."""
+    """Measure and print; return the exit code of the sender."""
     with Machines(2) as machines, TemporaryDirectory() as directory:
         ports = Path(directory) / "ports"
         more = ("--ports", str(ports), str(size // MIB))

@@ -1,7 +1,7 @@
-"""A job whose ranks share nothing: as much state as BENCH_MIB says, all of which changes at every step.
+"""A job whose ranks share nothing: each has BENCH_MIB MiB of state, all of which changes at every step.
 
-In each step the ranks sum up BENCH_REDUCED_MIB MiB of theirs, a single number where it is not set.
-Notes what scripts/bench/jobs/notes.py says, in the file BENCH_NOTES.
+In each step the ranks sum up BENCH_REDUCED_MIB MiB, or a single number if the variable is not set. The ranks write the
+notes of scripts/bench/jobs/notes.py to the file BENCH_NOTES.
 """
 
 import os

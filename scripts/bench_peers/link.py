@@ -1,8 +1,8 @@
-"""What copies cost a job that fills the link between its machines.
+"""Measures what copies cost a job that fills the link between its machines.
 
-Two machines of one rank each, whose links take so many bytes a second. The ranks sum up tensors without a pause, so
-that the link is always in use; each has state of its own that is copied to the other machine. The same job runs
-without copies, with the default, and with a copy every few steps, with and without a limit of their bandwidth.
+Two machines of one rank each have links of limited bandwidth. The ranks sum up tensors without a pause, so that the
+link is always busy; each rank has state of its own, which is copied to the other machine. The same job runs without
+copies, with the default, and with a copy every few steps, with and without a limit of the copies' bandwidth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODES = {
 
 
 def measure(home: Path, rounds: int) -> dict[str, list[float]]:
-    """Return, for each mode, the mean step by the mean step without copies, round by round."""
+    """Return, for each mode and round, the mean step divided by the mean step without copies."""
     found: dict[str, list[float]] = {name: [] for name in MODES}
     for number in range(rounds):
         without = _step_seconds(home / f"{number}-without", "--peer-interval", "0")

@@ -1,7 +1,7 @@
-"""A machine is lost whose state is on no other one: how long until all ranks make a new step; and what copies cost.
+"""Measures the loss of a machine whose state is on no other machine but as a copy, and what copies cost.
 
-Two machines of one rank each, and one that stands by. The link of a machine is cut: the job goes on from the copy of
-its rank's snapshot on the other machine. Beside it the same job with and without copies, whose steps are compared.
+Two machines have one rank each, and a third stands by. The link of a machine is cut: the job resumes from the copy of
+the rank's snapshot on the other machine. The same job also runs undisturbed, with and without copies, to compare steps.
 """
 
 from __future__ import annotations
@@ -20,23 +20,41 @@ from machines.job import NodesJob
 from machines.namespaces import Machines
 
 JOB = Path(__file__).with_name("job.py")
-NODES, PATIENCE = 2, 120.0
-FENCE = 3.3  # seconds from the last word of a machine until its ranks must have ended
+NODES = 2
+PATIENCE = 120.0  # seconds
+FENCE = 3.3  # seconds from a machine's last word until its ranks must have ended
 
 
 class StateJob(NodesJob):
     """One run of the job on machines of its own."""
 
     def __init__(self, home: Path, machines: Machines, mib: int, step_seconds: float, *options: str) -> None:
+        """Prepare the job.
+
+        Args:
+            home: a folder for files.
+            machines: the machines.
+            mib: MiB of each rank's state.
+            step_seconds: seconds of a step.
+            options: options of ftlaunch.
+        """
         command = ["--storage-interval", "off", "--backoff-first", "1ms", *options, str(JOB)]
-        super().__init__(machines.all, home, home.name, NODES, command, 1)
-        self.made, self.notes = machines, home / "notes"
+        super().__init__(
+            machines=machines.all,
+            home=home,
+            name=home.name,
+            nodes=NODES,
+            command=command,
+            ranks=1,
+        )
+        self.made = machines
+        self.notes = home / "notes"
         self.notes.touch()
         about = {"BENCH_MIB": str(mib), "BENCH_STEP_SECONDS": str(step_seconds), "BENCH_STEPS": "100000"}
         self.env = {**about, "BENCH_NOTES": str(self.notes), "OMP_NUM_THREADS": "1"}
 
     def start_all(self) -> None:
-        """The agents of the job, then one that stands by. Raises AssertionError."""
+        """Start the agents of the job, and then an agent that stands by. Raises AssertionError."""
         for number in range(NODES):
             self.start(number, "--node-rank", str(number), env=self.env)
         self.wait_step(0.0, 3)
@@ -44,14 +62,14 @@ class StateJob(NodesJob):
         self.wait(lambda: "this node stands by" in self.said(NODES), "standby")
 
     def steps(self, since: float) -> Iterator[tuple[int, float, int]]:
-        """Rank, time and step of each step that was noted after a time."""
+        """Yield rank, time and step of each step that was noted after `since`."""
         for line in self.notes.read_text().split("\n")[:-1]:
             kind, rank, _, at, step = line.split()
             if kind == "step" and float(at) > since:
                 yield int(rank), float(at), int(step)
 
     def wait_step(self, since: float, count: int = 1) -> float:
-        """When all ranks have made so many steps after a time."""
+        """Wait until all ranks have made `count` steps after `since`; return when. Raises AssertionError."""
 
         def made() -> dict[int, list[float]]:
             found: dict[int, list[float]] = {}
@@ -59,11 +77,11 @@ class StateJob(NodesJob):
                 found.setdefault(rank, []).append(at)
             return found
 
-        self.wait(lambda: len(made()) == NODES and all(len(one) >= count for one in made().values()), "new steps")
-        return max(one[count - 1] for one in made().values())
+        self.wait(lambda: len(made()) == NODES and all(len(times) >= count for times in made().values()), "new steps")
+        return max(times[count - 1] for times in made().values())
 
     def wait(self, ready: Callable[[], bool], what: str) -> None:
-        """Raises AssertionError."""
+        """Wait until `ready()` is True. Raises AssertionError."""
         until = time.monotonic() + PATIENCE
         while not ready():
             assert time.monotonic() < until, f"no {what} in {PATIENCE:.0f} s:\n{self.said(0)}"
@@ -72,7 +90,7 @@ class StateJob(NodesJob):
 
 @contextmanager
 def running(home: Path, mib: int, step_seconds: float, *options: str) -> Iterator[StateJob]:
-    """A job whose standby is there."""
+    """Run a job with a standby for the time of the context."""
     with Machines(NODES + 1) as machines:
         job = StateJob(home, machines, mib, step_seconds, *options)
         job.start_all()
@@ -80,14 +98,15 @@ def running(home: Path, mib: int, step_seconds: float, *options: str) -> Iterato
 
 
 def lose(home: Path, mib: int, step_seconds: float) -> Mapping[str, float]:
-    """Figures of one lost machine."""
+    """Cut the link of a machine; return the figures of the resume."""
     with running(home, mib, step_seconds, "--memory-interval", "1", "--peer-interval", "4") as job:
         job.wait_step(0.0, 24)
         cut = time.monotonic()
         job.made[1].cut()
         took = job.wait_step(cut + FENCE / 2) - cut
         job.wait(lambda: len(job.events("resumed")) > 1, "resume in the journal")
-        fetched, resumed = job.events("fetched")[-1], job.events("resumed")[-1]
+        fetched = job.events("fetched")[-1]
+        resumed = job.events("resumed")[-1]
         assert resumed["source"] == "peer", job.said(0)
         [row] = fetched["nodes"]
         return {
@@ -100,7 +119,7 @@ def lose(home: Path, mib: int, step_seconds: float) -> Mapping[str, float]:
 
 
 def step_times(home: Path, mib: int, step_seconds: float, *options: str) -> list[float]:
-    """Seconds of each step of rank 0, in the calm, without the first half."""
+    """Return the seconds of each undisturbed step of rank 0, after 20 steps of warm-up."""
     with running(home, mib, step_seconds, *options) as job:
         began = job.wait_step(0.0, 20)
         job.wait_step(began, 200)
@@ -109,7 +128,7 @@ def step_times(home: Path, mib: int, step_seconds: float, *options: str) -> list
 
 
 def cost(home: Path, mib: int, step_seconds: float) -> float:
-    """Mean step with copies by default, by the mean step without."""
+    """Return the mean step with copies by default, divided by the mean step without copies."""
     home.mkdir()
     with_copies = step_times(home / "with", mib, step_seconds)
     without = step_times(home / "without", mib, step_seconds, "--peer-interval", "0")

@@ -1,4 +1,4 @@
-"""How the head of a job grows with its nodes: the real head, and up to 2,048 pretended agents of 8 ranks.
+"""Measures how a job's head grows with its nodes: the real head, and up to 2,048 pretended agents of 8 ranks.
 
     make bench-size
     python scripts/bench_size --sizes 256 --rounds 1        # a quick look
@@ -6,9 +6,8 @@
 The head is a process as an agent starts it: sockets, journal, control socket, metrics, report. Two processes speak the
 agents' side of the wire protocol on the loopback, by ftlaunch's own code; their ranks are pages in memory that make a
 step a second. All three processes share the processors of this machine, and the kernel counts as the head's time what
-it does for the agents' ends of the head's connections. So a head that has a machine of its own is faster than this one.
-A figure without "CPU" is a time on the clock.
-Prints Markdown; --json writes every single figure.
+it does for the agents' ends of the head's connections. A head with a machine of its own is therefore faster.
+A figure without "CPU" is wall-clock time. The results are printed as Markdown; --json writes every single figure.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from trial import Failed, Trial, cpu_seconds
 from views import Figures, measure_report, measure_views
 
 _SETTLES = 8.0  # seconds after a start, in which all ranks resume
-_RESTS = 12.0  # seconds more, in which the head hears of all of them, and looks at their pages often
+_RESTS = 12.0  # further seconds, in which the head hears of all ranks, and looks at their pages often
 _WATCHED = 30.0  # seconds for which processor time is counted: two looks at the pages of very many ranks
-_SILENT = 30.0  # seconds for which a disk answers nothing
+_SILENT = 30.0  # seconds for which a disk is silent
 _SIZES = (256, 1024, 2048)
 
 
 def measure(home: Path, nodes: int, rounds: int, *, with_views: bool) -> dict[str, list[float]]:
-    """Measure one job of so many nodes; return a list of measurements for each figure."""
+    """Measure one job of `nodes` nodes; return a list of measurements for each figure."""
     found: dict[str, list[float]] = {}
 
     def note(figures: Figures) -> None:
@@ -84,11 +83,11 @@ def measure_on_silent_disk(home: Path, nodes: int) -> dict[str, list[float]]:
             with disk.silent():
                 died = trial.agents[0].ask("lose rank", agent=3)["at"]
                 trial.wait_left(died, trial.nodes)
-                left = max(one["left"] for one in trial.look())
-                with suppress(Failed):  # then the restart waits for the disk, and the figure says so
+                left = max(answer["left"] for answer in trial.look())
+                with suppress(Failed):  # a restart that waits for the disk shows in the figure
                     trial.wait_starts(2, trial.nodes, patience=_SILENT)
             trial.wait_starts(2, trial.nodes)
-            started = max(one["started"] for one in trial.look())
+            started = max(answer["started"] for answer in trial.look())
             time.sleep(_SETTLES)
             trial.finish()
         finally:
@@ -100,7 +99,8 @@ def measure_on_silent_disk(home: Path, nodes: int) -> dict[str, list[float]]:
 
 
 def _begin(trial: Trial) -> Figures:
-    trial.start_head()
+    before = cpu_seconds(trial.head.pid)
+    began = time.monotonic()
     before, began = cpu_seconds(trial.head.pid), time.monotonic()
     ended = trial.start_agents()
     return {"first agent's start to all orders": ended - began, "the same, head's CPU": _cpu(trial, before)}
@@ -112,24 +112,25 @@ def _cpu(trial: Trial, before: float) -> float:
 
 def _watch_rest(trial: Trial) -> Figures:
     time.sleep(_SETTLES + _RESTS)
-    before, began = cpu_seconds(trial.head.pid), time.monotonic()
+    before = cpu_seconds(trial.head.pid)
+    began = time.monotonic()
     time.sleep(_WATCHED)
     share = _cpu(trial, before) / (time.monotonic() - began)
     return {"at rest, head's CPU": share, "at rest, head's memory": trial.head.memory_info().rss}
 
 
 def _lose_rank(trial: Trial, starts: int) -> Figures:
-    """Let a rank die; starts: how often each node will have been told to start its ranks."""
+    """Kill a rank, and measure the restart. starts: how often each node will then have been told to start its ranks."""
     for process in trial.agents:
         process.ask("watch")
     before = cpu_seconds(trial.head.pid)
     died = trial.agents[0].ask("lose rank", agent=3)["at"]
     trial.wait_left(died, trial.nodes)
     cpu_to_leave = _cpu(trial, before)
-    left = max(one["left"] for one in trial.look())
+    left = max(answer["left"] for answer in trial.look())
     trial.wait_starts(starts, trial.nodes)
     cpu_to_start = _cpu(trial, before)
-    started = max(one["started"] for one in trial.look())
+    started = max(answer["started"] for answer in trial.look())
     traffic = [process.ask("traffic") for process in trial.agents]
     time.sleep(_SETTLES)
     return {
@@ -137,25 +138,25 @@ def _lose_rank(trial: Trial, starts: int) -> Figures:
         "the same, to end: head's CPU": cpu_to_leave,
         "a rank dies to all orders to start": started - died,
         "the same, to start: head's CPU": cpu_to_start,
-        "messages a node a restart, the most": max(one["counts"][-1] for one in traffic),
-        "bytes a node a restart, the most": max(one["bytes"][-1] for one in traffic),
+        "messages a node a restart, the most": max(counted["counts"][-1] for counted in traffic),
+        "bytes a node a restart, the most": max(counted["bytes"][-1] for counted in traffic),
     }
 
 
 def _lose_node(trial: Trial, starts: int) -> Figures:
-    """Let a machine be gone at once; a standby takes its place."""
+    """Have a machine vanish at once, and measure the restart with a standby in its place."""
     died = trial.lose_agent("die", 5)
     trial.wait_starts(starts, trial.nodes - 1)
-    started = max(one["started"] for one in trial.look())
+    started = max(answer["started"] for answer in trial.look())
     time.sleep(_SETTLES)
     return {"a node ends to all orders to start": started - died}
 
 
 def _silence_node(trial: Trial, starts: int) -> Figures:
-    """Let a node fall silent; another standby takes its place."""
+    """Have a node fall silent, and measure the restart with another standby in its place."""
     fell = trial.lose_agent("fall silent", 6)
     trial.wait_starts(starts, trial.nodes - 2)
-    started = max(one["started"] for one in trial.look())
+    started = max(answer["started"] for answer in trial.look())
     time.sleep(_SETTLES)
     return {"a node falls silent to all orders to start, beyond --node-timeout": started - fell - trial.timeout}
 
@@ -172,7 +173,8 @@ def _lose_head(trial: Trial) -> Figures:
 
 
 def _shown(name: str, values: list[float]) -> str:
-    middle, most = median(values), max(values)
+    middle = median(values)
+    most = max(values)
     if "size" in name or "memory" in name:
         return f"{middle / 2**20:.3g} MiB"
     if name.startswith(("messages", "bytes")):
@@ -183,22 +185,27 @@ def _shown(name: str, values: list[float]) -> str:
 
 
 def table(found: dict[int, dict[str, list[float]]]) -> str:
-    """A row a figure, a column a number of nodes; at last how the largest compares with the smallest."""
+    """Return a table with a row for each figure and a column for each number of nodes.
+
+    The last column shows the growth from the smallest to the largest number.
+    """
     sizes = list(found)
     growth = sizes[-1] / sizes[0]
     rows = [["", *(f"{nodes:,} nodes" for nodes in sizes), f"the last to the first ({growth:.3g} x the nodes)"]]
     for name in found[sizes[-1]]:
         first, last = (median(found[size].get(name, [0.0])) for size in (sizes[0], sizes[-1]))
         ratio = f"{last / first:.3g}" if first > 0 else ""
-        rows.append([name, *(_shown(name, one[name]) if name in one else "" for one in found.values()), ratio])
+        rows.append(
+            [name, *(_shown(name, figures[name]) if name in figures else "" for figures in found.values()), ratio]
+        )
     return as_table(rows)
 
 
 def _take_priority(nice: int) -> None:
-    """Have this process and its children go before others of this machine, which are not what is measured."""
+    """Give this process and its children priority over other processes of this machine, which are not measured."""
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     group = Path("/proc/self/autogroup")
-    if group.exists():  # the kernel weighs sessions against each other then
+    if group.exists():  # with autogroups the kernel weighs sessions against each other
         os.setsid()
         group.write_text(str(nice))
 
@@ -214,7 +221,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     if args.nice:
-        if not os.fork():  # a session of its own begins in a process that leads no group
+        if not os.fork():  # only a process that leads no group can begin a session of its own
             _take_priority(args.nice)
             os._exit(_run(args))
         return os.waitstatus_to_exitcode(os.wait()[1])
@@ -228,7 +235,8 @@ def _run(args: argparse.Namespace) -> int:
         print(f"cannot measure: {most} descriptors are needed, and {hard} are allowed (ulimit -Hn)", file=sys.stderr)
         return 1
     found: dict[int, dict[str, list[float]]] = {}
-    wrong, load = [], os.getloadavg()[0]
+    wrong = []
+    load = os.getloadavg()[0]
     home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-size-"))
     try:
         for nodes in args.sizes:

@@ -1,6 +1,6 @@
-"""A process of many pretended agents. It takes orders on stdin and answers on stdout, a JSON object a line each.
+"""A process of many pretended agents, which trial.py starts and controls.
 
-Not to be started by hand: see trial.py.
+Takes orders on stdin and answers on stdout, each as one JSON object in a line. All agents share one event loop.
 """
 
 from __future__ import annotations
@@ -26,16 +26,21 @@ from ftlaunch.nodes.cluster.membership.fingerprint import job_of
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import descriptor_limit, job_token
 
-_AT_ONCE = 32  # agents that begin in one turn of the loop: real ones do not begin in one instant either
-_WITH_OWN_PROBE = 16  # agents that can end apart from the others: a socket for each of them would be too many
-_MOST = 1 << 16
+_AT_ONCE = 32  # agents that begin in one turn of the loop, because real agents never begin all in one instant
+_WITH_OWN_PROBE = 16  # agents that can end on their own; one socket for each agent would be too many
+_MOST = 1 << 16  # bytes of one read
 
 
 class Agents:
     """All agents of this process."""
 
     def __init__(self, begin: Mapping[str, Any]) -> None:
-        """begin: `command`: the words after `ftlaunch`; `first` and `count` of the nodes; `steps`: seconds."""
+        """Begin the first agents.
+
+        Args:
+            begin: `command`, the words after `ftlaunch`; `first` and `count` of the nodes; `steps`, the seconds of a
+                step.
+        """
         request = read_command_line(begin["command"])
         spec = resolve(request.target, request.args, request.flags, os.environ)
         self.loop = TimedLoop()
@@ -65,8 +70,9 @@ class Agents:
         self._begin_some()
 
     def _begin_some(self) -> None:
-        now, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
-        for number in now:
+        beginning = self._waiting[:_AT_ONCE]
+        self._waiting = self._waiting[_AT_ONCE:]
+        for number in beginning:
             probe = self._probe
             if len(self.agents) < _WITH_OWN_PROBE:
                 probe = self._own_probes[number] = probe_socket()
@@ -108,7 +114,7 @@ class Agents:
         return {}
 
     def _traffic(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell the messages and bytes that a restart has cost each node that had part in it."""
+        """Return the messages and bytes that a restart has cost each node that took part in it."""
         took_part = [agent for agent in self.agents.values() if agent.traffic.messages["<spawn"]]
         names: Counter[str] = Counter()
         for agent in took_part:
@@ -123,7 +129,7 @@ class Agents:
         return {"at": self.agents[order["agent"]].lose_rank()}
 
     def _die(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        self._own_probes[order["agent"]].close()  # the kernel of a machine says at once that nobody listens there
+        self._own_probes[order["agent"]].close()  # as the kernel of a machine without listener, it refuses at once
         return {"at": self.agents[order["agent"]].die()}
 
     def _fall_silent(self, order: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A head of a job of several nodes, as an agent starts it: a process of its own. See trial.py, which starts it.
+"""The head of a job of several nodes, in a process as an agent starts it. trial.py starts this program.
 
 python head.py ORDER TERM WORDS...     # the words after `ftlaunch`
 """
@@ -18,7 +18,7 @@ from ftlaunch.system import job_token
 
 
 def main() -> None:
-    """Be the head; what became of it is told on stdout, in a line."""
+    """Be the head; write one line to stdout that says what became of it."""
     order, term, *words = sys.argv[1:]
     request = read_command_line(words)
     spec = resolve(request.target, request.args, request.flags, os.environ)

@@ -1,6 +1,7 @@
-"""One pretended agent: a real connection to the real head, and ranks that are only pages.
+"""A pretended agent: a real connection to the real head, and ranks that are only pages.
 
-It says what the agent of ftlaunch says, in the same order. It has no processes, no saver and no copier.
+The agent sends what ftlaunch's agent sends, in the same order, but has no processes, no saver and no copier. All
+agents of a process run in one event loop.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ftlaunch.nodes.channel.framing import OVERHEAD, PREFIX
 
 _SIGTERM = -15
 _KILLED = -9
-_LEAVES_AFTER = 0.01  # seconds that ranks take to end once they are told to
+_LEAVES_AFTER = 0.01  # seconds after which ranks end once they are told to
 NO_MESSAGE_OF_A_RESTART = ("beat", "heard")
-"""they come all the time, whether there is a restart or not"""
+"""messages that come all the time, with or without a restart"""
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class Surroundings:
     beat_seconds: float
     node_timeout: float
     find_head: Callable[[], None]
-    """is called where nobody listens at the endpoint"""
+    """called when nobody listens at the endpoint"""
 
 
 class Traffic:
-    """Messages of one agent, in both directions, since they were last counted from nothing."""
+    """The messages of one agent, in both directions, since `begin`."""
 
     def __init__(self) -> None:
         self.counting = False
@@ -52,12 +53,13 @@ class Traffic:
         self.bytes = 0
 
     def begin(self) -> None:
-        """Count from nothing."""
-        self.counting, self.bytes = True, 0
+        """Start to count from zero."""
+        self.counting = True
+        self.bytes = 0
         self.messages.clear()
 
     def note(self, name: str, message: Mapping[str, Any], direction: str) -> None:
-        """Count one, with the bytes that it takes in its frame. direction: < from the head, > to it."""
+        """Count a message with its bytes on the wire. direction: `<` from the head, `>` to the head."""
         if self.counting:
             self.messages[direction + name] += 1
             if name not in NO_MESSAGE_OF_A_RESTART:
@@ -65,36 +67,51 @@ class Traffic:
 
 
 class PretendedAgent:
-    """Of one node."""
+    """The agent of one node."""
 
     def __init__(self, number: int, around: Surroundings, probe: int) -> None:
-        """number: of the node. probe: a port at which nobody listens any more once this agent has ended."""
-        self.number, self._around, self._probe = number, around, probe
+        """Begin to look for the head.
+
+        Args:
+            number: the number of the node.
+            around: what the agents of this process share.
+            probe: a port at which nobody listens any more once this agent has ended.
+        """
+        self.number = number
+        self._around = around
+        self._probe = probe
         self._ranks: PretendedRanks | None = None
         self._place = -1
-        self._attempt, self._lineage = -1, ""
+        self._attempt = -1
+        self._lineage = ""
         self._next: Mapping[str, Any] | None = None
         self._beats = 0
         self._silent = self._dead = False
         self._exits = ExitReports(around.loop, time.monotonic, self._send_exits)
         self.traffic = Traffic()
         self.told_to_leave = self.told_to_start = 0.0
-        """monotonic times at which the newest orders came"""
+        """when the newest orders came, in monotonic seconds"""
         self.starts = 0
         self.met = 0.0
-        """when it last had a welcome"""
+        """when the newest welcome came, in monotonic seconds"""
         self.terms: list[int] = []
         self.code: int | None = None
         self.link = HeadLink(
-            around.loop, time.monotonic, around.endpoint, around.token, self._on_message, self._on_head,
-            self._on_missed, around.node_timeout,
-        )  # fmt: skip
+            loop=around.loop,
+            clock=time.monotonic,
+            endpoint=around.endpoint,
+            token=around.token,
+            heard=self._on_message,
+            met=self._on_head,
+            missed=self._on_missed,
+            node_timeout=around.node_timeout,
+        )
         around.loop.call_at(time.monotonic() + around.beat_seconds * (number % 97) / 97, self, self._beat)
 
     # --- what happens on the node -----------------------------------------------------------------------------
 
     def lose_rank(self) -> float:
-        """Let the first rank die; return when the head was told."""
+        """Kill the first rank; return when the head was told."""
         assert self._ranks is not None
         rank = self._ranks.numbers[0]
         told = time.monotonic()
@@ -102,18 +119,18 @@ class PretendedAgent:
         return told
 
     def die(self) -> float:
-        """Let the whole machine be gone; return when its connection ended."""
+        """Have the whole machine vanish; return when its connection ended."""
         self._dead = True
         self.link.close()
         return time.monotonic()
 
     def fall_silent(self) -> float:
-        """Say nothing any more on a connection that stays; return when."""
+        """Keep the connection, but send nothing any more; return when that began."""
         self._silent = True
         return time.monotonic()
 
     def finish(self) -> None:
-        """Let all ranks come to the end of their training."""
+        """Bring the training of all ranks to its end."""
         if self._ranks is not None:
             self._ranks.finish()
             self._end_ranks(sorted(self._ranks.alive), 0)
@@ -150,7 +167,7 @@ class PretendedAgent:
         )
 
     def _end_ranks(self, ranks: list[int], code: int) -> None:
-        """Ranks have ended."""
+        """Report the ends of some ranks."""
         assert self._ranks is not None
         for rank in ranks:
             self._ranks.alive.discard(rank)
@@ -159,7 +176,8 @@ class PretendedAgent:
             slots = self._ranks.slots()
             self._send("gone", attempt=self._attempt, port=20000 + self.number, slots=slots, evidence={})
             if self._next is not None:
-                waiting, self._next = self._next, None
+                waiting = self._next
+                self._next = None
                 self._spawn(waiting)
 
     def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
@@ -181,7 +199,8 @@ class PretendedAgent:
         running: dict[str, Any] = {}
         if ranks is not None:
             ranks.forget_told()
-            slots, held = ranks.slots(), [ranks.numbers.start, len(ranks.numbers)]
+            slots = ranks.slots()
+            held = [ranks.numbers.start, len(ranks.numbers)]
             if ranks.alive:
                 resume, stop_at = ranks.told_resume()
                 pids = {rank: 1 << 22 | rank for rank in ranks.numbers}
@@ -238,7 +257,9 @@ class PretendedAgent:
         place = message["place"]
         if self._ranks is None or self._place != place["node"]:
             self._ranks = PretendedRanks(place["count"], place["first"], self._around.step_seconds)
-        self._place, self._attempt, self._lineage = place["node"], message["attempt"], message["lineage"]
+        self._place = place["node"]
+        self._attempt = message["attempt"]
+        self._lineage = message["lineage"]
         self.starts += 1
         pids = self._ranks.start(self._attempt, message["resume"])
         self._send("started", attempt=self._attempt, pids=pids, log_from=dict.fromkeys(pids, 0))

@@ -1,4 +1,4 @@
-"""The ranks of a pretended node: pages in this process's own memory, and what ranks with hooks would write there."""
+"""The ranks of a pretended node: pages in this process's memory, with what ranks with hooks would write there."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ class MemoryPages(Pages):
     """Pages of a node's ranks that no other process sees."""
 
     def __init__(self, ranks: int, first: int) -> None:
-        """first: the number of the first rank."""
-        self.directory, self.first = _NOWHERE, first
+        """Make the pages. first: the number of the first rank."""
+        self.directory = _NOWHERE
+        self.first = first
         self.pages: list[Page] = [MemoryPage() for _ in range(ranks)]
 
 
 class PretendedRanks:
-    """Ranks that make a step every so often, and hold its snapshot in memory."""
+    """Ranks that make a step at regular times, and hold its snapshot in memory."""
 
     def __init__(self, count: int, first: int, step_seconds: float) -> None:
-        """step_seconds: the time that a step takes; 0: none is made."""
+        """Make the ranks, which do not run yet. step_seconds: the time of a step; 0 for no steps."""
         self._pages = MemoryPages(count, first)
         self._step_seconds = step_seconds
         self._changes = {rank: Changes(self._pages[rank]) for rank in self.numbers}
         self._attempt = NONE
-        self._due = 0  # the number of the next step, counted from the boot of the machine
+        self._due = 0  # the number of the next step, counted from the boot of the machine, so that all nodes agree
         self.alive: set[int] = set()
 
     @property
@@ -59,7 +60,7 @@ class PretendedRanks:
         return range(self._pages.first, self._pages.first + len(self._pages))
 
     def start(self, attempt: int, resume: list[int]) -> dict[int, int]:
-        """Start all ranks; return their process ids, which belong to nobody. resume: see the message `spawn`."""
+        """Start all ranks; return their made-up pids. resume: as in the message `spawn`."""
         kind, step, persist_at, _, reading = resume
         self._pages.reading(reading)
         self._pages.prepare(Resume(kind), step, persist_at)
@@ -73,11 +74,11 @@ class PretendedRanks:
         return pids
 
     def perform(self, verb: str, values: list[Any]) -> None:
-        """Do to the pages what the head has asked for."""
+        """Repeat a change that the head has made to the pages."""
         cluster_pages.perform(self._pages, verb, values)
 
     def train(self, now: float) -> None:
-        """Resume where that is decided; make the next step where its time has come."""
+        """Resume once the source is decided; later make the next step once it is due."""
         if not self.alive:
             return
         first = self._pages.pages[0]
@@ -96,7 +97,7 @@ class PretendedRanks:
         self._plan_step(now)
 
     def _plan_step(self, now: float) -> None:
-        """Have the next step at a time at which all nodes of the job make one: ranks that train are in step."""
+        """Plan the next step for a time at which all nodes of the job make a step, as ranks that train together do."""
         self._due = int(now / self._step_seconds) + 1 if self._step_seconds else 0
 
     def _make_step(self, now: float) -> None:
@@ -110,24 +111,24 @@ class PretendedRanks:
             page.set_slot(slot, step)
 
     def finish(self) -> None:
-        """Say that all training is done. No snapshot is left that would have to be saved."""
+        """Mark the training as done, without a snapshot that would have to be saved."""
         self._pages.withdraw_snapshots()
         for page in self._pages.pages:
             page.raise_flag(Flag.LOOP_LEFT | Flag.ENDED_WELL)
 
     def words(self) -> list[list[Any]]:
-        """Return what has changed in the pages: `words` of the message `beat`."""
+        """Return what has changed in the pages, as `words` of the message `beat`."""
         return [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
 
     def forget_told(self) -> None:
-        """Let the next `words` have everything: another head knows nothing yet."""
+        """Have the next `words` return everything, for a new head."""
         self._changes = {rank: Changes(self._pages[rank]) for rank in self.numbers}
 
     def slots(self) -> Mapping[int, list[int]]:
-        """Return rank -> the steps in its slots."""
+        """Return the steps in the slots of each rank."""
         return {rank: list(steps) for rank, steps in self._pages.slots().items()}
 
     def told_resume(self) -> tuple[list[int], int]:
-        """Return where the ranks were told to resume, and the step at which they were told to stop."""
+        """Return the state from which the ranks were told to resume, and the step at which they were told to stop."""
         first = self._pages.pages[0]
         return [int(first.resume[0]), first.resume[1]], first.stop_at

@@ -1,4 +1,4 @@
-"""A loop for thousands of connections in one process: like the engine's, but its timers are a heap."""
+"""An event loop for thousands of connections in one process, whose timers are a heap."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _BATCH = 1024  # descriptors whose handlers are called between two looks at the 
 
 
 class TimedLoop:
-    """Waits for descriptors and timers. It is a `Loop` of ftlaunch.system.loop."""
+    """Waits for descriptors and timers; a `Loop` of ftlaunch.system.loop."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
-        self._timers: dict[Hashable, tuple[int, Callable[[], None]]] = {}  # by name: its number in the heap
+        self._timers: dict[Hashable, tuple[int, Callable[[], None]]] = {}  # name -> number in the heap, handler
         self._heap: list[tuple[float, int, Hashable]] = []
         self._numbers = itertools.count()
         self.over = False
@@ -30,13 +30,13 @@ class TimedLoop:
         self._epoll.register(fd, select.EPOLLIN)
 
     def unregister(self, fd: int) -> None:
-        """Wait for `fd` no longer."""
+        """Stop waiting for `fd`."""
         del self._readers[fd]
         self._writers.pop(fd, None)
         self._epoll.unregister(fd)
 
     def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
-        """Call `handler` whenever `fd`, which is registered, can be written to; None: no longer."""
+        """Call `handler` whenever `fd`, which is registered, can be written to; None stops that."""
         if handler is None:
             self._writers.pop(fd, None)
             self._epoll.modify(fd, select.EPOLLIN)
@@ -51,11 +51,11 @@ class TimedLoop:
         heapq.heappush(self._heap, (when, number, name))
 
     def cancel(self, name: Hashable) -> None:
-        """Forget a timer, where there is one."""
+        """Forget a timer, if there is one."""
         self._timers.pop(name, None)
 
     def run(self) -> None:
-        """Go on until `over`."""
+        """Wait and call handlers until `over` is True."""
         while not self.over:
             until = self._heap[0][0] - time.monotonic() if self._heap else 1.0
             for fd, events in self._epoll.poll(max(until, 0.0), _BATCH):
@@ -70,6 +70,6 @@ class TimedLoop:
         while self._heap and self._heap[0][0] <= now:
             _, number, name = heapq.heappop(self._heap)
             timer = self._timers.get(name)
-            if timer is not None and timer[0] == number:  # else it was cancelled, or replaced by another one
+            if timer is not None and timer[0] == number:  # otherwise the timer was cancelled or replaced
                 del self._timers[name]
                 timer[1]()

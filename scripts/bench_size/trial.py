@@ -1,4 +1,4 @@
-"""One job of many pretended nodes: its head, the processes of its agents, and what can be done to them."""
+"""One job of many pretended nodes: its head, the processes of its agents, and the faults that befall them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _LOOK = 0.02  # seconds between two questions to the agents
 
 
 class Failed(Exception):
-    """The job did not get where it should; the message says where it was."""
+    """The job did not get as far as it should; the message says what was missing."""
 
 
 def free_port() -> int:
-    """A port of the loopback at which nobody listens now."""
+    """Return a port of the loopback at which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of all threads of a process so far, as the scheduler counts it."""
+    """Return the processor seconds of all threads of a process so far, as the scheduler counts them."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 class AgentsProcess:
-    """A process of pretended agents."""
+    """A process of pretended agents (agents.py)."""
 
     def __init__(self, begin: Mapping[str, Any], errors: Path) -> None:
-        """begin: see agents.Agents. errors: takes what it says on stderr."""
+        """Start the process. begin: as `agents.Agents` takes it. errors: the file for standard error."""
         with errors.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, str(HERE / "agents.py"), json.dumps(begin)],
@@ -55,7 +55,7 @@ class AgentsProcess:
             )  # fmt: skip
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Give an order; return its answer. Raises Failed."""
+        """Give an order, and return the answer. Raises Failed if the process has ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
@@ -66,13 +66,13 @@ class AgentsProcess:
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
 
 
 class Trial:
-    """One job, and its head."""
+    """One job, with its head."""
 
     def __init__(
         self,
@@ -88,22 +88,27 @@ class Trial:
         run_dir: Path | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        """Prepare it in an empty directory.
+        """Prepare the job in an empty directory.
 
         Args:
             home: the directory.
-            nodes: how many the job has.
-            ranks: of each node.
-            standbys: agents besides.
-            processes: how many the agents are shared out among.
-            steps: seconds that a step of the ranks takes; 0: they make none.
+            nodes: the number of nodes of the job.
+            ranks: the number of ranks of each node.
+            standbys: the number of agents that stand by.
+            processes: the number of processes that run the agents.
+            steps: seconds of a step of the ranks; 0 for no steps.
             timeout: seconds of silence after which a node counts as lost.
-            metrics: whether there is an exporter of metrics, with those of each rank.
-            run_dir: where it is not to be below `home`.
-            options: of ftlaunch, besides those that are needed.
+            metrics: whether an exporter serves metrics, with those of each rank.
+            run_dir: the run dir, if it is not below `home`.
+            options: further options of ftlaunch.
         """
-        self.home, self.nodes, self.ranks, self.standbys = home, nodes, ranks, standbys
-        self._processes, self._steps, self.timeout = processes, steps, timeout
+        self.home = home
+        self.nodes = nodes
+        self.ranks = ranks
+        self.standbys = standbys
+        self._processes = processes
+        self._steps = steps
+        self.timeout = timeout
         self.run_dir = home / "run" if run_dir is None else run_dir
         self._job = f"size-{os.getpid()}-{nodes}"
         script = home / "pretended.py"
@@ -122,13 +127,13 @@ class Trial:
             str(job),
         ]  # fmt: skip
         self.agents: list[AgentsProcess] = []
-        self._lost = 0  # agents that the head hears no more
+        self._lost = 0  # agents that have vanished or fallen silent
         self._heads: list[subprocess.Popen[str]] = []
 
     # --- beginning and ending ---------------------------------------------------------------------------------
 
     def start_head(self, order: bytes = START) -> float:
-        """Start a head; return when. It is awaited until it says that it is one. Raises Failed."""
+        """Start a head, and wait until it leads; return when it was started. Raises Failed."""
         began = time.monotonic()
         with (self.home / "head").open("ab") as out:
             command = [sys.executable, str(HERE / "head.py"), order.decode(), "0", *self._command]
@@ -142,9 +147,9 @@ class Trial:
         return began
 
     def start_agents(self) -> float:
-        """Start all agents; return when all have been told to start their ranks. Raises Failed."""
+        """Start all agents, and wait until all nodes are told to start their ranks; return when. Raises Failed."""
         count = self.nodes + self.standbys
-        shares = [count // self._processes + (one < count % self._processes) for one in range(self._processes)]
+        shares = [count // self._processes + (each < count % self._processes) for each in range(self._processes)]
         first = 0
         for number, share in enumerate(shares):
             begin = {"command": self._command, "first": first, "count": share, "steps": self._steps}
@@ -155,25 +160,25 @@ class Trial:
 
     @property
     def socket(self) -> Path:
-        """The head's control socket."""
+        """The path of the head's control socket."""
         return memory_dir(self._job) / SOCKET
 
     @property
     def head(self) -> psutil.Process:
-        """The newest head."""
+        """The process of the newest head."""
         return psutil.Process(self._heads[-1].pid)
 
     def lose_agent(self, order: str, agent: int) -> float:
-        """Let an agent of the first process `die` or `fall silent`; return when it did."""
+        """Have an agent of the first process `die` or `fall silent`; return when it did."""
         self._lost += 1
         return float(self.agents[0].ask(order, agent=agent)["at"])
 
     def succeed_head(self) -> tuple[float, float, float]:
-        """Kill the head, and start another one as an agent of its machine would.
+        """Kill the head, and start another one as an agent of the same machine does.
 
         Returns:
-            when it was killed, when the other one said that it is the head (with Python's start, which a head that is
-            forked does not have), and when the last agent had its welcome.
+            When the head was killed; when the new head said that it leads, which includes the start of Python that a
+            forked head does not need; and when the last agent had its welcome.
         """
         terms = max(int(term) for found in self.look() for term in found["terms"])
         killed = time.monotonic()
@@ -184,14 +189,15 @@ class Trial:
         count = self.nodes + self.standbys - self._lost
 
         def met() -> bool:
-            found = self.look()
-            return sum(number for one in found for term, number in one["terms"].items() if int(term) > terms) >= count
+            welcomes = [answer["terms"] for answer in self.look()]
+            newer = sum(number for counts in welcomes for term, number in counts.items() if int(term) > terms)
+            return newer >= count
 
         self.wait(met, "welcome of all agents by the new head")
         return killed, started, max(found["met"] for found in self.look())
 
     def finish(self) -> float:
-        """Let all ranks come to their end; return the seconds until the head has ended. Raises Failed."""
+        """Bring the training of all ranks to its end; return the seconds until the head has ended. Raises Failed."""
         began = time.monotonic()
         for process in self.agents:
             process.ask("finish")
@@ -204,7 +210,7 @@ class Trial:
         return time.monotonic() - began
 
     def close(self) -> None:
-        """End what is left."""
+        """Kill all processes that are left, and remove the memory that is left."""
         for process in self.agents:
             process.close()
         for head in self._heads:
@@ -217,7 +223,7 @@ class Trial:
     # --- looking ----------------------------------------------------------------------------------------------
 
     def wait(self, ready: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
-        """Wait until something is true, for so many seconds. Raises Failed."""
+        """Wait until `ready()` is truthy, for at most `patience` seconds. Raises Failed."""
         until = time.monotonic() + patience
         while not ready():
             if time.monotonic() > until:
@@ -227,32 +233,32 @@ class Trial:
             time.sleep(_LOOK)
 
     def wait_starts(self, starts: int, count: int, patience: float = PATIENCE) -> None:
-        """Wait until so many agents have been told at least so often to start their ranks. Raises Failed."""
+        """Wait until `count` agents have been told at least `starts` times to start their ranks. Raises Failed."""
 
         def started() -> bool:
-            found = [one["starts"] for one in self.look()]
-            count_now = sum(int(n) for one in found for times, n in one.items() if int(times) >= starts)
-            return count_now >= count
+            answers = [answer["starts"] for answer in self.look()]
+            told = sum(agents for counts in answers for times, agents in counts.items() if int(times) >= starts)
+            return told >= count
 
         self.wait(started, f"start no. {starts} of {count} nodes", patience)
 
     def wait_left(self, since: float, count: int) -> None:
-        """Wait until so many agents have been told since a time to let their ranks leave. Raises Failed."""
+        """Wait until `count` agents have been told after `since` to let their ranks leave. Raises Failed."""
 
         def left() -> bool:
-            return sum(int(one["left since"]) for one in self.look(since)) >= count
+            return sum(int(answer["left since"]) for answer in self.look(since)) >= count
 
         self.wait(left, f"orders to {count} nodes to let their ranks leave")
 
     def look(self, since: float = 0.0) -> list[dict[str, Any]]:
-        """What each process of agents says of them."""
+        """Return the summary that each process gives of its agents. since: for `left since`, in monotonic seconds."""
         return [process.ask("look", since=since) for process in self.agents]
 
     def said(self) -> str:
-        """What heads and agents have said at last."""
+        """Return the end of what heads and agents have written to standard error."""
         names = ["head", *(f"agents_{number}" for number in range(len(self.agents)))]
         return "\n".join((self.home / name).read_text()[-3000:] for name in names)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The events of this name in the journal."""
+        """Return the journal's events of one name."""
         return [event for event in read_events(self.run_dir) if event["event"] == name]

@@ -1,4 +1,4 @@
-"""What it takes to look at a job of very many ranks: in a shell, in a browser, by Prometheus."""
+"""Measures what it takes to look at a job of very many ranks: in a shell, in a browser, and by Prometheus."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ sys.path.append(str(Path(__file__).parents[2]))
 from tests.support.dashboards import Dashboard
 
 Figures = dict[str, float]
-"""What was measured, by the name of its row."""
+"""the name of the row -> what was measured"""
 
 
 def measure_views(trial: Trial, figures: Figures) -> None:
-    """Look at a job that runs, in every way that there is. Raises Failed."""
+    """Look at a running job in every way that there is. Raises Failed."""
     _measure_status(trial, figures)
     _measure_command(trial, figures, "ftctl status", "status", str(trial.run_dir))
     _measure_top(trial, figures)
@@ -34,7 +34,7 @@ def measure_views(trial: Trial, figures: Figures) -> None:
 
 
 def measure_report(trial: Trial, figures: Figures) -> None:
-    """Have the page of a job that has ended written anew. Raises Failed."""
+    """Write the report page of a job that has ended. Raises Failed."""
     page = trial.home / "page.html"
     _measure_command(trial, figures, "ftctl report --html", "report", str(trial.run_dir), "--html", str(page))
     figures["report page, size"] = page.stat().st_size
@@ -42,7 +42,7 @@ def measure_report(trial: Trial, figures: Figures) -> None:
 
 
 def _measure_status(trial: Trial, figures: Figures) -> None:
-    """Ask the head itself: its loop does nothing else meanwhile."""
+    """Ask the head itself, whose loop does nothing else in the meantime."""
     for name, request in (("with ranks", {"do": "status"}), ("without ranks", {"do": "status", "ranks": False})):
         began = time.monotonic()
         answer = ask(trial.socket, request, timeout=PATIENCE)
@@ -77,7 +77,7 @@ def _measure_top(trial: Trial, figures: Figures) -> None:
 
 
 def _measure_scrape(trial: Trial, figures: Figures) -> None:
-    """Ask in the form that Prometheus asks for."""
+    """Request the metrics in Prometheus's own format."""
     asks = {"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"}
     request = urllib.request.Request(f"http://127.0.0.1:{trial.metrics_port}/metrics", headers=asks)
     began = time.monotonic()
@@ -89,7 +89,7 @@ def _measure_scrape(trial: Trial, figures: Figures) -> None:
 
 
 def _measure_dashboard(trial: Trial, figures: Figures) -> None:
-    """Wait for the first news of a page that was opened."""
+    """Open a page of the dashboard, and wait for the first news."""
     if "http_proxy" in os.environ:
         del os.environ["http_proxy"]
     shown = Dashboard(trial.home, trial.run_dir)

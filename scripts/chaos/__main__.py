@@ -1,14 +1,14 @@
-"""A thousand random SIGKILLs, and not one torn, empty or mixed restore.
+"""Kills processes of jobs at a thousand random moments, and checks that no restore is torn, empty or mixed.
 
     make chaos                                   # 1,000 kills, ten minutes
     python scripts/chaos --kills 50 --seed 7
 
-Jobs under DistributedDataParallel and under fully_shard (FSDP2), with small state and with large, whose copy lasts
-longer, run under ftlaunch with a snapshot at every step. Ranks, all ranks, the saver, the warm parent, the
-supervisor and the whole node (memory gone) are killed at random moments of a life: while it starts, restores, takes
-its first snapshot, trains or saves. Every life compares its state with an undisturbed run's at that step before it
-trains on; every checkpoint that is left is verified and loaded. Steps lost are counted from what the ranks themselves
-noted. Exits with 1 when anything is not as it must be; what was left by the job in question is kept then.
+Jobs under DistributedDataParallel and under fully_shard (FSDP2) run under ftlaunch with a snapshot at every step, with
+small state, and with large state, whose copy lasts longer. Ranks, all ranks, the saver, the warm parent, the supervisor
+and the whole node (whose memory is then gone) are killed at random moments of a life: while it starts, restores, takes
+its first snapshot, trains or saves. Before it trains on, every life compares its state with that of an undisturbed run
+at the same step. Every checkpoint that is left is verified and loaded. Lost steps are counted from notes of the ranks.
+Exits with 1 if anything is not as it must be, and then keeps what the job in question has left.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ import torch
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.system import processes
 
-_KILLS_A_JOB = 60  # then it may run to its end
+_KILLS_A_JOB = 60  # kills after which a job may run to its end
 PLANS = [
-    mayhem.Plan("ddp", "small", 50, 1000),
-    mayhem.Plan("sharded", "small", 7, 1000),
-    mayhem.Plan("ddp", "large", 6, 1000),
-    mayhem.Plan("loose", "large", 20, 2),
-    mayhem.Plan("ddp", "small", 20, 1),
-    mayhem.Plan("sharded", "small", 5, 2),
-    mayhem.Plan("sharded", "large", 6, 1),
-    mayhem.Plan("loose", "small", 20, 1),
+    mayhem.Plan(kind="ddp", size="small", storage_interval=50, keep=1000),
+    mayhem.Plan(kind="sharded", size="small", storage_interval=7, keep=1000),
+    mayhem.Plan(kind="ddp", size="large", storage_interval=6, keep=1000),
+    mayhem.Plan(kind="loose", size="large", storage_interval=20, keep=2),
+    mayhem.Plan(kind="ddp", size="small", storage_interval=20, keep=1),
+    mayhem.Plan(kind="sharded", size="small", storage_interval=5, keep=2),
+    mayhem.Plan(kind="sharded", size="large", storage_interval=6, keep=1),
+    mayhem.Plan(kind="loose", size="small", storage_interval=20, keep=1),
 ]
 
 
 def parse_args() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000, help="how many SIGKILLs (default 1000)")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop killing after so long (default 60)")
@@ -58,8 +58,9 @@ def parse_args() -> argparse.Namespace:
 
 
 def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
-    """Job after job until enough was killed, or something is wrong."""
-    dice, began = random.Random(args.seed), time.monotonic()
+    """Run job after job until enough was killed, or something is wrong."""
+    dice = random.Random(args.seed)
+    began = time.monotonic()
     plans = [plan for plan in PLANS if plan.name in args.jobs]
     kinds = sorted({(plan.kind, plan.size) for plan in plans})
     oracles = {(kind, size): mayhem.run_oracle(home, kind, size) for kind, size in kinds}
@@ -68,7 +69,13 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
     number = 0
     while total.kills.total() < args.kills and time.monotonic() < until and not total.problems:
         plan = plans[number % len(plans)]
-        job = mayhem.Mayhem(home, number, plan, oracles[plan.kind, plan.size], dice)
+        job = mayhem.Mayhem(
+            home=home,
+            number=number,
+            plan=plan,
+            oracle=oracles[plan.kind, plan.size],
+            dice=dice,
+        )
         try:
             kills = min(args.kills - total.kills.total(), _KILLS_A_JOB)
             with progress(f"job {number}, {plan.name}", kills, "kills") as advance:
@@ -92,7 +99,7 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
 
 
 def table(total: audit.Tally, seconds: float) -> str:
-    """The figures in Markdown."""
+    """Return the figures as a Markdown table."""
     kills = ", ".join(f"{target} {count}" for target, count in total.kills.most_common())
     rows = [
         ("SIGKILLs", f"{total.kills.total()} ({kills})"),
@@ -110,12 +117,14 @@ def table(total: audit.Tally, seconds: float) -> str:
 
 
 def main() -> int:
-    """Run it; 1 when something is wrong."""
+    """Run everything; return 1 if something is wrong."""
     args = parse_args()
-    processes.become_subreaper()  # the savers of killed supervisors come to us
-    home, total, began = Path(tempfile.mkdtemp(prefix="ftlaunch-chaos-")), audit.Tally(), time.monotonic()
+    processes.become_subreaper()  # this process adopts the savers of killed supervisors
+    home = Path(tempfile.mkdtemp(prefix="ftlaunch-chaos-"))
+    total = audit.Tally()
+    began = time.monotonic()
     load = os.getloadavg()[0]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM, too, leaves nothing behind
     rampage(home, args, total)
     seconds = time.monotonic() - began
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"

@@ -1,4 +1,4 @@
-"""What the lives of a job left behind, judged: every restore, every lost step, every checkpoint."""
+"""Judges what the lives of a job have left behind: every restore, every lost step, every checkpoint."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
-# What must never be the last line of a rank's traceback: the others' deaths are allowed to surprise it, its own
-# state is not.
+# Errors that must never be the last line of a rank's traceback: the death of other ranks may surprise a rank, but its
+# own state must not.
 _OURS = ("Damaged", "StateError", "SnapshotError", "AttachError", "LookupError", "KeyError", "ValueError", "Assertion")
 
 
 @dataclass
 class Tally:
-    """Counts over all jobs, and what went wrong."""
+    """Counts over all jobs, and everything that went wrong."""
 
     kills: Counter[str] = field(default_factory=Counter)
     lives: int = 0
@@ -49,13 +49,13 @@ class Life:
     """One attempt, as far as it got."""
 
     name: str
-    step: int  # restored
-    source: str | None
-    reached: int  # newest step all ranks had completed
+    step: int  # the restored step
+    source: str | None  # where the state came from; None for a fresh start
+    reached: int  # the newest step that all ranks had completed
 
 
 def read_lives(out: Path, ranks: int, tally: Tally) -> list[Life]:
-    """Every life that came so far as to compare its state, in order."""
+    """Return every life that got far enough to compare its state, in order; add the problems to `tally`."""
     judged: dict[str, list[dict[str, Any]]] = defaultdict(list)
     ended: Counter[str] = Counter()
     path = out / "judged.jsonl"
@@ -79,7 +79,7 @@ def read_lives(out: Path, ranks: int, tally: Tally) -> list[Life]:
             tally.problems.append(f"{out}: the ranks of life {name} have restored different things: {notes}")
         step = notes[0]["step"]
         begun = [_number(out / f"progress_{name}_{rank}") for rank in range(ranks)]
-        lives.append(Life(name, step, notes[0]["source"], max(step, min(begun))))
+        lives.append(Life(name=name, step=step, source=notes[0]["source"], reached=max(step, min(begun))))
     return lives
 
 
@@ -89,19 +89,25 @@ def _number(path: Path) -> int:
 
 
 def judge_lives(out: Path, lives: list[Life], wiped: Mapping[int, int], tally: Tally) -> None:
-    """Count restores and lost steps; what must not be is a problem.
+    """Count restores and lost steps in `tally`, and add what must not happen as problems.
 
-    wiped: generation (of supervisors) that began without the memory of the one before -> the newest step that
-    storage held then, 0 for none.
+    Args:
+        out: the job's folder.
+        lives: the job's lives, in order.
+        wiped: the generation of a supervisor that began without the memory of the one before -> the newest step in
+            storage at that time, or 0.
+        tally: the counts.
     """
-    reached, generation = 0, 0
+    reached = 0
+    generation = 0
     for life in lives:
-        source, lost = life.source or "fresh", reached - life.step
+        source = life.source or "fresh"
+        lost = reached - life.step
         now = int(life.name.split(".")[0])
         stored = {wiped[g] for g in range(generation + 1, now + 1) if g in wiped}
         if stored and source == "memory":
-            source = "storage"  # an attempt that died unjudged has put the step from storage into memory again
-        # a snapshot may be whole and its step not noted yet as begun: lost is -1 then, and counts as none
+            source = "storage"  # an attempt that died before its comparison had put the step into memory again
+        # A whole snapshot may exist before its step is noted as begun: -1 lost steps count as none.
         fine = life.step in stored if stored else -1 <= lost <= 1
         if not fine or (source == "fresh" and reached and 0 not in stored):
             tally.problems.append(
@@ -111,11 +117,12 @@ def judge_lives(out: Path, lives: list[Life], wiped: Mapping[int, int], tally: T
         if reached or life.source:
             tally.restores[source] += 1
             tally.lost[source][max(lost, 0)] += 1
-        reached, generation = life.reached, now
+        reached = life.reached
+        generation = now
 
 
 def judge_logs(out: Path, tally: Tally) -> None:
-    """No rank may have been surprised by its own state."""
+    """Add each rank that failed over its own state to the problems."""
     for log in out.glob("run/logs/attempt_*/rank_*.log"):
         for line in log.read_text(errors="replace").splitlines():
             words = line.split("]: ", 1)[-1].split(":", 1)[0].rsplit(".", 1)[-1]
@@ -124,7 +131,7 @@ def judge_logs(out: Path, tally: Tally) -> None:
 
 
 def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: str) -> list[str]:
-    """Verify and load committed checkpoints, and compare; returns what is wrong."""
+    """Verify, load and compare committed checkpoints; return what is wrong."""
     problems = []
     for state, digest, expected in _loaders(oracle, kind, size):
         for directory in directories:
@@ -141,22 +148,24 @@ def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: st
 
 
 def _loaders(oracle: Path, kind: str, size: str) -> Iterator[tuple[RankState, Callable[[], str], list[str]]]:
-    """What a checkpoint is loaded into, what digests it then, and the digests of every step.
+    """Yield what a checkpoint is loaded into, a function that digests that state, and the expected digests by step.
 
-    One process loads all that the ranks share; of loose ranks, which have states of their own, each loads its own.
+    One process loads everything that the ranks share. Loose ranks have states of their own, which are loaded one by
+    one.
     """
     if kind != "loose":
         whole = training.Training(kind, size, 0, whole=True)
         expected = json.loads((oracle / "whole.json").read_text())
-        yield RankState(whole.objects(), (), 0, 1), lambda: whole.digest(whole=True), expected
+        yield RankState(whole.objects(), (), rank=0, world_size=1), lambda: whole.digest(whole=True), expected
         return
     own = sorted(oracle.glob("rank_*.json"))
     for rank, digests in enumerate(own):
         loose = training.Training(kind, size, rank, whole=True)
-        yield RankState(loose.objects(), (), rank, len(own)), loose.digest, json.loads(digests.read_text())
+        state = RankState(loose.objects(), (), rank=rank, world_size=len(own))
+        yield state, loose.digest, json.loads(digests.read_text())
 
 
 def judge_quarantine(checkpoints: Path) -> list[str]:
-    """Nothing may have been refused; a step that was made again puts its older self there, rightly."""
+    """Return each refused checkpoint as a problem, but not the older self of a step that was rightly made again."""
     notes = {note: note.read_text() for note in (checkpoints / layout.QUARANTINE).glob("*.why.txt")}
     return [f"{note}: {text.strip()}" for note, text in notes.items() if "made this step again" not in text]

@@ -1,4 +1,4 @@
-"""One job, and everything that can be killed of it, killed at random moments."""
+"""One job, whose processes are killed at random moments."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.progress import Advance
 
 RANKS = 2
-_STUCK = 120.0  # seconds without a birth, a death or an end: something hangs
-_LIVES = 20  # without a kill: ranks die of something else
-_LOOK = 0.001  # seconds between looks at the journal
+_STUCK = 120.0  # seconds without a birth, a death or an end after which the job counts as hanging
+_LIVES = 20  # lives without a kill after which ranks must be dying of something else
+_LOOK = 0.001  # seconds between two looks at the journal
 _FIRST_HORIZON = 0.4  # seconds
 # What is killed, and how often: one rank, all ranks at about the same moment, the saver, the process that ranks are
-# forked from, the supervisor (its ranks die with it, memory stays), and the node: all of it, and memory is gone.
+# forked from, the supervisor (its ranks die with it, and the memory stays), and the node with all its memory.
 TARGETS = {"rank": 52, "all ranks": 18, "saver": 12, "warm parent": 8, "supervisor": 7, "node": 3}
 
 
 class Broken(Exception):
-    """There is no sense in going on; says why."""
+    """There is no sense in going on with the job; the message says why."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """A kind of job."""
 
-    kind: str  # see training.JOBS
+    kind: str  # a kind of training.JOBS
     size: str
-    storage_interval: int
-    keep: int
+    storage_interval: int  # steps between two saves
+    keep: int  # checkpoints that are kept
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the kind of job."""
         return f"{self.kind}-{self.size}"
 
 
 def run_oracle(home: Path, kind: str, size: str, ranks: int = RANKS) -> Path:
-    """The undisturbed run: digests of every step; returns their folder. Raises RuntimeError."""
+    """Run the training undisturbed; return the folder with the digests of every step. Raises RuntimeError."""
     oracle = home / f"oracle_{kind}_{size}"
     oracle.mkdir()
     argv = [sys.executable, training.__file__, "--kind", kind, "--size", size, "--oracle", str(oracle)]
@@ -72,7 +72,19 @@ class Mayhem:
     """A job from its start to its end."""
 
     def __init__(self, home: Path, number: int, plan: Plan, oracle: Path, dice: random.Random) -> None:
-        self.out, self.plan, self.oracle, self.dice = home / f"job_{number}", plan, oracle, dice
+        """Start the job.
+
+        Args:
+            home: a folder.
+            number: the number of the job.
+            plan: the kind of job.
+            oracle: the folder of the undisturbed run.
+            dice: decides what is killed when.
+        """
+        self.out = home / f"job_{number}"
+        self.plan = plan
+        self.oracle = oracle
+        self.dice = dice
         self.out.mkdir()
         self.job_id = f"chaos-{os.getpid()}-{number}"
         self.memory = protocol.memory_root(os.getuid()) / self.job_id
@@ -80,18 +92,20 @@ class Mayhem:
         self.generation = 0
         self.wiped: dict[int, int] = {}
         self.tally = audit.Tally()
-        self._audited: set[int] = set()  # inodes
-        self._ranks: dict[int, int] = {}  # of the newest attempt: rank -> pid
-        self._warm_parent = -1  # its pid
+        self._audited: set[int] = set()  # the inodes of checkpoints that have been judged
+        self._ranks: dict[int, int] = {}  # the ranks of the newest attempt: rank -> pid
+        self._warm_parent = -1  # the pid of the warm parent
         self._attempt = -1
         self._lives_since_kill = 0
-        self._horizon = _FIRST_HORIZON  # seconds
-        self._ended: int | None = None  # the supervisor's exit code
+        self._horizon = _FIRST_HORIZON  # seconds of a life in which its kill comes
+        self._ended: int | None = None  # the supervisor's exit code once it has ended
         self._supervisor = self._start()
 
     def _start(self) -> Supervisor:
         plan = self.plan
-        self._attempt, self._ranks, self._warm_parent = -1, {}, -1
+        self._attempt = -1
+        self._ranks = {}
+        self._warm_parent = -1
         argv = [
             "--nproc-per-node", str(RANKS), "--job-id", self.job_id, "--run-dir", str(self.out / "run"),
             "--checkpoint-dir", str(self.checkpoints), "--max-restarts", "1000000", "--hang-timeout", "off",
@@ -106,9 +120,12 @@ class Mayhem:
     # --- from start to end --------------------------------------------------------------------------------
 
     def run(self, kills: int, until: float, advance: Advance) -> None:
-        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken.
+        """Kill until the limits are reached, then let the job run to its end. Raises Broken.
 
-        advance: told of each kill.
+        Args:
+            kills: the largest number of kills.
+            until: when to stop killing, in monotonic seconds.
+            advance: called with the number of new kills.
         """
         while self._await_life():
             if self.tally.kills.total() >= kills or time.monotonic() >= until:
@@ -127,17 +144,17 @@ class Mayhem:
         self._supervisor.close()
 
     def _adapt(self) -> None:
-        """At a kill. Kills come uniformly over the beginning of a life; about half of the lives shall train."""
+        """Adjust, at a kill, how long kills may wait, so that about half of the lives get to train."""
         trained = (self.out / f"progress_{self.generation}.{self._attempt}_0").exists()
         self._horizon *= 0.9 if trained else 1.1
 
     def _await_life(self) -> bool:
-        """Wait for an attempt whose ranks are all there; False when the supervisor has ended."""
+        """Wait for an attempt with all its ranks; return False if the supervisor has ended."""
         self._await(lambda: len(self._ranks) == RANKS)
         return self._ended is None
 
     def _await(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait for `ready()` or the supervisor's end; False once `seconds` are over. Raises Broken."""
+        """Wait for `ready()` or the supervisor's end; return False after `seconds`. Raises Broken."""
         give_up = time.monotonic() + (_STUCK if seconds is None else seconds)
         while self._ended is None and not ready():
             left = give_up - time.monotonic()
@@ -151,14 +168,15 @@ class Mayhem:
         return True
 
     def _hear(self) -> bool:
-        """Whether ranks have been started. Raises Broken."""
+        """Read new events; return whether ranks have been started. Raises Broken."""
         born = False
         for event in self._supervisor.events():
             if event["event"] == "warm_parent" and event["state"] == "ready":
                 self._warm_parent = event["pid"]
             elif event["event"] == "attempt_started":
                 born = True
-                self._attempt, self._ranks = event["attempt"], dict(enumerate(event["pids"]))
+                self._attempt = event["attempt"]
+                self._ranks = dict(enumerate(event["pids"]))
                 self.tally.lives += 1
                 self._lives_since_kill += 1
         if self._lives_since_kill > _LIVES:
@@ -174,7 +192,8 @@ class Mayhem:
         if target == "saver":
             victims = self._supervisor.children("ftlaunch.checkpoints.saver")
         elif target == "warm parent":
-            victims, self._warm_parent = [self._warm_parent], -1  # until the next one says that it is there
+            victims = [self._warm_parent]
+            self._warm_parent = -1  # unknown until the next warm parent reports that it is ready
         elif target == "rank":
             victims = [self.dice.choice(list(self._ranks.values()))]
         else:
@@ -190,7 +209,7 @@ class Mayhem:
             time.sleep(self.dice.choice((0.0, 0.0, 0.001, 0.005)))
         self.tally.kills[target] += bool(landed)
         if target in ("rank", "all ranks") and landed:
-            self._ranks = {}  # a new life follows
+            self._ranks = {}  # a new attempt follows
 
     def _kill_supervisor(self, node: bool) -> None:
         all_else = self._supervisor.children() if node else []
@@ -211,7 +230,7 @@ class Mayhem:
     # --- judging ------------------------------------------------------------------------------------------
 
     def judge(self) -> audit.Tally:
-        """Once it has ended."""
+        """Judge the job after its end; return its counts."""
         tally = self.tally
         _reap_all()
         if self.memory.exists():
@@ -232,16 +251,16 @@ class Mayhem:
         self.tally.problems += audit.judge_quarantine(self.checkpoints)
 
     def _keep_memory(self) -> None:
-        """As evidence, but not in memory; sockets cannot be copied."""
+        """Move the job's memory to its folder as evidence, without sockets, which cannot be copied."""
         shutil.copytree(self.memory, self.out / "memory", ignore=_sockets)
         shutil.rmtree(self.memory)
 
     def abandon(self) -> audit.Tally:
-        """Ask all for their stacks, then end everything; what they left is kept."""
+        """Ask all ranks for their stacks, then kill everything; return the counts. Everything on disk is kept."""
         for pid in self._ranks.values():
             if _alive(pid):
                 os.kill(pid, protocol.STACKS_SIGNAL)
-        time.sleep(1.0)  # for writing them
+        time.sleep(1.0)  # the ranks write their stacks
         if self._ended is None:
             for pid in [*self._supervisor.children("ftlaunch.checkpoints.saver"), self._supervisor.pid]:
                 _kill(pid)
@@ -257,7 +276,7 @@ def _sockets(folder: str, names: list[str]) -> list[str]:
 
 
 def _kill(pid: int) -> bool:
-    """SIGKILL; whether it hit a living process."""
+    """Kill a process by SIGKILL; return whether it was alive."""
     if not _alive(pid):
         return False
     try:
@@ -275,7 +294,7 @@ def _alive(pid: int) -> bool:
 
 
 def _reap_all() -> None:
-    """Wait for every adopted process: what dead supervisors left behind ends by itself, or has been killed."""
+    """Wait for all adopted processes: what dead supervisors have left ends by itself, or has been killed."""
     while True:
         try:
             os.waitpid(-1, 0)

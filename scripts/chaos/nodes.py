@@ -1,14 +1,14 @@
-"""A thousand random faults on three machines, and not one torn, mixed or differing restore.
+"""Causes a thousand random faults on three machines, and checks that no restore is torn, mixed or different.
 
     make chaos-nodes                                   # as root: machines are namespaces; about an hour
     python scripts/chaos/nodes.py --kills 50 --seed 7
 
 Jobs under DistributedDataParallel and under fully_shard (FSDP2) run on three machines, and a fourth one stands by.
 Ranks, agents, heads, copiers, savers, warm parents and whole machines (cut off, everything killed, memory gone) are
-killed at random moments, a quarter of them while a restart is under way; what was killed comes back. Every life
-compares its state with an undisturbed run's at that step before it trains on; every checkpoint that is left is verified
-and loaded.
-Exits with 1 when anything is not as it must be; what was left by the job in question is kept then.
+killed at random moments, a quarter of them while a restart is under way; what was killed comes back. Before it trains
+on, every life compares its state with that of an undisturbed run at the same step. Every checkpoint that is left is
+verified and loaded.
+Exits with 1 if anything is not as it must be, and then keeps what the job in question has left.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from machines.namespaces import CannotIsolate, Machines
 
 from ftlaunch.cli.terminal.progress import progress
 
-_KILLS_A_JOB = 20  # then it may run to its end
+_KILLS_A_JOB = 20  # kills after which a job may run to its end
 PLANS = [
-    mayhem.Plan("ddp", "small", 100, 1000),
-    mayhem.Plan("sharded", "small", 50, 1000),
-    mayhem.Plan("ddp", "large", 20, 2),
-    mayhem.Plan("sharded", "large", 20, 2),
+    mayhem.Plan(kind="ddp", size="small", storage_interval=100, keep=1000),
+    mayhem.Plan(kind="sharded", size="small", storage_interval=50, keep=1000),
+    mayhem.Plan(kind="ddp", size="large", storage_interval=20, keep=2),
+    mayhem.Plan(kind="sharded", size="large", storage_interval=20, keep=2),
 ]
 
 
 def parse_args() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000, help="how many faults (default 1000)")
     parser.add_argument("--minutes", type=float, default=120.0, help="stop killing after so long (default 120)")
@@ -54,15 +54,24 @@ def parse_args() -> argparse.Namespace:
 
 
 def rampage(home: Path, args: argparse.Namespace, total: audit.Tally, asked: Counter[str]) -> None:
-    """Job after job until enough was killed, or something is wrong. Raises CannotIsolate."""
-    dice, began = random.Random(args.seed), time.monotonic()
+    """Run job after job until enough was killed, or something is wrong. Raises CannotIsolate."""
+    dice = random.Random(args.seed)
+    began = time.monotonic()
     plans = [plan for plan in PLANS if plan.name in args.jobs]
     oracles = {plan.name: mayhem.run_oracle(home, plan.kind, plan.size, nodes_job.RANKS) for plan in plans}
-    until, number = began + 60 * args.minutes, 0
+    until = began + 60 * args.minutes
+    number = 0
     while total.kills.total() < args.kills and time.monotonic() < until and not total.problems:
         plan = plans[number % len(plans)]
         with Machines(nodes_job.MACHINES) as machines:
-            job = nodes_job.NodesMayhem(home, number, plan, oracles[plan.name], dice, machines)
+            job = nodes_job.NodesMayhem(
+                home=home,
+                number=number,
+                plan=plan,
+                oracle=oracles[plan.name],
+                dice=dice,
+                made=machines,
+            )
             try:
                 kills = min(args.kills - total.kills.total(), _KILLS_A_JOB)
                 with progress(f"job {number}, {plan.name}", kills, "faults") as advance:
@@ -84,7 +93,7 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally, asked: Cou
 
 
 def table(total: audit.Tally, asked: Counter[str]) -> str:
-    """The figures in Markdown."""
+    """Return the figures as a Markdown table."""
     kills = ", ".join(f"{target} {count}" for target, count in total.kills.most_common())
     rows = [
         ("faults", f"{total.kills.total()} ({kills})"),
@@ -104,11 +113,14 @@ def table(total: audit.Tally, asked: Counter[str]) -> str:
 
 
 def main() -> int:
-    """Run it; 1 when something is wrong, or when there can be no machines."""
+    """Run everything; return 1 if something is wrong, or if machines cannot be made."""
     args = parse_args()
-    home, total, asked = Path(tempfile.mkdtemp(prefix="ftlaunch-chaos-nodes-")), audit.Tally(), Counter[str]()
-    began, load = time.monotonic(), os.getloadavg()[0]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then either
+    home = Path(tempfile.mkdtemp(prefix="ftlaunch-chaos-nodes-"))
+    total = audit.Tally()
+    asked = Counter[str]()
+    began = time.monotonic()
+    load = os.getloadavg()[0]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM, too, leaves nothing behind
     try:
         rampage(home, args, total, asked)
     except CannotIsolate as error:

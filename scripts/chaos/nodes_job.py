@@ -1,4 +1,4 @@
-"""One job of three machines, and everything that can be killed of it, killed at random moments."""
+"""One job of three machines, whose processes and machines are killed at random moments."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.progress import Advance
 from ftlaunch_contract.protocol import memory_root
 
-RANKS, MACHINES = 3, 4  # a rank on each of three, and one that stands by
-_STUCK = 120.0  # seconds without an attempt or an end: something hangs
-_LOOK = 0.02  # seconds between looks at the journal
-_HORIZON = 1.5  # seconds after the last fault, or from the moment on at which all ranks run
-_SURPRISE = 0.25  # part of the faults that do not wait for that: they meet a restart
-_LATE = 10.0  # seconds
-_RETURN = 2.0  # seconds at most, after which a machine is back, as new
-# What is killed, and how often. An agent's ranks die with it, and its machine keeps what is in memory; a machine is cut
-# off and loses everything. All that is killed comes back.
+RANKS = 3  # one on each of three machines
+MACHINES = 4  # the fourth one stands by
+_STUCK = 120.0  # seconds without an attempt or an end after which the job counts as hanging
+_LOOK = 0.02  # seconds between two looks at the journal
+_HORIZON = 1.5  # seconds in which a fault comes, from the last fault or from the moment at which all ranks run
+_SURPRISE = 0.25  # the share of faults that do not wait for all ranks, and meet a restart
+_LATE = 10.0  # seconds before the job's end in which an agent counts as late
+_RETURN = 2.0  # the largest number of seconds after which a lost machine is back, as new
+# What is killed, and how often. An agent's ranks die with it, and its machine keeps its memory; a machine is cut off
+# and loses everything. Everything that is killed comes back.
 TARGETS = {"rank": 30, "machine": 22, "agent": 14, "head": 10, "copier": 10, "saver": 8, "warm parent": 6}
 _WORDS = {
     "copier": "ftlaunch.nodes.peers.copier",
@@ -41,18 +42,32 @@ _WORDS = {
     "warm parent": "fork_server.py",
     "rank": training.__file__,
 }
-_AGENT = "\0--nnodes\0"  # in the command of an agent, of its starter and of a head
+_AGENT = "\0--nnodes\0"  # in the command lines of agents, their starters and heads
 
 
 class NodesMayhem:
     """A job from its start to its end."""
 
     def __init__(self, home: Path, number: int, plan: Plan, oracle: Path, dice: random.Random, made: Machines) -> None:
-        self.out, self.plan, self.oracle, self.dice, self._machines = home / f"job_{number}", plan, oracle, dice, made
+        """Start the job.
+
+        Args:
+            home: a folder.
+            number: the number of the job.
+            plan: the kind of job.
+            oracle: the folder of the undisturbed run.
+            dice: decides what is killed when.
+            made: the machines.
+        """
+        self.out = home / f"job_{number}"
+        self.plan = plan
+        self.oracle = oracle
+        self.dice = dice
+        self._machines = made
         self.out.mkdir()
         self.tally = audit.Tally()
         self.asked_storage: Counter[str] = Counter()
-        """of restarts from storage or from nothing: what had been killed since the one before"""
+        """what had been killed since the last restart -> the number of restarts from storage, or from nothing, then"""
         self._checkpoints = self.out / "run" / "checkpoints"
         options = [
             "--max-restarts", "1000000", "--hang-timeout", "off", "--max-same-error", "off", "--isolate-after", "off",
@@ -61,10 +76,17 @@ class NodesMayhem:
             training.__file__, "--kind", plan.kind, "--size", plan.size, "--oracle", str(oracle),
             "--out", str(self.out),
         ]  # fmt: skip
-        self._job = NodesJob(made.all, self.out, f"chaos-{os.getpid()}-{number}", RANKS, options, ranks=1)
-        self._back: dict[int, float] = {}  # machine that is away -> when it is back
-        self._started: dict[int, float] = {}  # machine -> when its agent was
-        self._killed: list[tuple[float, str]] = []  # when (as the journal has it), and what
+        self._job = NodesJob(
+            machines=made.all,
+            home=self.out,
+            name=f"chaos-{os.getpid()}-{number}",
+            nodes=RANKS,
+            command=options,
+            ranks=1,
+        )
+        self._back: dict[int, float] = {}  # a machine that is away -> when it is back
+        self._started: dict[int, float] = {}  # machine -> when its agent was started
+        self._killed: list[tuple[float, str]] = []  # when, in the journal's seconds, and what
         for machine in range(MACHINES):
             self._start(machine)
 
@@ -75,9 +97,12 @@ class NodesMayhem:
     # --- from start to end ------------------------------------------------------------------------------------
 
     def run(self, kills: int, until: float, advance: Advance) -> None:
-        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken.
+        """Kill until the limits are reached, then let the job run to its end. Raises Broken.
 
-        advance: told of each kill.
+        Args:
+            kills: the largest number of kills.
+            until: when to stop killing, in monotonic seconds.
+            advance: called with the number of new kills.
         """
         self._await(self._runs)
         while not self._ended and self.tally.kills.total() < kills and time.monotonic() < until:
@@ -101,12 +126,14 @@ class NodesMayhem:
 
     def _await(self, ready: Callable[[], bool]) -> None:
         """Wait for `ready()` or the job's end. Raises Broken."""
-        lives, give_up = 0, 0.0
+        lives = 0
+        give_up = 0.0
         while not (ready() or self._ended):
             self._bring_back()
             now = len(self._job.events("attempt_started"))
             if now > lives or not give_up:
-                lives, give_up = now, time.monotonic() + _STUCK
+                lives = now
+                give_up = time.monotonic() + _STUCK
             if (self.out / training.DIFFERS).exists():
                 raise Broken("a rank's state is not what it must be")
             if time.monotonic() > give_up:
@@ -122,7 +149,7 @@ class NodesMayhem:
             self._start(number)
 
     def _await_agents(self) -> None:
-        """They end with the job; one that is away has its death behind it."""
+        """Wait for the ends of all agents, but those that are away, whose deaths have been counted."""
         for number in self._back:
             self._machines[number].mend()
         codes = {number: self._code(number) for number in self._job.agents if number not in self._back}
@@ -132,8 +159,13 @@ class NodesMayhem:
             self.tally.problems.append(f"{self.out}: it ended before anything was killed")
 
     def _code(self, number: int) -> int | None:
-        """An agent that came back at the end may wait for a job that begins anew: it is ended, and counts as 0."""
-        agent, late = self._job.agents[number], self._started[number] > self._finished - _LATE
+        """Wait for an agent's end; return its exit code.
+
+        An agent that came back at the job's end may wait for a job that starts over. Such an agent is killed, and
+        counts as 0.
+        """
+        agent = self._job.agents[number]
+        late = self._started[number] > self._finished - _LATE
         give_up = time.monotonic() + (_LATE if late else _STUCK)
         while agent.poll() is None and time.monotonic() < give_up:
             time.sleep(_LOOK)
@@ -152,7 +184,7 @@ class NodesMayhem:
         here = [number for number in range(MACHINES) if number not in self._back]
         self.dice.shuffle(here)
         for number in here:
-            now = time.monotonic()  # the machines share it
+            now = time.monotonic()  # all machines share this clock
             if self._kill_on(self._machines[number], number, target):
                 self._killed.append((now, f"{target} {number}"))
                 with (self.out / "faults").open("a") as notes:
@@ -161,7 +193,7 @@ class NodesMayhem:
                 return
 
     def _kill_on(self, machine: Machine, number: int, target: str) -> bool:
-        """Whether there was one on that machine."""
+        """Kill a target on a machine; return whether the machine had one."""
         if target == "machine":
             machine.lose()
             shutil.rmtree(machine.path(memory_root(os.getuid())), ignore_errors=True)
@@ -174,9 +206,11 @@ class NodesMayhem:
         return True
 
     def _chosen(self, machine: Machine, target: str) -> list[int]:
-        """Pids on the host. Ranks, forked from the warm parent, have its command: the job's status tells them.
+        """Return the pids, on the host, of a target on a machine.
 
-        It tells the pids that they have on their own machine: here that of one of another machine may be the agent's.
+        Forked ranks have the command line of the warm parent, so that ranks are recognised by the job's status. The
+        status gives pids as each rank's own machine numbers them; on another machine the same number may belong to an
+        agent.
         """
         there = machine.processes()
         ranks = {there[pid] for pid in (self._job.ranks_at(0) or {}).values() if pid in there}
@@ -188,13 +222,13 @@ class NodesMayhem:
 
     @property
     def _head(self) -> int:
-        """The pid that the head has on its machine; on another machine it may be that of something else."""
+        """The pid that the head has on its own machine; on other machines the number may belong to something else."""
         return int(self._job.events("job_started")[-1]["pid"])
 
     # --- judging ----------------------------------------------------------------------------------------------
 
     def judge(self) -> audit.Tally:
-        """Once it has ended."""
+        """Judge the job after its end; return its counts."""
         for machine in self._machines.all:
             left = sorted(path.name for path in machine.path(memory_root(os.getuid())).glob("*"))
             if left and machine.number not in self._back:
@@ -211,7 +245,7 @@ class NodesMayhem:
         return self.tally
 
     def _judge_restarts(self) -> None:
-        """Count where the state came from, and the steps lost; the journal has the times."""
+        """Count the sources of the restored states, and the lost steps, from the journal."""
         resumed = self._job.events("resumed")
         self.tally.lives += len(resumed)
         before = 0.0
@@ -225,7 +259,7 @@ class NodesMayhem:
             before = event["mono"]
 
     def abandon(self) -> audit.Tally:
-        """End everything; what it left is kept."""
+        """Kill everything; return the counts. Everything on disk is kept."""
         for machine in self._machines.all:
             machine.kill_all()
             machine.mend()

@@ -1,4 +1,4 @@
-"""`ftlaunch` in a process of its own, and what its journal says."""
+"""`ftlaunch` in a process of its own, with a reader of its journal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from ftlaunch.system import processes
 
 
 class Supervisor:
-    """One of them, in a session of its own; it ends with us."""
+    """A supervisor in a session of its own, which dies with this process."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], out: Path, journal: Path) -> None:
-        """argv: of ftlaunch. out: what it prints is added there. journal: where it will write, after what is there."""
-        self._journal, self._offset = journal, journal.stat().st_size if journal.exists() else 0
+        """Start it.
+
+        Args:
+            argv: arguments of ftlaunch.
+            env: the whole environment.
+            out: the file to which the output is appended.
+            journal: the path of the journal, of which only new events are read.
+        """
+        self._journal = journal
+        self._offset = journal.stat().st_size if journal.exists() else 0
         with out.open("ab") as log:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", "ftlaunch", *argv],
@@ -34,12 +42,12 @@ class Supervisor:
         self._pidfd = os.pidfd_open(self.pid)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status, once it has ended; None after so long."""
+        """Return the exit code once the supervisor has ended; None after `seconds`."""
         ended, _, _ = select.select([self._pidfd], [], [], seconds)
         return self._popen.wait() if ended else None
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Those that are new."""
+        """Yield the events that are new since the last call."""
         if not self._journal.exists():
             return
         with self._journal.open("rb") as file:
@@ -51,11 +59,11 @@ class Supervisor:
                 yield json.loads(line)
 
     def children(self, word: str = "") -> list[int]:
-        """Its children, ranks and all; only those with this word in their command lines."""
+        """Return the pids of the supervisor's children, ranks included, whose command lines contain a word."""
         return [pid for pid in processes.children(self.pid) if word in _command(pid)]
 
     def close(self) -> None:
-        """Once it has ended."""
+        """Release the descriptor of the supervisor, which has ended."""
         os.close(self._pidfd)
 
 

@@ -1,10 +1,10 @@
-"""The job that chaos breaks: a small deterministic training under DistributedDataParallel or fully_shard, or loose.
+"""The job that chaos breaks: a small deterministic training under DistributedDataParallel, fully_shard, or loose.
 
-Loose ranks train models of their own and meet every few steps only, so that nothing but the snapshots keeps them in
+Loose ranks train models of their own and meet only every few steps, so that nothing but the snapshots keeps them in
 step; their steps are shorter than a copy of their state.
 
-An ordinary training script with the two lines of ftlaunch; what it does besides is to compare: the first thing
-each life does with its state, before it trains on, is to look up what an undisturbed run had at that step.
+The script is an ordinary training script with the two lines of ftlaunch, which also compares: before a life trains on,
+it compares its state with that of an undisturbed run at the same step.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from torch.nn.parallel import DistributedDataParallel
 import ftlaunch_hooks as ft
 
 EXIT_MISMATCH = 66
-DIFFERS = "differs"  # a file left by a rank whose state is not what it must be
+DIFFERS = "differs"  # a file that is left by a rank whose state is wrong
 # (kind, size) -> width, layers, floats of ballast, steps. With the optimizer's state, large is 72 MiB over two ranks,
-# loose-large 40 MiB on each.
+# and loose-large is 40 MiB on each rank.
 JOBS = {
     ("ddp", "small"): (48, 3, 0, 1200),
     ("ddp", "large"): (1024, 6, 0, 80),
@@ -42,11 +42,11 @@ JOBS = {
     ("loose", "large"): (48, 3, 10 << 20, 300),
 }
 _SYNC = 6  # steps between meetings of loose ranks
-_BLOCKS = 64
+_BLOCKS = 64  # stretches of a large tensor whose sums are digested
 
 
 class Net(nn.Module):
-    """Linear layers with dropout, and a buffer that changes in the forward, not in the optimizer's step."""
+    """Linear layers with dropout, and a buffer that changes in the forward pass instead of the optimizer's step."""
 
     seen: Tensor
 
@@ -58,7 +58,7 @@ class Net(nn.Module):
         self.register_buffer("seen", torch.zeros(1, dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, width) -> the same."""
+        """Map a batch of shape (batch, width) to one of the same shape."""
         self.seen += len(x)
         for layer in self.layers:
             x = x + self.drop(torch.tanh(layer(x)))
@@ -66,10 +66,10 @@ class Net(nn.Module):
 
 
 class Training:
-    """Model, optimizer and scheduler of one rank, and a step."""
+    """Model, optimizer and scheduler of one rank."""
 
     def __init__(self, kind: str, size: str, rank: int, *, whole: bool = False) -> None:
-        """whole: unsharded, in one process, without a process group."""
+        """Build them. whole: unsharded, in one process without a process group."""
         self.kind = kind
         self.width, layers, ballast, self.steps = JOBS[kind, size]
         torch.manual_seed(11)
@@ -90,9 +90,10 @@ class Training:
         torch.manual_seed(1000 + rank)
 
     def _lay_out_buckets(self) -> None:
-        """With three ranks a job that is killed after its very first step goes on inexactly, and says so: none is here.
+        """Have DistributedDataParallel lay out its buckets before the training begins.
 
-        DistributedDataParallel lays out its buckets behind that step; so it is made before the training.
+        The buckets are laid out after the first backward pass. With three ranks, a job that is killed right after its
+        first step resumes inexactly, and says so; this job must not.
         """
         for _ in range(2):
             self.model(torch.zeros(2, self.width)).sum().backward()
@@ -100,7 +101,7 @@ class Training:
         self.net.seen.zero_()
 
     def step(self) -> None:
-        """One step; it draws from torch's and from Python's generator."""
+        """Make one step, which draws from torch's and from Python's generator."""
         x = torch.randn(2, self.width) * (1 + random.random())
         loss = self.model(x).square().mean()
         loss.backward()
@@ -114,12 +115,16 @@ class Training:
             dist.barrier()
 
     def objects(self) -> dict[str, Any]:
-        """What is attached."""
+        """Return the objects to attach."""
         found = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler}
         return found if self.lifter is None else {**found, "lifter": self.lifter}
 
     def digest(self, *, whole: bool = False) -> str:
-        """Of this rank's tensors, scheduler and generators; `whole`: of the unsharded tensors alone (a collective)."""
+        """Return a digest of this rank's tensors, scheduler and generators.
+
+        Args:
+            whole: whether only scheduler and unsharded tensors are digested, which is a collective for sharded tensors.
+        """
         digest = hashlib.sha256()
         for name, tensor in self._tensors():
             digest.update(name.encode())
@@ -147,7 +152,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 def _digest_tensor(digest: Any, tensor: Tensor) -> None:
-    """Small tensors by their bytes; of large ones the sums of 64 stretches, which any torn copy changes."""
+    """Digest small tensors by their bytes, and large ones by the sums of 64 stretches, which any torn copy changes."""
     digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     words = tensor.contiguous().view(-1)
     if words.nbytes > 1 << 20 and words.nbytes % (8 * _BLOCKS) == 0:
@@ -156,17 +161,18 @@ def _digest_tensor(digest: Any, tensor: Tensor) -> None:
 
 
 class Witness:
-    """What one life of a rank leaves for the judges: how it began, and the last step it began."""
+    """What one life of a rank leaves for the judges: how the life began, and the last step that it began."""
 
     def __init__(self, args: argparse.Namespace, rank: int) -> None:
-        self.args, self.rank = args, rank
+        self.args = args
+        self.rank = rank
         self.expected = json.loads((args.oracle / f"rank_{rank}.json").read_text())
         self.life = f"{os.environ.get('CHAOS_GENERATION') or _begun()}.{os.environ['FTLAUNCH_ATTEMPT']}"
         name = args.out / f"progress_{self.life}_{rank}"
         self._progress = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def judge(self, training: Training, step: int, source: str | None) -> None:
-        """Compare with the undisturbed run; a rank that differs leaves a note and goes no further."""
+        """Compare the state with the undisturbed run; a rank whose state differs leaves a note and exits."""
         same = training.digest() == self.expected[step]
         note = {"life": self.life, "rank": self.rank, "step": step, "source": source, "same": same}
         fd = os.open(self.args.out / "judged.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -177,20 +183,21 @@ class Witness:
             os._exit(EXIT_MISMATCH)
 
     def passed(self, step: int) -> None:
-        """`step` steps are completed."""
+        """Note that `step` steps are completed."""
         os.pwrite(self._progress, f"{step:8d}".encode(), 0)
 
 
 def _begun() -> int:
-    """When this life began, the same on all ranks: heads that follow each other count their attempts anew."""
+    """Return when this life began, equal on all ranks; heads that follow each other count attempts from 0 again."""
     now = torch.tensor([time.time_ns()])
     dist.broadcast(now, src=0)
     return int(now)
 
 
 def run_undisturbed(training: Training, args: argparse.Namespace, rank: int) -> None:
-    """Without ftlaunch: leave the digests of every step."""
-    own, whole = [], []
+    """Train without ftlaunch, and write the digests of every step."""
+    own = []
+    whole = []
     for step in range(training.steps + 1):
         own.append(training.digest())
         whole.append(training.digest(whole=True))
@@ -202,7 +209,7 @@ def run_undisturbed(training: Training, args: argparse.Namespace, rank: int) -> 
 
 
 def run_attached(training: Training, args: argparse.Namespace, rank: int) -> None:
-    """Under ftlaunch."""
+    """Train under ftlaunch."""
     job = ft.attach(**training.objects())
     witness = Witness(args, rank)
     first = job.step
@@ -215,7 +222,7 @@ def run_attached(training: Training, args: argparse.Namespace, rank: int) -> Non
 
 
 def main() -> None:
-    """One rank."""
+    """Be one rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=("ddp", "sharded", "loose"), required=True)
     parser.add_argument("--size", choices=("small", "large"), required=True)
@@ -225,8 +232,9 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    (run_attached if args.out else run_undisturbed)(Training(args.kind, args.size, rank), args, rank)
-    dist.barrier()  # a rank that ends early would be taken for one that fails
+    run = run_attached if args.out else run_undisturbed
+    run(Training(args.kind, args.size, rank), args, rank)
+    dist.barrier()  # a rank that ends early would count as failed
     dist.destroy_process_group()
     time.sleep(0.2)  # torch 2.13 aborts when the interpreter ends within milliseconds of the last collective
 
