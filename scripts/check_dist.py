@@ -2,11 +2,11 @@
 
     make check-dist
 
-An environment gets what the package declares, which is no torch: commands work without one, and the hooks say what they
-lack. Then it gets the torch of the environment that runs this file, with what torch needs and nothing else, and what
-the extra `torch` declares besides, and a job is killed and goes on; with the wheel all that docs/tutorial.md tells
-people to type is typed, to a survived kill and its report. `pipx install` and `uv tool
-install` of the wheel are tried with programs that are installed for it.
+An environment gets what the package declares, which includes no torch: the commands work, and the hooks say what is
+missing. Then the environment gets the torch of the environment that runs this file, with what torch needs and nothing
+else, and what the extra `torch` declares besides torch; a job is killed and resumes. With the wheel everything is typed
+that docs/tutorial.md tells people to type, up to a survived kill and its report. Finally `pipx install` and `uv tool
+install` of the wheel are tried, with a pipx and a uv that are installed for the check.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKAGES = ("ftlaunch", "ftlaunch_contract", "ftlaunch_hooks", "ftlaunch_mindspo
 INSTALLED = (*(f"{package}/py.typed" for package in PACKAGES), "ftlaunch/fault_rules.yaml")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/conftest.py", "docs/architecture.md",
            "configs/fault_rules.yaml", "constraints/cpu.txt", "scripts/demo.py")  # fmt: skip
-NEVER = (".venv", "runs", "out", "dist", "build", ".git")  # at the top of an sdist
+NEVER = (".venv", "runs", "out", "dist", "build", ".git")  # must not lie at the top of an sdist
 
 WITHOUT_TORCH = """
 import ftlaunch_contract, ftlaunch_hooks
@@ -75,11 +75,12 @@ print("trained in attempt", os.environ["FTLAUNCH_ATTEMPT"])
 
 
 def main() -> None:
-    """Check both; the first fault ends it with a sentence."""
+    """Check both archives; the first fault ends the program with a sentence."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="holds one wheel and one sdist")
     folder = parser.parse_args().folder.resolve()
-    wheel, sdist = _only(folder, "*.whl"), _only(folder, "*.tar.gz")
+    wheel = _only(folder, "*.whl")
+    sdist = _only(folder, "*.tar.gz")
     version = wheel.name.split("-")[1]
     with zipfile.ZipFile(wheel) as opened:
         _refuse(wheel, installed_faults(opened.namelist()))
@@ -93,7 +94,7 @@ def main() -> None:
 
 
 def installed_faults(names: Iterable[str]) -> list[str]:
-    """What is wrong with a list of files that a wheel holds, or that an installation put into site-packages."""
+    """Return what is wrong with the files that a wheel holds, or that an installation has put into site-packages."""
     present = set(names)
     licences = [name for name in present if name.endswith(".dist-info/licenses/LICENSE")]
     missing = [name for name in INSTALLED if name not in present] + ([] if licences else ["LICENSE"])
@@ -103,7 +104,7 @@ def installed_faults(names: Iterable[str]) -> list[str]:
 
 
 def sdist_faults(names: Iterable[str], tracked: Iterable[str]) -> list[str]:
-    """What is wrong with the list of files of an sdist. tracked: the files that git has, and so must the sdist."""
+    """Return what is wrong with the files of an sdist, which must hold the files that git tracks."""
     present = set(names)
     missing = sorted({*SOURCES, *tracked} - present)
     foreign = sorted(name for name in present if name.split("/")[0] in NEVER or "__pycache__" in name)
@@ -111,19 +112,20 @@ def sdist_faults(names: Iterable[str], tracked: Iterable[str]) -> list[str]:
 
 
 def check_installed(archive: Path, version: str) -> str:
-    """Install an archive into a fresh environment, and use it there. Returns what to say of how long both took."""
+    """Install an archive into a fresh environment, and use it there; return a sentence with the time of both."""
     with tempfile.TemporaryDirectory(prefix="ftlaunch-dist-") as folder:
-        home, binaries = Path(folder), Path(folder, "venv/bin")
+        home = Path(folder)
+        binaries = home / "venv/bin"
         begin = time.monotonic()
         install(archive, home, binaries)
         installed = time.monotonic()
         use(archive, version, home, binaries)
-        seconds = installed - begin, time.monotonic() - installed
-    return f"{archive.name}: installed in {seconds[0]:.1f} s, ran in {seconds[1]:.1f} s"
+        used = time.monotonic()
+    return f"{archive.name}: installed in {installed - begin:.1f} s, ran in {used - installed:.1f} s"
 
 
 def install(archive: Path, home: Path, binaries: Path) -> None:
-    """Make the environment, and install the archive and what it declares."""
+    """Make the environment, and install the archive with what it declares."""
     run(home, sys.executable, "-m", "venv", str(home / "venv"))
     run(home, *_pip(binaries), str(archive))
 
@@ -133,21 +135,22 @@ def _pip(binaries: Path) -> tuple[str, ...]:
 
 
 def use(archive: Path, version: str, home: Path, binaries: Path) -> None:
-    """See what was installed, import it, and run its commands and jobs of two ranks, without torch and with it."""
+    """Check what was installed, import it, and run its commands and jobs of two ranks, without torch and with torch."""
     python = str(binaries / "python")
     names = run(home, python, "-c", FILES).splitlines()
-    _refuse(archive, installed_faults(name for name in names if not name.startswith("../")))  # the commands in bin/
-    told = run(home, str(binaries / "ftlaunch"), "--version").strip()
-    if version not in told.split():
-        _refuse(archive, [f"`ftlaunch --version` says {told!r}, and not {version}"])
+    # Files in `../` are the commands in bin/.
+    _refuse(archive, installed_faults(name for name in names if not name.startswith("../")))
+    printed = run(home, str(binaries / "ftlaunch"), "--version").strip()
+    if version not in printed.split():
+        _refuse(archive, [f"`ftlaunch --version` says {printed!r}, and not {version}"])
     run(home, str(binaries / "ftctl"), "--help")
-    told = run(home, python, "-c", WITHOUT_TORCH).strip()
-    if "has no torch; install" not in told:
-        _refuse(archive, [f"without torch the hooks say {told!r}"])
+    printed = run(home, python, "-c", WITHOUT_TORCH).strip()
+    if "has no torch; install" not in printed:
+        _refuse(archive, [f"without torch the hooks say {printed!r}"])
     (home / "imports.py").write_text(IMPORTS_TORCH, encoding="utf-8")
-    told = run(home, str(binaries / "ftlaunch"), "imports.py", code=1)
-    if "pip install 'ftlaunch[torch]'`); giving up" not in told:
-        _refuse(archive, [f"a job whose script finds no torch is given up with {told!r}"])
+    printed = run(home, str(binaries / "ftlaunch"), "imports.py", code=1)
+    if "pip install 'ftlaunch[torch]'`); giving up" not in printed:
+        _refuse(archive, [f"a job whose script finds no torch is given up with {printed!r}"])
     (home / "tiny.py").write_text(TINY, encoding="utf-8")
     run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "tiny.py")
     ranks = sorted(path.name for path in home.glob("rank-*"))
@@ -157,10 +160,10 @@ def use(archive: Path, version: str, home: Path, binaries: Path) -> None:
 
 
 def train(archive: Path, home: Path, binaries: Path) -> None:
-    """Have a job with the hooks killed and go on, with the torch of the environment that runs this file.
+    """Check that a job with the hooks is killed and resumes, with the torch of the environment that runs this file.
 
-    What the extra `torch` declares besides torch is installed. Taken out (all that the environment has is seen): nobody
-    saw that the hooks need NumPy, which torch comes without.
+    Everything that the extra `torch` declares besides torch is installed, too. Taken out: if the environment's other
+    packages are visible, nobody notices that the hooks need NumPy, which torch does not install.
     """
     borrow_torch(Path(run(home, str(binaries / "python"), "-c", SITE).strip()))
     run(home, *_pip(binaries), f"{archive}[torch]")
@@ -173,11 +176,13 @@ def train(archive: Path, home: Path, binaries: Path) -> None:
 
 
 def borrow_torch(site: Path) -> None:
-    """Link torch, and all that it says it needs, into another environment: installing it there takes minutes.
+    """Link torch, with everything that it declares to need, into another environment: an installation takes minutes.
 
-    site: the site-packages of that environment.
+    Args:
+        site: the site-packages of that environment.
     """
-    ahead, known = ["torch"], set[str]()
+    ahead = ["torch"]
+    known: set[str] = set()
     while ahead:
         name = canonicalize_name(ahead.pop())
         if name in known:
@@ -193,11 +198,11 @@ def borrow_torch(site: Path) -> None:
             if not (site / part).exists():
                 (site / part).symlink_to(str(found.locate_file(part)))
         needed = map(Requirement, found.requires or ())
-        ahead += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+        ahead += [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 def follow_tutorial(archive: Path, home: Path, binaries: Path) -> None:
-    """Type all that the tutorial tells people to type behind its installation, and look for the kill in the report."""
+    """Type what the tutorial tells people to type after the installation, and check that the report shows the kill."""
     home.mkdir()
     console = Console(home, f"FT_TEST={archive.name}-{os.getpid()}", binaries, _environment())
     try:
@@ -212,10 +217,11 @@ def follow_tutorial(archive: Path, home: Path, binaries: Path) -> None:
 
 
 def check_tools(wheel: Path, version: str) -> str:
-    """Install the wheel with pipx and with uv, as a tool: `ftctl` works, and no torch came along."""
+    """Install the wheel as a tool with pipx and with uv, and check that `ftctl` works and no torch came along."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ftlaunch-tools-") as folder:
-        home, binaries = Path(folder), Path(folder, "venv/bin")
+        home = Path(folder)
+        binaries = home / "venv/bin"
         run(home, sys.executable, "-m", "venv", str(home / "venv"))
         run(home, str(binaries / "python"), "-m", "pip", "install", "--quiet", "pipx", "uv")
         for tool in ("pipx", "uv"):
@@ -226,16 +232,25 @@ def check_tools(wheel: Path, version: str) -> str:
                          "UV_CACHE_DIR": str(home / "cache"), "UV_SYSTEM_CERTS": "1"}  # fmt: skip
             words = ("tool", "install", "--python", sys.executable) if tool == "uv" else ("install",)
             run(home, str(binaries / tool), *words, str(wheel), variables=variables)
-            told = run(home, str(place / "bin/ftctl"), "--version").split()
-            if version not in told or list(place.rglob("site-packages/torch")):
-                _refuse(wheel, [f"installed with {tool}, ftctl --version says {' '.join(told)!r}, or torch came along"])
+            printed = run(home, str(place / "bin/ftctl"), "--version").split()
+            if version not in printed or list(place.rglob("site-packages/torch")):
+                _refuse(
+                    wheel, [f"installed with {tool}, ftctl --version says {' '.join(printed)!r}, or torch came along"]
+                )
     return f"{wheel.name}: installed with pipx and with uv in {time.monotonic() - begin:.1f} s, both without torch"
 
 
 def run(home: Path, *command: str, variables: Mapping[str, str] | None = None, code: int = 0) -> str:
-    """Run a command in `home`, without this checkout's environment; returns what it prints, its errors too if it fails.
+    """Run a command in `home`, without this checkout's environment.
 
-    variables: for its environment, besides. code: the exit code that it must have: another one ends all.
+    Args:
+        home: the working directory.
+        command: the words of the command.
+        variables: further variables of the environment.
+        code: the required exit code; another one ends the program.
+
+    Returns:
+        Standard output, with standard error if `code` is not 0.
     """
     done = subprocess.run(
         command,
@@ -255,12 +270,12 @@ def run(home: Path, *command: str, variables: Mapping[str, str] | None = None, c
 
 
 def _environment() -> dict[str, str]:
-    """The variables of this process, but for those of its own environment of Python."""
+    """Return the variables of this process, without those of its own Python environment."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
 
 def _tracked() -> list[str]:
-    """The files of this checkout that git tracks; none where it is no git checkout."""
+    """Return the files of this checkout that git tracks; none if this is no git checkout."""
     if not (Path(".git").exists() and shutil.which("git")):
         return []
     # A checkout that another user owns, as in some containers, is read all the same.

@@ -1,11 +1,11 @@
-"""The main job: a training run that is killed, frozen and preempted, and ends as if nothing had happened.
+"""The main demo: a training run that is killed, frozen and preempted, and ends as if nothing had happened.
 
     make demo
 
-trains scripts/train_gpt.py on two ranks under ftlaunch, with a snapshot at every step, while a rank is killed
-(SIGKILL), a rank is frozen (SIGSTOP) and the supervisor is told to stop (SIGTERM); starts the same command again, and
-lets it finish. Then it trains the same job undisturbed and compares the two, bit for bit. Exit code 0 means: all equal,
-and no step was lost to the kill or the preemption.
+Trains scripts/train_gpt.py on two ranks under ftlaunch, with a snapshot at every step. Meanwhile a rank is killed
+(SIGKILL), a rank is frozen (SIGSTOP), and the supervisor is told to stop (SIGTERM); then the same command is started
+again, and finishes. The same job is then trained undisturbed, and the two are compared, bit for bit. Exit code 0 means
+that all is equal, and that the kill and the preemption have lost no step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HANG_TIMEOUT = 3.0  # seconds
 
 
 def say(text: str) -> None:
-    """A line of the demo's own, told apart from the job's."""
+    """Print a line of the demo's own, which looks different from the job's lines."""
     print(f"\n=== demo: {text}", flush=True)
 
 
@@ -42,7 +42,10 @@ class Run:
     """One job: its folders and its command."""
 
     def __init__(self, name: str, home: Path, steps: int) -> None:
-        self.run_dir, self.out, self.steps = home / name / "run", home / name / "out", steps
+        """Prepare the job. name: its folder in `home`, and a part of the job's id."""
+        self.run_dir = home / name / "run"
+        self.out = home / name / "out"
+        self.steps = steps
         self.command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", "2", "--job-id", f"demo-{name}-{os.getpid()}",
             "--run-dir", str(self.run_dir), "--hang-timeout", f"{HANG_TIMEOUT:g}s", "--startup-timeout", "60s",
@@ -52,15 +55,15 @@ class Run:
         ]  # fmt: skip
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the supervisor, on this terminal."""
+        """Start the supervisor on this terminal."""
         return subprocess.Popen(self.command)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The journal's events of one name."""
+        """Return the journal's events of one name."""
         return [event for event in read_events(self.run_dir) if event["event"] == name]
 
     def status(self) -> dict[str, Any] | None:
-        """What the supervisor says of the job, or None while nobody answers."""
+        """Return the supervisor's status of the job; None if nobody answers."""
         try:
             memory = Path(self.events("job_started")[-1]["memory_dir"])
             return ask(memory / SOCKET, {"do": "status"})
@@ -68,7 +71,7 @@ class Run:
             return None
 
     def losses(self) -> dict[int, str]:
-        """Step -> loss as a hexadecimal float. A step made twice must have had the same loss both times."""
+        """Return each step's loss as a hexadecimal float; end the demo if a repeated step had another loss."""
         losses: dict[int, str] = {}
         for line in (self.out / "loss.csv").read_text().splitlines():
             step, _, exact = line.split(",")
@@ -78,7 +81,7 @@ class Run:
 
 
 def wait_for(what: str, ready: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait until `ready()` gives something; ends the demo when it does not."""
+    """Wait until `ready()` is truthy, and return the result; end the demo after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if result := ready():
@@ -88,7 +91,7 @@ def wait_for(what: str, ready: Callable[[], Any], seconds: float = 120.0) -> Any
 
 
 def pid_at(run: Run, rank: int, step: int) -> int:
-    """Wait until all ranks have made `step` steps; the pid of `rank` then."""
+    """Wait until all ranks have made `step` steps; return the pid of `rank` at that moment."""
 
     def reached() -> int | None:
         status = run.status()
@@ -100,7 +103,7 @@ def pid_at(run: Run, rank: int, step: int) -> int:
 
 
 def disturb(run: Run) -> None:
-    """The run that is killed, frozen and preempted."""
+    """Run the job that is killed, frozen and preempted."""
     job = run.start()
     pid = pid_at(run, 1, run.steps // 4)
     say(f"SIGKILL to rank 1 (pid {pid})")
@@ -122,7 +125,7 @@ def disturb(run: Run) -> None:
 
 
 def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
-    """What must be equal, and whether it is."""
+    """Return what must be equal, each with whether it is."""
     checks = [
         (
             f"loss history, {one.steps} steps",
@@ -133,13 +136,15 @@ def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
             (one.out / "model.safetensors").read_bytes() == (other.out / "model.safetensors").read_bytes(),
         ),
     ]
-    first, second = last_checkpoint(one), last_checkpoint(other)
+    first = last_checkpoint(one)
+    second = last_checkpoint(other)
     checks.append((f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second))
     lost = [e["steps_lost"] for e in one.events("resumed") if e["source"] == "memory"]
-    # one more where a rank dies within the millisecond or two in which the step before is still being copied
+    # A step is lost if a rank dies within the millisecond or two in which the step before is still being copied.
     said = f"the kill and the hang cost {' and '.join(map(str, lost))} steps (0, at most 1; resumed from memory)"
     checks.append((said, len(lost) == 2 and max(lost) <= 1))
-    stopped, resumed = one.events("job_stopped")[0]["step"], one.events("resumed")[-1]["step"]
+    stopped = one.events("job_stopped")[0]["step"]
+    resumed = one.events("resumed")[-1]["step"]
     furthest = max(e["step"] for e in one.events("rank_exited") if e["code"] == EXIT_SAVED)
     checks.append(
         (
@@ -151,7 +156,7 @@ def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
 
 
 def last_checkpoint(run: Run) -> dict[str, bytes]:
-    """Every tensor of the newest checkpoint, as bytes; but for generators that the script neither seeds nor uses."""
+    """Return the tensors of the newest checkpoint as bytes, but for generators that the script never uses."""
     _, directory = layout.list_iterations(run.run_dir / "checkpoints")[0]
     tensors: dict[str, bytes] = {}
     for path in sorted(directory.glob("*.safetensors")):
@@ -163,13 +168,14 @@ def last_checkpoint(run: Run) -> dict[str, bytes]:
 
 
 def main() -> int:
-    """Run the demo; 0 when everything is equal."""
+    """Run the demo; return 0 if everything is equal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--home", type=Path, default=Path("out/demo"), help="made anew each time")
     args = parser.parse_args()
     shutil.rmtree(args.home, ignore_errors=True)
-    disturbed, calm = Run("disturbed", args.home, args.steps), Run("undisturbed", args.home, args.steps)
+    disturbed = Run("disturbed", args.home, args.steps)
+    calm = Run("undisturbed", args.home, args.steps)
 
     say(f"training {args.steps} steps on two ranks; a rank will be killed, one frozen, the job preempted")
     began = time.monotonic()

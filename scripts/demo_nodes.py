@@ -1,11 +1,11 @@
-"""A job of several machines on one: a rank, an agent, a machine, the head's machine are lost; it ends as if none were.
+"""A demo of several machines on one: a rank, an agent, a machine and the head's machine are lost, and no step differs.
 
     make demo-nodes
 
 As root the machines are namespaces: each has a network, a host name, processes and a /dev/shm of its own, and a lost
-machine is one whose link goes down before everything in it is killed. Otherwise they are plain processes on 127.0.0.1.
+machine's link goes down before everything on it is killed. Otherwise the machines are plain processes on 127.0.0.1.
 Two machines of two ranks train scripts/train_gpt.py, and two more stand by. Then the same job is trained undisturbed,
-and the two are compared, bit for bit. Exit code 0 means: all equal.
+and the two are compared, bit for bit. Exit code 0 means that all is equal.
 """
 
 from __future__ import annotations
@@ -30,24 +30,44 @@ from machines.plain import PlainMachines
 
 from ftlaunch_contract.protocol import memory_root
 
-NODES, RANKS, MACHINES = 2, 2, 4
+NODES = 2
+RANKS = 2  # on each machine
+MACHINES = 4
 
 
 class Run(NodesJob):
-    """One job: its folders, its command, what it has written."""
+    """One job: its folders, its command, and what it has written."""
 
     def __init__(self, machines: Any, name: str, home: Path, steps: int, port: int) -> None:
-        self.out, self.steps, self.cluster = home.resolve() / name / "out", steps, machines
+        """Prepare the job.
+
+        Args:
+            machines: `Machines` or `PlainMachines`.
+            name: the job's folder in `home`, and a part of the job's id.
+            home: the folder of the demo.
+            steps: the number of steps.
+            port: the port of the head.
+        """
+        self.out = home.resolve() / name / "out"
+        self.steps = steps
+        self.cluster = machines
         command = [
             "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", "--max-restarts", "4", str(SCRIPT),
             "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2",
             "--sample-bytes", "60",
         ]  # fmt: skip
-        home = home.resolve() / name
-        super().__init__(machines.all, home, f"demo-{name}-{os.getpid()}", NODES, command, RANKS, port)
+        super().__init__(
+            machines=machines.all,
+            home=home.resolve() / name,
+            name=f"demo-{name}-{os.getpid()}",
+            nodes=NODES,
+            command=command,
+            ranks=RANKS,
+            port=port,
+        )
 
     def begin(self) -> None:
-        """Start the agents on this terminal; the last one when the job has its nodes."""
+        """Start the agents on this terminal; those that stand by start once the job has its nodes."""
         for number in range(len(self.cluster)):
             rank = ("--node-rank", str(number)) if number < NODES else ()
             self.start(number, *rank, stdout=None, stderr=None)
@@ -55,11 +75,11 @@ class Run(NodesJob):
                 wait_for("the start", lambda: self.events("attempt_started"))
 
     def at(self, step: int) -> dict[int, int]:
-        """Wait until all ranks have made so many steps; rank -> pid."""
+        """Wait until all ranks have made `step` steps; return each rank's pid."""
         return dict(wait_for(f"step {step}", lambda: self.ranks_at(step)))
 
     def losses(self) -> dict[int, str]:
-        """Step -> loss as a hexadecimal float. A step made twice must have had the same loss both times."""
+        """Return each step's loss as a hexadecimal float; end the demo if a repeated step had another loss."""
         losses: dict[int, str] = {}
         for line in (self.out / "loss.csv").read_text().splitlines():
             step, _, exact = line.split(",")
@@ -68,12 +88,12 @@ class Run(NodesJob):
         return losses
 
     def ended(self, *numbers: int) -> list[int]:
-        """The exit codes of the agents of some machines."""
+        """Wait for the agents of some machines; return their exit codes."""
         return [self.agents[number].wait(120.0) for number in numbers]
 
 
 def disturb(run: Run) -> None:
-    """The run in which a rank, an agent, a machine and the head's machine die."""
+    """Run the job in which a rank, an agent, a machine and the head's machine die."""
     run.begin()
     pid = run.at(run.steps // 5)[1]
     say(f"SIGKILL to rank 1 (pid {pid} on machine 0)")
@@ -103,16 +123,17 @@ def disturb(run: Run) -> None:
 
 
 def works(run: Run, number: int) -> bool:
-    """Whether the ranks of place 1 run on a machine."""
+    """Return whether the ranks of the second node run on a machine."""
     pids = run.at(0)
     there = run.cluster[number].processes()
     return all(pids[rank] in there for rank in range(RANKS, 2 * RANKS))
 
 
 def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
-    """What must be equal, and whether it is."""
+    """Return what must be equal, each with whether it is."""
     weights = "model.safetensors"
-    first, second = last_checkpoint(one), last_checkpoint(other)  # type: ignore[arg-type]
+    first = last_checkpoint(one)  # type: ignore[arg-type]
+    second = last_checkpoint(other)  # type: ignore[arg-type]
     lost = [event["steps_lost"] for event in one.events("resumed")[1:]]
     return [
         (
@@ -122,20 +143,20 @@ def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
         ("weights", (one.out / weights).read_bytes() == (other.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
         (
-            f"four restarts; they cost {', '.join('?' if one is None else str(one) for one in lost)} steps",
+            f"four restarts; they cost {', '.join('?' if steps is None else str(steps) for steps in lost)} steps",
             len(lost) == 4 and not other.events("incident"),
         ),
     ]
 
 
 def forget_memory() -> None:
-    """Of plain processes that were killed; that of other machines has gone with them."""
+    """Delete the memory of plain processes that were killed; that of other machines has gone with the machines."""
     for left in memory_root(os.getuid()).glob(f"demo-*-{os.getpid()}.*"):
         shutil.rmtree(left)
 
 
 def machines() -> Any:
-    """Namespaces where they can be had, and otherwise plain processes."""
+    """Make machines of namespaces, or, without the rights for that, of plain processes."""
     try:
         made = Machines(MACHINES)
     except CannotIsolate as error:
@@ -146,23 +167,21 @@ def machines() -> Any:
 
 
 def free_port() -> int:
-    """On 127.0.0.1."""
+    """Return a free port on 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def main() -> int:
-    """Run the demo; 0 when everything is equal."""
+    """Run the demo; return 0 if everything is equal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--home", type=Path, default=Path("out/demo-nodes"), help="made anew each time")
     args = parser.parse_args()
     shutil.rmtree(args.home, ignore_errors=True)
     with contextlib.ExitStack() as ends:
-        ends.callback(
-            lambda: [shutil.rmtree(left) for left in memory_root(os.getuid()).glob(f"demo-*-{os.getpid()}.*")]
-        )
+        ends.callback(forget_memory)
         cluster = ends.enter_context(machines())
         port = PORT if cluster.apart else free_port()
         disturbed, calm = (Run(cluster, name, args.home, args.steps, port) for name in ("disturbed", "undisturbed"))

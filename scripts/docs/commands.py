@@ -1,4 +1,4 @@
-"""The commands of `ftctl`, as Markdown, from click's own objects: what each is for, its arguments and options."""
+"""Renders the commands of `ftctl` as Markdown, from click's own objects: purpose, arguments and options."""
 
 from __future__ import annotations
 
@@ -24,39 +24,44 @@ _EXITS = {
 
 
 def exit_table() -> str:
-    """The exit codes of `ftctl`."""
+    """Return the table of the exit codes of `ftctl`."""
     return "\n".join(["| code | means |", "| --- | --- |", *(f"| {code} | {said} |" for code, said in _EXITS.items())])
 
 
 def bare_options() -> str:
-    """The options of `ftlaunch` that no key of a job spec has."""
+    """Return the table of the options of `ftlaunch` that are no keys of a job spec."""
     context = click.Context(launcher, info_name="ftlaunch", **launcher.context_settings)
-    options = [one for one in launcher.get_params(context) if isinstance(one, click.Option) and one.name not in OPTIONS]
-    rows = [f"| {', '.join(f'`{name}`' for name in one.opts)} | {_cell(_plain(one.help or ''))} |" for one in options]
+    options = [each for each in launcher.get_params(context) if isinstance(each, click.Option)]
+    rows = [
+        f"| {', '.join(f'`{name}`' for name in option.opts)} | {_cell(_plain(option.help or ''))} |"
+        for option in options
+        if option.name not in OPTIONS
+    ]
     return "\n".join(["| option | what it says |", "| --- | --- |", *rows])
 
 
 def reference() -> str:
-    """Every command with its help."""
-    return "\n\n".join(_section(words, one) for words, one in sorted(_commands(("ftctl",), command)))
+    """Return a section for every command."""
+    return "\n\n".join(_section(words, each) for words, each in sorted(_commands(("ftctl",), command)))
 
 
-def _commands(words: tuple[str, ...], one: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """A command's words and itself, and those below it."""
+def _commands(words: tuple[str, ...], group: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield a command with its words, and all commands below it."""
     if len(words) > 1:
-        yield words, one
-    if isinstance(one, click.Group):
-        context = click.Context(one)
-        for name in one.list_commands(context):
-            if (inner := one.get_command(context, name)) is not None:
+        yield words, group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            if (inner := group.get_command(context, name)) is not None:
                 yield from _commands((*words, name), inner)
 
 
-def _section(words: tuple[str, ...], one: click.Command) -> str:
-    context = click.Context(one, info_name=" ".join(words))
-    usage = " ".join([" ".join(words), *one.collect_usage_pieces(context)])
-    lines = [f"### {' '.join(words)}", "", f"`{usage}`", "", _plain(one.help or "")]
-    rows = [_row(option, context) for option in one.params if isinstance(option, click.Option) and not option.hidden]
+def _section(words: tuple[str, ...], described: click.Command) -> str:
+    context = click.Context(described, info_name=" ".join(words))
+    usage = " ".join([" ".join(words), *described.collect_usage_pieces(context)])
+    lines = [f"### {' '.join(words)}", "", f"`{usage}`", "", _plain(described.help or "")]
+    shown = [option for option in described.params if isinstance(option, click.Option) and not option.hidden]
+    rows = [_row(option, context) for option in shown]
     if rows:
         lines += ["", "| option | what it says | default |", "| --- | --- | --- |", *rows]
     return "\n".join(lines)
@@ -70,7 +75,7 @@ def _row(option: click.Option, context: click.Context) -> str:
 
 
 def _plain(text: str) -> str:
-    """Help in paragraphs of one line each, but for those in which click keeps the lines apart (marked by \\b)."""
+    """Return help with each paragraph in one line, but for paragraphs whose lines click keeps apart (marked by \\b)."""
     return "\n\n".join(_paragraph(part) for part in inspect.cleandoc(text).split("\n\n"))
 
 

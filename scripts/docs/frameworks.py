@@ -1,4 +1,7 @@
-"""What works with which framework, as the marks `exact` and `refused` of the adapters' tests say. Read, not run."""
+"""Renders what works with which framework, from the marks `exact` and `refused` of the adapters' tests.
+
+The tests are only read.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +31,24 @@ class Shown(NamedTuple):
 
     mark: str  # exact or refused
     framework: str
-    what: list[str]
+    what: list[str]  # the features that are exact, or refused
 
 
 def shown() -> Iterator[Shown]:
-    """Every mark, file by file."""
+    """Yield every mark, file by file."""
     for path in sorted(_TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for mark in getattr(node, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Attribute) and mark.func.attr in _MARKS:
-                    framework, *what = (ast.literal_eval(one) for one in mark.args)
+                    framework, *what = (ast.literal_eval(argument) for argument in mark.args)
                     yield Shown(mark.func.attr, framework, what)
 
 
 def table() -> str:
-    """A row a framework. Raises KeyError for one without an attach line here."""
+    """Return a table with a row for each framework. Raises KeyError for a framework that _HOW does not describe."""
     found: dict[str, dict[str, list[str]]] = {name: {mark: [] for mark in _MARKS} for name in _HOW}
     for mark, framework, what in shown():
-        found[framework][mark] += [one for one in what if one not in found[framework][mark]]
+        found[framework][mark] += [feature for feature in what if feature not in found[framework][mark]]
     lines = ["| | attach | killed, and bit for bit as undisturbed | refused |", "| --- | --- | --- | --- |"]
     for name, (how, guide) in _HOW.items():
         exact, refused = (", ".join(found[name][mark]) for mark in _MARKS)

@@ -1,7 +1,7 @@
 """Writes what the docs repeat from the code: `python scripts/docs/generate.py` (`--check` only compares).
 
 A stretch of Markdown stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`; a drawing is a whole file.
-`tests/unit/docs/test_docs.py` fails while anything here is stale.
+`tests/unit/docs/test_docs.py` fails while a generated text is stale.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ DRAWINGS: dict[str, Callable[[], str]] = {
 
 
 def with_stretch(text: str, name: str, content: str) -> str:
-    """`text` with the stretch `name` replaced. Raises ValueError where there is none, or more than one."""
-    begin, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+    """Return `text` with the stretch `name` replaced. Raises ValueError unless there is exactly one such stretch."""
+    begin = f"<!-- generated: {name} -->"
+    end = f"<!-- end: {name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if len(pattern.findall(text)) != 1:
         raise ValueError(f"cannot generate {name!r}: there must be one {begin} ... {end}")
@@ -65,7 +66,7 @@ def with_stretch(text: str, name: str, content: str) -> str:
 
 
 def wanted() -> dict[Path, str]:
-    """Every file with something generated in it, as it must be."""
+    """Return the right content of every file with something generated in it."""
     files: dict[Path, str] = {ROOT / name: draw() for name, draw in DRAWINGS.items()}
     for (name, stretch), make in STRETCHES.items():
         path = ROOT / name
@@ -75,7 +76,7 @@ def wanted() -> dict[Path, str]:
 
 
 def stale() -> list[str]:
-    """The files that are not as they must be."""
+    """Return the files whose content differs from the right one."""
     return [
         path.relative_to(ROOT).as_posix()
         for path, text in wanted().items()
@@ -84,7 +85,7 @@ def stale() -> list[str]:
 
 
 def main() -> int:
-    """Write the files, or with --check name those that are stale."""
+    """Write the stale files, or, with --check, name them; return the exit code."""
     late = stale()
     if "--check" in sys.argv[1:]:
         for name in late:

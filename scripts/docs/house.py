@@ -1,4 +1,4 @@
-"""The house: floors from the import contracts in pyproject.toml, sentences from each folder's docstring."""
+"""Renders the house: floors from the import contracts in pyproject.toml, sentences from each folder's docstring."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCES = {
 
 
 def floors(package: str) -> list[list[str]]:
-    """The folders of a package, top floor first, as its import contract lists them."""
+    """Return the folders of a package as its import contract lists them, the top floor first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(c["layers"] for c in contracts if c["type"] == "layers" and c["containers"] == [package])
     named = [[name.strip(" ()") for name in layer.split("|")] for layer in layers]
@@ -31,7 +31,7 @@ def floors(package: str) -> list[list[str]]:
 
 
 def folders(package: str) -> list[Path]:
-    """Every folder of a package in which modules lie, in the order of its floors; the package itself comes first."""
+    """Return every folder of a package, in the order of its floors; the package itself comes first."""
     top = SOURCES[package]
     order = [name for row in floors(package) for name in row] if package != "ftlaunch_contract" else []
     return sorted((init.parent for init in top.rglob("__init__.py")), key=lambda path: _place(path, top, order))
@@ -45,6 +45,6 @@ def _place(path: Path, top: Path, order: list[str]) -> tuple[int, str]:
 
 
 def sentence(folder: Path) -> str:
-    """What lives in a folder, and what may not: the first paragraph of its docstring."""
+    """Return the first paragraph of a folder's docstring, which says what lives there and what may not."""
     docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     return " ".join(docstring.split("\n\n", 1)[0].split())

@@ -1,4 +1,4 @@
-"""The events of the journal, read from the classes in reporting/events: names, when they are told, fields."""
+"""Renders the events of the journal from the classes in reporting/events: names, when they are told, fields."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from house import SOURCES
 
-# fields that a class hands on without naming them
+# The fields of classes that pass them on without naming them.
 _HANDED_ON = {"warm_parent": ["state", "pid", "status", "why", "ranks"]}
-_FIRST = ("job", "ranks", "nodes", "incidents", "checkpoints")  # how the page begins
+_FIRST = ("job", "ranks", "nodes", "incidents", "checkpoints")  # the modules with which the page begins
 
 
 class Told(NamedTuple):
@@ -22,7 +22,7 @@ class Told(NamedTuple):
 
 
 def table() -> str:
-    """All events, as Markdown."""
+    """Return all events as a Markdown table."""
     lines = ["| event | when | fields |", "| --- | --- | --- |"]
     told: dict[str, list[Told]] = {}
     for event in events():
@@ -33,7 +33,7 @@ def table() -> str:
 
 
 def events() -> Iterator[Told]:
-    """Every class with a name for the journal: those of the files that `_FIRST` names, then those of the others."""
+    """Yield each class with a name for the journal: those of the modules in `_FIRST` first."""
     found = sorted((SOURCES["ftlaunch"] / "reporting/events").glob("*.py"))
     for path in sorted(found, key=lambda path: _FIRST.index(path.stem) if path.stem in _FIRST else len(_FIRST)):
         classes = {node.name: node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
@@ -44,7 +44,7 @@ def events() -> Iterator[Told]:
 
 
 def _name(node: ast.ClassDef) -> str:
-    """What the class sets `name` to."""
+    """Return the value that a class gives to `name`, or an empty string."""
     for line in node.body:
         if isinstance(line, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "name" for t in line.targets):
             return str(ast.literal_eval(line.value))
@@ -52,7 +52,7 @@ def _name(node: ast.ClassDef) -> str:
 
 
 def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
-    """The keys of the mapping that `fields` returns; those of the class above where there is no such method."""
+    """Return the keys of the mapping that `fields` returns; without such a method those of the base class."""
     above = next((classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes), None)
     method = next((line for line in node.body if isinstance(line, ast.FunctionDef) and line.name == "fields"), None)
     if method is None:

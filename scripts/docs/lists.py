@@ -1,4 +1,4 @@
-"""Lists that the docs repeat from the code, as Markdown: options, variables, public names, decisions."""
+"""Renders lists that the docs repeat from the code as Markdown: options, variables, public names, decisions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENV = re.compile(r'^(ENV_\w+) = "(\w+)"(?:  # (.*))?$', re.MULTILINE)
 
 
 def options() -> str:
-    """Every key of a job spec and every option, by part of the job spec."""
+    """Return all keys of a job spec and all options, by part of the job spec."""
     rows: dict[str, list[str]] = {part: [] for part in TITLES}
     for key in KEYS:
         rows[part_of(key)].append(_option_row(key))
@@ -46,14 +46,14 @@ def _option_row(key: Key) -> str:
 
 
 def environment() -> str:
-    """The environment variables of the contract."""
+    """Return the table of the contract's environment variables."""
     lines = ["| variable | what it says |", "| --- | --- |"]
     lines += [f"| `{name}` | {_cell(comment)} |" for _, name, comment in _ENV.findall(_PROTOCOL.read_text())]
     return "\n".join(lines)
 
 
 def exit_codes() -> dict[str, int]:
-    """The exit codes of `ftlaunch`, by their names in the contract."""
+    """Return the exit codes of `ftlaunch` by their names in the contract."""
     found = re.findall(r"^(EXIT_\w+) = (\d+)", _PROTOCOL.read_text(), re.MULTILINE)
     return {name: int(code) for name, code in found}
 
@@ -72,20 +72,20 @@ _EXITS = {
 
 
 def exit_table() -> str:
-    """The exit codes of `ftlaunch` with what they mean. Raises KeyError for one that is not described here."""
+    """Return the table of the exit codes of `ftlaunch`. Raises KeyError for a code that _EXITS does not describe."""
     rows = [f"| {code} | {_EXITS[name][0]} | {_EXITS[name][1]} |" for name, code in exit_codes().items()]
     return "\n".join(["| code | means | do |", "| --- | --- | --- |", *rows])
 
 
 def words() -> str:
-    """The words of docs/architecture.md in the order of the alphabet."""
+    """Return the table of words of docs/architecture.md in alphabetical order."""
     table = (ROOT / "docs/architecture.md").read_text().partition("\n## Words\n")[2].partition("\n## ")[0]
     head, rule, *rows = [line for line in table.splitlines() if line.startswith("|")]
     return "\n".join([head, rule, *sorted(rows)])
 
 
 def public_names() -> str:
-    """What `import ftlaunch_hooks` offers, and the first sentence of each docstring."""
+    """Return the table of the names that `import ftlaunch_hooks` offers, with the first paragraph of each docstring."""
     top = ast.parse((SOURCES["ftlaunch_hooks"] / "__init__.py").read_text())
     named = {target.id: node.value for node in top.body if isinstance(node, ast.Assign)
              for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
@@ -98,7 +98,7 @@ def public_names() -> str:
 
 
 def members(path: Path, name: str) -> list[str]:
-    """The public methods, properties and attributes of a class, in the order in which it sets them."""
+    """Return the public methods, properties and attributes of a class, sorted."""
     body = next(node for node in ast.parse(path.read_text()).body
                 if isinstance(node, ast.ClassDef) and node.name == name)  # fmt: skip
     found: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The table of metrics, from the catalogue of the exporter."""
+"""Renders the table of metrics from the exporter's catalogue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ftlaunch.views.metrics.catalogue import ROWS
 
 
 def table() -> str:
-    """All metrics, as Markdown."""
+    """Return all metrics as a Markdown table."""
     lines = ["| metric | kind | what it says | labels |", "| --- | --- | --- | --- |"]
     for row in ROWS:
         labels = ", ".join(f"`{label}`" for label in row.labels) + (f": {row.values}" if row.values else "")

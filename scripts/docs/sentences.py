@@ -1,6 +1,6 @@
-"""The sentences that the product can print, read from its code: each text and f-string, with `{}` for a value.
+"""Reads the sentences that the product can print from its code: each text and f-string, with `{}` for a value.
 
-Those of configs/fault_rules.yaml count, too.
+The sentences of configs/fault_rules.yaml count, too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from house import ROOT, SOURCES
 
 _HOLE = "{}"
 _REFUSED = {"Cannot": "", "CannotFind": "cannot {} the run: "}
-"""what raises a refusal, and the words before it on the terminal"""
+"""the exception that is raised with a refusal -> the words before the refusal on the terminal"""
 
 
 @cache
 def sentences() -> frozenset[str]:
-    """Every text of the product's code, each in one line."""
+    """Return every text of the product's code, each in one line."""
     files = (path for package in SOURCES.values() for path in package.rglob("*.py"))
     texts = [text for path in files for text in _texts(ast.parse(path.read_bytes()))]
     meanings = re.findall(r"meaning: '?(.*?)'?\}?$", (ROOT / "configs/fault_rules.yaml").read_text(), re.MULTILINE)
@@ -27,7 +27,7 @@ def sentences() -> frozenset[str]:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
-    """The texts below a node; the parts of an f-string are no texts of their own."""
+    """Yield the texts below a node; the parts of an f-string are no texts of their own."""
     if isinstance(node, ast.JoinedStr):
         yield "".join(part.value if isinstance(part, ast.Constant) else _HOLE for part in node.values)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -38,13 +38,13 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def stands_in_the_code(quoted: str) -> bool:
-    """Whether the product can print a sentence that a page quotes; `...` there stands for values, or for more words."""
+    """Return whether the product can print a quoted sentence, in which `...` stands for values or for more words."""
     wanted = _pattern(quoted)
     return any(wanted.search(sentence.replace(_HOLE, "...")) for sentence in sentences())
 
 
 def refusals() -> Iterator[str]:
-    """The sentences with which `ftctl` refuses: those of each `raise Cannot(...)` and `raise CannotFind(...)`."""
+    """Yield the sentences with which `ftctl` refuses: those of each `raise Cannot(...)` and `raise CannotFind(...)`."""
     top = SOURCES["ftlaunch"]
     folders = ("cli", "views/commands", "tools/commands")
     commands = [path for folder in folders for path in sorted((top / folder).rglob("*.py"))]
@@ -58,7 +58,7 @@ def refusals() -> Iterator[str]:
 
 
 def quotes(quoted: str, sentence: str) -> bool:
-    """Whether a page that quotes so means this sentence, which has `{}` for values."""
+    """Return whether a quotation on a page means a sentence, in which `{}` stands for values."""
     return _pattern(quoted).match(sentence.replace(_HOLE, "...")) is not None
 
 

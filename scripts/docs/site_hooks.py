@@ -1,7 +1,8 @@
 """Hooks of MkDocs: the pages of `docs/` keep the links that GitHub needs, and the site holds what they lead to.
 
-README.md, CONTRIBUTING.md and CHANGELOG.md become pages of the site, README.md its first one. A file or folder outside
+README.md, CONTRIBUTING.md and CHANGELOG.md become pages of the site, README.md the first one. A file or folder outside
 `docs/` that a page links to becomes a page below `source/`: a file with its text, a folder with a list of its files.
+MkDocs calls the functions `on_*`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The text of a page with its links as the site needs them."""
+    """Return the text of a page with its links as the site needs them."""
     here = _path_of(page.file)
     if here is None:
         return markdown
@@ -79,7 +80,7 @@ def _with_links(text: str, here: Path, page: str) -> str:
 
 
 def _targets(file: File) -> Iterator[Path]:
-    """The paths, from the top of the repository, to which the links of a page lead."""
+    """Yield the paths, from the top of the repository, to which the links of a page lead."""
     here = _path_of(file)
     if here is not None:
         for found in _LINK.finditer(_FENCED.sub("", file.content_string)):
@@ -89,22 +90,22 @@ def _targets(file: File) -> Iterator[Path]:
 
 
 def _target(link: str, here: Path) -> Path | None:
-    """Where a link of the file `here` leads, from the top of the repository; None where it is no path."""
+    """Return where a link of the file `here` leads, from the top of the repository; None if the link is no path."""
     path = link.partition("#")[0]
     if not path or re.match("[a-z]+:", path):
         return None
     target = Path(os.path.normpath(here.parent / path))
-    return target if (ROOT / target).exists() else None  # MkDocs tells of one that is not there
+    return target if (ROOT / target).exists() else None  # MkDocs reports links to missing files
 
 
 def _page_of(target: Path) -> str:
-    """The page that a path outside `docs/` becomes; empty for one in `docs/`."""
+    """Return the page that a path outside `docs/` becomes; empty for a path in `docs/`."""
     name = target.as_posix()
     return "" if name.startswith("docs/") else TOP_PAGES.get(name, f"source/{name}.md")
 
 
 def _path_of(file: File) -> Path | None:
-    """The file of a page, from the top of the repository; None where it is below source/."""
+    """Return the file of a page, from the top of the repository; None for a page below source/."""
     top = {page: name for name, page in TOP_PAGES.items()}
     if file.src_uri.startswith("source/"):
         return None
@@ -112,8 +113,9 @@ def _path_of(file: File) -> Path | None:
 
 
 def _shown(target: Path) -> str:
-    """A page that shows a file, or what is in a folder."""
-    path, name = ROOT / target, target.as_posix()
+    """Return a page that shows a file, or what is in a folder."""
+    path = ROOT / target
+    name = target.as_posix()
     if path.is_dir():
         rows = [f"| `{inner.name}{'/' * inner.is_dir()}` | {_first_line(inner)} |" for inner in sorted(path.iterdir())
                 if inner.name not in ("__pycache__", "__init__.py")]  # fmt: skip
@@ -123,7 +125,7 @@ def _shown(target: Path) -> str:
 
 
 def _first_line(path: Path) -> str:
-    """The first line of a module's or package's docstring."""
+    """Return the first line of the docstring of a module or package."""
     path = path / "__init__.py" if path.is_dir() else path
     if path.suffix != ".py" or not path.exists():
         return ""
@@ -140,7 +142,7 @@ def _title(part: Any) -> str:
 
 
 def _named(nav: list[Any]) -> Iterator[str]:
-    """Every page that the sections name."""
+    """Yield every page that the sections name."""
     for part in nav:
         if isinstance(part, dict):
             for inner in part.values():

@@ -1,4 +1,4 @@
-"""The state table, drawn: a box for each state, a row for each event that changes something, an arrow for each row."""
+"""Draws the state table: a box for each state, a row for each event that changes something, an arrow for each row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drawing import FAINT, INK, arrow, box, heads, page, words
 from ftlaunch.policy.state_machine import IGNORED, advance
 from ftlaunch.policy.states import ENDS, Event, JobState
 
-# column and row at which a state's box begins (rows in pixels): the only thing here that the table does not say
+# The column at which a state's box begins, and the pixel at which its first row begins; all else is in the table.
 _AT = {
     JobState.READY: (0, 20), JobState.RUNNING: (0, 195),
     JobState.EXAMINING: (1, 20), JobState.CLEARING: (1, 260), JobState.BACKOFF: (1, 440),
@@ -19,7 +19,10 @@ _AT = {
     JobState.DONE: (4, 35), JobState.STOPPED: (4, 250), JobState.FAILED: (4, 445),
 }  # fmt: skip
 _X = (20, 310, 600, 890, 1150)
-_WIDTH, _END_WIDTH, _HEAD, _ROW = 236, 90, 30, 31
+_WIDTH = 236  # pixels of a box
+_END_WIDTH = 90  # pixels of the box of a state that ends the job
+_HEAD = 30  # pixels of a box above its rows
+_ROW = 31  # pixels
 _HEIGHT = 880
 _COLOURS = {
     JobState.RUNNING: "#1565c0", JobState.LAST_GASP: "#2e7d32", JobState.STOPPED: "#2e7d32",
@@ -39,7 +42,7 @@ class Row(NamedTuple):
 
 
 def rows(state: JobState) -> list[Row]:
-    """The events that change something in `state`; those that do the same stand in one row."""
+    """Return the events that change something in `state`; events that do the same share a row."""
     found: dict[tuple[JobState, str], list[str]] = {}
     for event in Event:
         if event not in IGNORED[state]:
@@ -50,7 +53,7 @@ def rows(state: JobState) -> list[Row]:
 
 
 def drawing() -> str:
-    """The picture of the state table."""
+    """Return the picture of the state table as SVG."""
     shapes = [heads(sorted(set(_COLOURS.values())))]
     boxes = [shape for state in JobState for shape in _state(state)]
     arrows = [
@@ -72,7 +75,8 @@ def _height(state: JobState) -> int:
 
 def _state(state: JobState) -> list[str]:
     column, y = _AT[state]
-    x, colour = _X[column], _COLOURS.get(state, INK)
+    x = _X[column]
+    colour = _COLOURS.get(state, INK)
     width = _END_WIDTH if state in ENDS else _WIDTH
     shapes = [
         box(x, y, width, _height(state), "#f5f7fa", colour),
@@ -88,8 +92,9 @@ def _state(state: JobState) -> list[str]:
 
 
 def _arrow(state: JobState, place: int, to: JobState) -> str:
-    """From a row to the nearer side of the box of the next state."""
-    (column, y), (next_column, next_y) = _AT[state], _AT[to]
+    """Return the arrow from a row to the nearer side of the next state's box."""
+    column, y = _AT[state]
+    next_column, next_y = _AT[to]
     y0 = y + _HEAD + _ROW * place + 12
     height = _height(to)
     y1 = next_y + min(max(y0 - next_y, 12), height - 12) * 0.5 + 8

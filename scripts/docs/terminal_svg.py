@@ -2,9 +2,9 @@
 
     python scripts/docs/terminal_svg.py
 
-The command runs under a pseudo terminal, in a directory that is removed afterwards. What it writes there, and nothing
-else, is drawn by rich (which import-linter brings). Only the commands after `$` and the notes after `#` are this
-script's own: they say what was done to the job.
+The command runs under a pseudo terminal, in a directory that is removed afterwards. rich, which import-linter brings,
+draws only what the command writes there. The commands after `$` and the notes after `#` are this script's own: they say
+what was done to the job.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from ftlaunch.system.control_socket import SOCKET, ask
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs/terminal.svg"
-_ERASE = "\r\x1b[K"  # how a line is taken back before another is written in its place
+_ERASE = "\r\x1b[K"  # takes a line back before another one is written in its place
 COLUMNS = 118
 STEPS = 240
 ARGUMENTS = ["--nproc-per-node", "2", "--hang-timeout", "3s", "scripts/train_gpt.py", "--steps", str(STEPS)]
 
 
 class Session:
-    """A terminal on which one command after the other is run."""
+    """A terminal on which commands run one after another."""
 
     def __init__(self, home: Path) -> None:
-        """home: where the command is run; the job's directories go there."""
-        self.home, self.text = home, ""
+        """Open the terminal. home: the working directory, which gets the job's directories."""
+        self.home = home
+        self.text = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._master = -1
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The job, on a pseudo terminal of its own."""
+        """Start the job on a pseudo terminal of its own."""
         self.text += f"$ ftlaunch {' '.join(ARGUMENTS)}\n"
         self._master, slave = pty.openpty()
         command = [sys.executable, "-m", "ftlaunch", *ARGUMENTS]
@@ -55,11 +56,11 @@ class Session:
         return self._process
 
     def note(self, what: str) -> None:
-        """Say what is done to the job."""
+        """Add a note about what is done to the job."""
         self.text += f"{_ERASE}# {what}\n"
 
     def until(self, ready: Callable[[], object], seconds: float = 120.0) -> None:
-        """Take in what the command writes until `ready()`, or its end; raises SystemExit when neither comes."""
+        """Read what the command writes until `ready()` or its end. Raises SystemExit after `seconds`."""
         deadline = time.monotonic() + seconds
         while not ready():
             if time.monotonic() > deadline:
@@ -71,19 +72,19 @@ class Session:
                     return
 
     def finish(self) -> int:
-        """The rest of what the command writes, and its exit code."""
+        """Read the rest of what the command writes; return its exit code."""
         assert self._process is not None
         self.until(lambda: False)
         os.close(self._master)
         return self._process.wait()
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """The journal's events of one name."""
+        """Return the journal's events of one name."""
         runs = list(self.home.glob("runs/*/events.jsonl"))
         return [event for event in read_events(runs[0].parent) if event["event"] == name] if runs else []
 
     def pid_at(self, rank: int, step: int) -> int:
-        """The pid of `rank`, once all ranks have made `step` steps."""
+        """Wait until all ranks have made `step` steps; return the pid of `rank`."""
         found: list[int] = []
 
         def reached() -> bool:
@@ -101,7 +102,7 @@ class Session:
 
 
 def session(home: Path) -> str:
-    """What the terminal shows. Raises SystemExit when the job does not do what the picture promises."""
+    """Return what the terminal shows. Raises SystemExit if the job does not do what the picture promises."""
     terminal = Session(home)
     job = terminal.start()
     pid = terminal.pid_at(1, STEPS // 4)
@@ -124,19 +125,19 @@ def session(home: Path) -> str:
 
 
 def shown(text: str) -> list[str]:
-    """The lines that stay on a terminal: of a progress bar, which is written over itself, the last state."""
+    """Return the lines that stay on a terminal; a progress bar, which overwrites itself, leaves its last state."""
     lines = [line.split("\r")[-1].replace("\x1b[K", "").rstrip() for line in text.split("\n")]
     return [line for line in lines if line]
 
 
 def draw(text: str) -> str:
-    """The session as SVG: commands bold, notes grey, the supervisor's lines in colour."""
+    """Return the session as SVG: commands bold, notes grey, the supervisor's lines in colour."""
     with Path(os.devnull).open("w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         for line in shown(text):
             console.print(Text(line, style=_style(line)))
         svg = console.export_svg(title="ftlaunch")
-    # the fonts of the reader's machine will do: a document must not fetch any
+    # The fonts of the reader's machine will do: a document must not download any.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
@@ -151,7 +152,7 @@ def _style(line: str) -> str:
 
 
 def main() -> None:
-    """Run the job, draw it."""
+    """Run the job, and draw it."""
     with tempfile.TemporaryDirectory() as home:
         (Path(home) / "scripts").mkdir()
         shutil.copy(ROOT / "scripts/train_gpt.py", Path(home) / "scripts")
