@@ -1,9 +1,9 @@
 """Runs torch's own tests of torchrun (test/distributed/launcher/test_run.py) with ftlaunch in torchrun's place.
 
-python scripts/torch_launcher_tests.py --source DIR     DIR: a checkout of pytorch, of the version that is installed
+    python scripts/torch_launcher_tests.py --source DIR     DIR: a checkout of pytorch, of the installed version
 
-It prints a line for each test: passed, failed, or left out and why. Exit codes: 0 all that were run have passed; 1 one
-has failed; 2 the source cannot be used.
+Prints a line for each test: passed, failed, or left out and why. Exit codes: 0 all tests that were run have passed; 1
+a test has failed; 2 the source cannot be used.
 """
 
 from __future__ import annotations
@@ -46,10 +46,15 @@ class Unusable(Exception):
 
 
 class Launcher(ModuleType):
-    """What the tests call instead of torch.distributed.run."""
+    """The module that the tests call instead of torch.distributed.run."""
 
     def main(self, args: Sequence[str] | None = None) -> None:
-        """Launch, and raise what torchrun would: ValueError for what cannot be started, and ChildFailedError."""
+        """Launch, and raise what torchrun would raise.
+
+        Raises:
+            ValueError: ftlaunch cannot be started with these arguments.
+            ChildFailedError: ftlaunch has ended with another exit code than 0.
+        """
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
         command = [sys.executable, "-m", "ftlaunch", *(args or ())]
@@ -63,8 +68,8 @@ class Launcher(ModuleType):
 
 
 def load(source: Path) -> ModuleType:
-    """The file, with ftlaunch in torchrun's place. Raises Unusable."""
-    file = next((one for one in (source / LAUNCHER / FILE, source / FILE) if one.is_file()), None)
+    """Import the file of tests, with ftlaunch in torchrun's place. Raises Unusable."""
+    file = next((path for path in (source / LAUNCHER / FILE, source / FILE) if path.is_file()), None)
     if file is None:
         raise Unusable(f"cannot run torch's tests: neither {source / LAUNCHER / FILE} nor {source / FILE} is a file")
     spec = importlib.util.spec_from_file_location("test_run", file)
@@ -80,7 +85,7 @@ def load(source: Path) -> ModuleType:
 
 
 def tests_of(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
-    """Those of a suite, one after another."""
+    """Yield the tests of a suite, one after another."""
     for test in suite:
         if isinstance(test, unittest.TestSuite):
             yield from tests_of(test)
@@ -90,8 +95,9 @@ def tests_of(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[None]:
-    """A current directory and an environment of its own: run dirs lie below the one, tests write into the other."""
-    before, environ = Path.cwd(), dict(os.environ)
+    """Use an own current directory, where run dirs will lie, and restore directory and environment afterwards."""
+    before = Path.cwd()
+    environ = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
@@ -103,8 +109,9 @@ def own_folder() -> Iterator[None]:
 
 
 def outcome(test: unittest.TestCase) -> tuple[str, str]:
-    """What became of a test, and what it has to say."""
-    result, said = unittest.TestResult(), io.StringIO()
+    """Run a test; return what became of it, and what the test has to say."""
+    result = unittest.TestResult()
+    said = io.StringIO()
     with own_folder(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         test.run(result)
     if problems := result.failures + result.errors:
@@ -115,7 +122,7 @@ def outcome(test: unittest.TestCase) -> tuple[str, str]:
 
 
 def main() -> int:
-    """Run them; returns the exit code."""
+    """Run the tests; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", type=Path, required=True, help="a checkout of pytorch, or the launcher tests in it")
     try:

@@ -44,7 +44,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, width) -> the same."""
+        """Map a batch of shape (batch, time, width) to one of the same shape."""
         batch, time, width = x.shape
         qkv = self.qkv(self.norm_attention(x)).view(batch, time, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each (batch, heads, time, width of a head)
@@ -72,14 +72,14 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=0.06)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(batch, time) bytes -> (batch, time, 256) logits for the byte after each."""
+        """Map bytes of shape (batch, time) to logits of shape (batch, time, 256) for the byte after each."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.drop(self.token(tokens) + self.position(positions))
         return self.head(self.norm(self.blocks(x)))
 
     @torch.no_grad()
     def generate(self, prompt: bytes, count: int, generator: torch.Generator) -> str:
-        """Go on from `prompt` for `count` bytes, drawn with `generator` (on the CPU), a little coldly."""
+        """Continue `prompt` by `count` bytes, drawn with `generator` (on the CPU) at a temperature of 0.6."""
         self.eval()
         device = self.head.weight.device
         text = list(prompt)
@@ -91,7 +91,7 @@ class GPT(nn.Module):
 
 
 def load_text() -> tuple[Tensor, Tensor]:
-    """The help texts as bytes: the first 90 % to train on, the rest to validate on."""
+    """Return the help texts as bytes: the first 90 % to train on, the rest to validate on."""
     text = "\n\n".join(topics[name] for name in sorted(topics)).encode()
     data = torch.tensor(list(text), dtype=torch.long)
     split = len(data) * 9 // 10
@@ -101,25 +101,32 @@ def load_text() -> tuple[Tensor, Tensor]:
 def random_batch(
     data: Tensor, args: argparse.Namespace, device: torch.device, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Random stretches of the text and, one byte on, what to predict: two of (batch_size, block_size)."""
+    """Draw random stretches of the text.
+
+    Returns:
+        The stretches, and the byte to predict after each of their bytes: two tensors of (batch_size, block_size).
+    """
     starts = torch.randint(len(data) - args.block_size, (args.batch_size, 1), generator=generator)
     index = starts + torch.arange(args.block_size)
     return data[index].to(device), data[index + 1].to(device)
 
 
 def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy, in nats a byte."""
+    """Return the mean cross-entropy, in nats a byte."""
     return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: Tensor, args: argparse.Namespace, device: torch.device) -> float:
-    """Validation loss in nats a byte, on the same random batches every time, shared out over the ranks."""
+    """Return the validation loss in nats a byte, on the same random batches every time, shared out over the ranks."""
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    generator = torch.Generator().manual_seed(args.seed + rank)  # its own: training draws stay as they were
+    generator = torch.Generator().manual_seed(args.seed + rank)  # of its own, so that training draws the same numbers
     count = 32 // world_size or 1
     model.eval()
-    losses = [loss_of(model, *random_batch(data, args, device, generator)) for _ in range(count)]
+    losses = []
+    for _ in range(count):
+        inputs, targets = random_batch(data, args, device, generator)
+        losses.append(loss_of(model, inputs, targets))
     model.train()
     mean = torch.stack(losses).mean()
     if world_size > 1:
@@ -128,9 +135,9 @@ def evaluate(model: nn.Module, data: Tensor, args: argparse.Namespace, device: t
 
 
 def start_process_group() -> tuple[int, int, torch.device]:
-    """Join the other ranks, where a launcher started us: (rank, world size, device).
+    """Join the other ranks if a launcher started this process; return rank, world size and device.
 
-    A GPU for each rank and NCCL where the machine has them, otherwise the CPU and gloo.
+    Each rank uses a GPU and NCCL if the machine has enough GPUs, and otherwise the CPU and gloo.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -145,7 +152,7 @@ def start_process_group() -> tuple[int, int, torch.device]:
 
 
 def parse_args() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Train a small GPT on Python's own help texts.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -189,7 +196,8 @@ def main() -> None:
     losses = (args.out / "loss.csv").open("a", buffering=1) if rank == 0 else None  # a line is one write
     bar = tqdm(total=args.steps, initial=job.step, disable=rank != 0, unit="step", mininterval=0.5)
     for step in job.steps(args.steps):
-        loss = loss_of(replica, *random_batch(train, args, device))
+        inputs, targets = random_batch(train, args, device)
+        loss = loss_of(replica, inputs, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

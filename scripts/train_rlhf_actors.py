@@ -1,9 +1,10 @@
 """An alignment job of ChatLearn's shape: one driver, and an actor process each for policy, value, reference and reward.
 
-ftlaunch launches the driver, as its only rank; the driver starts the actors, and asks them over pipes. The state of
+ftlaunch launches the driver as its only rank; the driver starts the actors, and calls them over pipes. The state of
 policy and value is in their actors: the driver attaches a proxy of each, whose `state_dict()` fetches the actor's
-model, optimizer and random numbers. Reference and reward are frozen, and come out of their seeds. An actor that dies
-ends the driver with a sentence; ftlaunch restarts it, and the new actors go on from the step that was reached::
+model, optimizer and random numbers. Reference and reward are frozen, and are made from their seeds. An actor that dies
+ends the driver with a sentence; ftlaunch restarts the driver, and the new actors resume from the step that was
+reached::
 
     python scripts/train_rlhf_actors.py
     ftlaunch --memory-interval 1 scripts/train_rlhf_actors.py
@@ -35,7 +36,7 @@ LEARNING_RATE = 1e-2
 
 
 class Actor:
-    """What runs in an actor's process: a model, and its optimizer where it is trained."""
+    """What runs in an actor's process: a model, and its optimizer if the model is trained."""
 
     def __init__(self, name: str) -> None:
         torch.manual_seed(NAMES.index(name) if name != "reference" else NAMES.index("policy"))
@@ -45,12 +46,19 @@ class Actor:
 
     @torch.no_grad()
     def write(self, prompts: Tensor) -> Tensor:
-        """Draw a token behind each prompt. prompts: (batch,), tokens; returns (batch,)."""
+        """Draw a token after each prompt.
+
+        Args:
+            prompts: tokens, of shape (batch,).
+
+        Returns:
+            The tokens, of shape (batch,).
+        """
         return torch.multinomial(F.softmax(self.model(prompts), dim=-1), 1).squeeze(1)
 
     @torch.no_grad()
     def judge(self, prompts: Tensor, written: Tensor) -> Tensor:
-        """Say how likely (or, of the value model, how good) each pair of tokens is; (batch,)."""
+        """Return how likely each pair of tokens is, or, from the value model, how good: a tensor of shape (batch,)."""
         scores = self.model(prompts)
         if scores.shape[1] == 1:
             return scores.squeeze(1)
@@ -60,7 +68,9 @@ class Actor:
         """Make one step of training, and return the loss.
 
         Args:
-            weights: (batch,), advantages, or returns where this is the value model.
+            prompts: tokens, of shape (batch,).
+            written: the token after each prompt, of shape (batch,).
+            weights: advantages, or returns for the value model, of shape (batch,).
         """
         assert self.optimizer is not None
         scores = self.model(prompts)
@@ -74,7 +84,7 @@ class Actor:
         return loss.item()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a later actor goes on from."""
+        """Return the state from which a later actor resumes."""
         assert self.optimizer is not None
         return {
             "model": self.model.state_dict(),
@@ -83,7 +93,7 @@ class Actor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         assert self.optimizer is not None
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -94,7 +104,9 @@ def serve(name: str, pipe: Connection, kill_at: int) -> None:
     """Answer the driver's calls until it closes the pipe.
 
     Args:
-        kill_at: the call in which this process kills itself; -1: none.
+        name: one of NAMES.
+        pipe: the actor's end of the pipe.
+        kill_at: the number of the call in which this process kills itself; -1 for none.
     """
     torch.set_num_threads(1)
     actor = Actor(name)
@@ -122,7 +134,7 @@ class Proxy:
         theirs.close()
 
     def call(self, method: str, *args: Any) -> Any:
-        """Have the actor do something, and return its answer. Raises RuntimeError where the actor has died."""
+        """Call a method of the actor, and return its answer. Raises RuntimeError if the actor has died."""
         try:
             self._pipe.send((method, args))
             return self._pipe.recv()
@@ -141,27 +153,30 @@ class Proxy:
 
 
 class Alignment:
-    """The driver's loop, and what was written in an episode: the policy that has moved on cannot write that again."""
+    """The driver's loop, and what was written in an episode, which a policy that has changed cannot write again."""
 
     def __init__(
         self, actors: Mapping[str, Proxy], progress: ft.chatlearn.DataProgress, rollouts: int, iterations: int
     ) -> None:
-        self._actors, self._progress = actors, progress
-        self._rollouts, self._iterations = rollouts, iterations
+        self._actors = actors
+        self._progress = progress
+        self._rollouts = rollouts
+        self._iterations = iterations
         self._written: list[tuple[Tensor, Tensor]] = []
 
     def make_step(self, step: int, batches: Iterator[list[int]]) -> None:
-        """Write, in the first steps of an episode; in the others learn from what was written."""
+        """Write in the first steps of an episode; in the others learn from what was written."""
         if step % (self._rollouts + self._iterations) < self._rollouts:
             prompts = torch.tensor(next(batches)) % VOCABULARY
             self._written.append((prompts, self._actors["policy"].call("write", prompts)))
             self._progress.prompts.advance()
             return
-        pair = self._written[int(torch.randint(len(self._written), ()))]
-        reward = self._actors["reward"].call("judge", *pair) - self._actors["reference"].call("judge", *pair)
-        advantage = reward - self._actors["value"].call("judge", *pair)
-        self._actors["policy"].call("learn", *pair, advantage)
-        self._actors["value"].call("learn", *pair, reward)
+        prompts, written = self._written[int(torch.randint(len(self._written), ()))]
+        reward = self._actors["reward"].call("judge", prompts, written)
+        reward = reward - self._actors["reference"].call("judge", prompts, written)
+        advantage = reward - self._actors["value"].call("judge", prompts, written)
+        self._actors["policy"].call("learn", prompts, written, advantage)
+        self._actors["value"].call("learn", prompts, written, reward)
         if self._progress.end_train_iteration(per_episode=self._iterations):
             self._written = []
 
@@ -170,12 +185,12 @@ class Alignment:
         return {"written": [list(pair) for pair in self._written]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume with what was written before."""
         self._written = [(prompts, written) for prompts, written in state["written"]]
 
 
 def parse_args() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Align a toy policy, each model in a process of its own.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

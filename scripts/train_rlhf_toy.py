@@ -1,8 +1,8 @@
 """Several models in one job: reinforcement learning from (toy) human feedback, small enough for a CPU.
 
-A policy writes short sequences of tokens, a reward model scores them, a value model foretells the score, and a
+A policy writes short sequences of tokens, a reward model scores them, a value model predicts the score, and a
 reference model keeps the policy near its beginnings: PPO, as in InstructGPT (https://arxiv.org/abs/2203.02155).
-Policy and value are trained; reward and reference are frozen, and come out of their seed in every life.
+Policy and value are trained; reward and reference are frozen, and are made from their seed in every life.
 
 An episode is `--rollouts` steps in which the policy writes, then `--iterations` steps in which it learns from
 what it has written. What is half done is part of the state: the rollouts so far, the episode, the iteration and
@@ -33,15 +33,16 @@ from torch.utils.data import DataLoader
 
 import ftlaunch_hooks as ft
 
-VOCABULARY, LENGTH = 24, 12  # tokens there are, tokens the policy adds to a prompt
-PROMPTS = 2048  # in the data set; a prompt is one token and a mood, which is what the reward depends on
+VOCABULARY = 24  # tokens
+LENGTH = 12  # tokens that the policy adds to a prompt
+PROMPTS = 2048  # in the data set; a prompt is one token and a mood, on which the reward depends
 MOODS = 4
 
 Experience = dict[str, Tensor]
 
 
 class Net(nn.Module):
-    """From mood, place and the last token to `outputs` numbers: the trunk of all four models."""
+    """The trunk of all four models: maps mood, place and the last token to `outputs` numbers."""
 
     def __init__(self, outputs: int, width: int = 48) -> None:
         super().__init__()
@@ -51,35 +52,36 @@ class Net(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 2 * width), nn.Tanh(), nn.Linear(2 * width, outputs))
 
     def forward(self, tokens: Tensor, mood: Tensor, place: Tensor) -> Tensor:
-        """Tokens and places (...,) and moods that fit them -> (..., outputs)."""
+        """Map tokens and places of shape (...,), with moods that fit them, to (..., outputs)."""
         return self.body(self.token(tokens) + self.mood(mood) + self.place(place))
 
 
 class Rollouts:
-    """What the policy has written in this episode: it cannot be written again once the policy has moved on."""
+    """What the policy has written in this episode, which a policy that has changed cannot write again."""
 
     def __init__(self) -> None:
         self.chunks: list[Experience] = []
 
     def all(self) -> Experience:
-        """All chunks as one."""
+        """Return all chunks as one."""
         return {name: torch.cat([chunk[name] for chunk in self.chunks]) for name in self.chunks[0]}
 
     def state_dict(self) -> dict[str, Any]:
-        """The chunks so far."""
+        """Return the chunks so far."""
         return {"chunks": self.chunks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from these."""
+        """Resume with the chunks of before."""
         self.chunks = state["chunks"]
 
 
 class Models:
-    """The four models, and what trains two of them."""
+    """The four models, and the optimizers of the two that are trained."""
 
     def __init__(self, seed: int, world_size: int) -> None:
         torch.manual_seed(seed)  # the same on every rank, and in every life
-        self.policy, self.value = Net(VOCABULARY), Net(1)
+        self.policy = Net(VOCABULARY)
+        self.value = Net(1)
         self.reference = copy.deepcopy(self.policy).requires_grad_(False)
         self.reward = Net(VOCABULARY).requires_grad_(False)
         self.trained_policy: nn.Module = self.policy
@@ -92,7 +94,7 @@ class Models:
 
     @torch.no_grad()
     def roll_out(self, prompts: Tensor, kl_weight: float) -> Experience:
-        """Let the policy go on from `prompts` (batch, 2: token and mood), and score what it writes."""
+        """Let the policy continue `prompts` (batch, 2: token and mood), and score what it writes."""
         token, mood = prompts.unbind(1)
         tokens = [token]
         for place in range(LENGTH):
@@ -110,7 +112,7 @@ class Models:
         return dict(zip(names, (said, mood, log_chance, returns, advantage, score.mean(1), kl.mean(1)), strict=True))
 
     def learn(self, batch: Experience, clip: float) -> float:
-        """One PPO iteration on a mini-batch; returns the policy's loss."""
+        """Make one PPO iteration on a mini-batch; return the policy's loss."""
         said = batch["said"]
         view = (said[:, :-1], batch["mood"][:, None].expand(-1, LENGTH), torch.arange(LENGTH).expand(len(said), -1))
         log_chance = F.log_softmax(self.trained_policy(*view), -1).gather(-1, said[:, 1:, None]).squeeze(-1)
@@ -126,7 +128,7 @@ class Models:
 
 
 def parse_args() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Align a toy policy with a toy reward.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )

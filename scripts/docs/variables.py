@@ -1,4 +1,4 @@
-"""The environment variables of the product, as Markdown: their names are read from the code, what they mean is here."""
+"""Renders the product's environment variables as Markdown: names are read from the code, meanings are written here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ftlaunch.spec.keys import KEYS
 
 _RANKS = SOURCES["ftlaunch"] / "ranks/environment.py"
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
-# Beside those of the contract: what torchrun gives to its workers, and a little more.
+# What ranks are given beside the variables of the contract: what torchrun gives to its workers, and a little more.
 _GIVEN = {
     "RANK": "the rank's number among all ranks of the job",
     "WORLD_SIZE": "how many ranks the job has",
@@ -77,7 +77,7 @@ _READ = {
 
 
 def table() -> str:
-    """All variables: those that a person may set, and those that a rank is given."""
+    """Return the tables of all variables. Raises ValueError if _GIVEN differs from what ranks are given."""
     given = _given_in_the_code()
     if given != _GIVEN.keys():
         raise ValueError(f"cannot describe the variables of a rank: {sorted(given ^ _GIVEN.keys())} differ")
@@ -103,7 +103,7 @@ def _names(names: str) -> str:
 
 
 def _given_in_the_code() -> set[str]:
-    """The variables that `rank_env` sets, but for those of the contract."""
+    """Return the variables that `rank_env` sets, without those of the contract."""
     keys = {
         key.value
         for node in ast.walk(ast.parse(_RANKS.read_bytes())) if isinstance(node, ast.Dict)
@@ -113,5 +113,5 @@ def _given_in_the_code() -> set[str]:
 
 
 def described() -> set[str]:
-    """Every variable that the page names."""
+    """Return every variable that the page names."""
     return set(re.findall(r"`(_?[A-Z][A-Z0-9_]+)`", table()))

@@ -1,4 +1,7 @@
-"""The shapes of training of tests/zoo, as Markdown: what each is, and what is promised of it. Read, not run."""
+"""Renders the shapes of training of tests/zoo as Markdown: what each is, and what is promised.
+
+The scripts are only read.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ class TrainingShape(NamedTuple):
     name: str
     what: str
     promise: str  # Exact, Refused or Said
-    words: str  # why it is exact; of the sentence or the line otherwise
+    words: str  # why the shape is exact; else words of the refusing sentence or of the line
 
 
 def shapes() -> Iterator[TrainingShape]:
-    """All of them, by name; kit.py is what they share. Raises ValueError for a docstring without a promise."""
+    """Yield all shapes by name; kit.py is shared by them. Raises ValueError for a docstring without a promise."""
     for path in sorted(SHAPES.glob("*.py")):
         if path.stem != "kit":
             yield _read(path)
@@ -38,7 +41,7 @@ def _read(path: Path) -> TrainingShape:
 
 
 def table() -> str:
-    """How many shapes there are, and a row for each; the name leads to the script."""
+    """Return the number of shapes, and a table with a row for each, whose name leads to the script."""
     promises = Counter(shape.promise for shape in shapes())
     counts = f"{promises['Exact']} exact, {promises['Refused']} refused, {promises['Said']} said"
     lines = [f"{promises.total()} shapes: {counts}.", "", "| shape | what it is | promise |", "| --- | --- | --- |"]

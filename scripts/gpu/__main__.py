@@ -1,12 +1,12 @@
-"""Runs all that is marked `gpu`, and measures: on any Python with torch 2.10 or newer and one GPU, without a network.
+"""Runs all tests marked `gpu`, and measures: on any Python with torch 2.10 or newer and one GPU, without a network.
 
     make gpu                         # python scripts/gpu --device cuda
     make gpu DEVICE=cpu              # all but what only a GPU has, on the processor
     make gpu-wheels FOR=3.12         # beforehand, where there is a network: what the machine with the GPU may lack
 
 Makes an environment of its own in build/ that sees the Python's torch, and installs ftlaunch and its few dependencies
-there from build/gpu-wheels, where they are missing. Nothing is installed elsewhere. Writes build/gpu.json, and prints
-a table for docs/benchmarks.md.
+there, from build/gpu-wheels if they are missing. Nothing is installed elsewhere. Writes build/gpu.json, and prints a
+table for docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NAME = (
 
 
 def environment() -> Path:
-    """The Python of the environment with torch, ftlaunch, and what the tests need."""
+    """Make an environment with torch, ftlaunch and what the tests need; return its Python."""
     home = BUILD / "gpu-venv"
     python = home / "bin" / "python"
     venv.create(home, system_site_packages=True, clear=True, with_pip=True)
-    outer = [path for path in sys.path if path.endswith("site-packages")]  # where this Python is in an environment, too
+    outer = [path for path in sys.path if path.endswith("site-packages")]  # this Python may be in an environment, too
     inner = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         capture_output=True,
@@ -55,9 +55,9 @@ def environment() -> Path:
 
 
 def tests(python: Path, device: str) -> dict[str, Any]:
-    """Run the tests; returns an exit code, the last line of each run of pytest, and what failed.
+    """Run the tests; return an exit code, the last line of each run of pytest, and the failures.
 
-    What asks for a share of the GPU's memory runs by itself.
+    A test that needs a share of the GPU's memory runs on its own.
     """
     alone = "tests/gpu/test_room.py"
     workers = "4" if device == "cuda" else "2"
@@ -77,7 +77,7 @@ def tests(python: Path, device: str) -> dict[str, Any]:
 
 
 def measured(python: Path, device: str) -> dict[str, Any]:
-    """The figures of measure.py."""
+    """Return the figures of measure.py."""
     command = [str(python), str(ROOT / "scripts" / "gpu" / "measure.py"), device]
     run = subprocess.run(command, cwd=BUILD, env=_env(device), capture_output=True, text=True, check=False)
     if run.returncode:
@@ -91,7 +91,7 @@ def _env(device: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run, write, print. Exits with the tests' exit code."""
+    """Run, write and print everything; exit with the tests' exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path, default=BUILD / "gpu.json")

@@ -1,9 +1,9 @@
-"""A rank that notes when it has come how far, and kills itself once: what a restart with a GPU is made of.
+"""A rank that notes how far it has come and when, and kills itself once, to measure a restart with a GPU.
 
-job.py DEVICE eager|compile FILE
+    job.py DEVICE eager|compile FILE
 
-Each note is a line of FILE: the attempt, what is done, and the moment. Nothing of it is kept in this process, where a
-resume would put back what the attempt before had noted.
+Each note is a line of FILE: the attempt, what is done, and the moment. No note is kept in this process, because a
+resume would restore the notes of the attempt before.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from torch import nn  # noqa: E402
 
 import ftlaunch_hooks as ft  # noqa: E402
 
-DEATH, STEPS = 5, 10
+DEATH = 5  # the step after which the first attempt kills itself
+STEPS = 10
 
 
 def note(what: str, moment: float | None = None) -> None:
-    """Note that something is done; the device's work, too."""
+    """Note that something is done, with the work of the device. moment: monotonic seconds; None is now."""
     if moment is None:
         if sys.argv[1] == "cuda":
             torch.cuda.synchronize()
@@ -37,7 +38,7 @@ def note(what: str, moment: float | None = None) -> None:
 
 
 def main() -> None:
-    """Train, die, go on, and tell."""
+    """Train, die, and resume, with a note after each part."""
     device, way, _ = sys.argv[1:]
     note("first line", FIRST_LINE)
     note("torch imported", time.monotonic())

@@ -1,4 +1,4 @@
-"""What snapshots and restarts cost on a device; prints JSON: figure -> [unit, values].
+"""Measures what snapshots and restarts cost on a device; prints JSON: figure -> [unit, values].
 
 measure.py DEVICE
 """
@@ -33,7 +33,13 @@ Figures = dict[str, tuple[str, list[float]]]
 
 
 def stalls(device: str, mebibytes: int, private: bool) -> Iterator[float]:
-    """Milliseconds that the training loop waits for one snapshot; private: copies on the device come first."""
+    """Yield the milliseconds that the training loop waits for each snapshot.
+
+    Args:
+        device: `cuda` or `cpu`.
+        mebibytes: the size of the state.
+        private: whether snapshots are first copied on the device.
+    """
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-bench-") as directory:
         memory = Path(directory)
         create_page(page_path(memory, 0))
@@ -41,7 +47,14 @@ def stalls(device: str, mebibytes: int, private: bool) -> Iterator[float]:
         page.begin(0, os.getpid(), 0)
         page.raise_flag(Flag.ATTACHED)
         model = nn.ParameterList(nn.Parameter(torch.randn(1 << 20, device=device)) for _ in range(mebibytes // 4))
-        snapshots = Snapshotter(RankState({"model": model}, (), 0, 1), page, [page], memory, 0, {})
+        snapshots = Snapshotter(
+            state=RankState({"model": model}, (), rank=0, world_size=1),
+            page=page,
+            peers=[page],
+            directory=memory,
+            rank=0,
+            versions={},
+        )
         with mock.patch.object(PrivateRoom, "has_room", lambda *_: private):
             for step in range(ROUNDS + 3):
                 if device == "cuda":
@@ -56,7 +69,11 @@ def stalls(device: str, mebibytes: int, private: bool) -> Iterator[float]:
 
 
 def first_slot(device: str, mebibytes: int) -> Iterator[tuple[str, float]]:
-    """Milliseconds a GiB of what the first snapshot in a slot needs besides its copy, and of copies: (what, value)."""
+    """Measure what the first snapshot in a slot needs besides its copy, and copies.
+
+    Yields:
+        What was measured, and its seconds for `mebibytes`.
+    """
     size = mebibytes << 20
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     for _ in range(3):
@@ -85,7 +102,7 @@ def first_slot(device: str, mebibytes: int) -> Iterator[tuple[str, float]]:
 
 
 def restart(device: str, way: str, launcher: str, cache: Path) -> dict[str, float]:
-    """Milliseconds of each part of one restart; cache: of the compiler."""
+    """Return the milliseconds of each part of one restart. cache: the directory of the compiler's cache."""
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         command = {
@@ -114,7 +131,7 @@ def restart(device: str, way: str, launcher: str, cache: Path) -> dict[str, floa
 
 
 def restarts(device: str, way: str, launcher: str, rounds: int, *, keep_cache: bool) -> Figures:
-    """Each part of several restarts. keep_cache: the compiler finds what earlier runs have compiled."""
+    """Return the parts of several restarts. keep_cache: whether the compiler finds what earlier runs have compiled."""
     found: Figures = {}
     with tempfile.TemporaryDirectory() as kept:
         if keep_cache:
@@ -128,7 +145,7 @@ def restarts(device: str, way: str, launcher: str, rounds: int, *, keep_cache: b
 
 
 def main() -> None:
-    """Measure all."""
+    """Measure everything."""
     device = sys.argv[1]
     sizes = (64, 1024, 4096) if device == "cuda" else (64,)
     figures: dict[str, Any] = {}

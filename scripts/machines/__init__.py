@@ -1,1 +1,1 @@
-"""Several machines on one: what tests, the demo and the benchmark of jobs of several nodes have in common."""
+"""Several machines on one, for the tests, the demo and the benchmark of jobs of several nodes."""

@@ -1,4 +1,4 @@
-"""A job of several nodes on such machines: its agents, its journal, what its head says."""
+"""A job of several nodes on such machines: starts its agents, reads its journal, and asks its head."""
 
 from __future__ import annotations
 
@@ -12,43 +12,56 @@ from typing import Any, Protocol
 from ftlaunch.history.journal import read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 
-PORT = 29400
+PORT = 29400  # of the head
 
 
 class Program(Protocol):
-    """What runs on a machine."""
+    """A program that runs on a machine."""
 
     def poll(self) -> int | None:
-        """Its exit code once it has ended."""
+        """Return the exit code once the program has ended."""
 
     def wait(self, seconds: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Wait for the end; return the exit code. Raises subprocess.TimeoutExpired."""
 
     def send_signal(self, signum: int) -> None:
-        """Signal it."""
+        """Send a signal to the program."""
 
 
 class Place(Protocol):
-    """What a job needs of a machine."""
+    """The part of a machine that a job needs."""
 
     address: str
 
     def start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str], **popen: Any) -> Program:
-        """Start a program there."""
+        """Start a program on the machine."""
 
     def path(self, path: Path | str) -> Path:
-        """The way from here to a file of the machine."""
+        """Return the path, from here, of a file of the machine."""
 
 
 class NodesJob:
-    """One job in a folder of its own; every machine may have an agent of it, and the first has the head."""
+    """One job in a folder of its own; every machine may have an agent, and the first machine has the head."""
 
     def __init__(
         self, machines: Sequence[Place], home: Path, name: str, nodes: int, command: Sequence[str], ranks: int = 2,
         port: int = PORT,
     ) -> None:  # fmt: skip
-        """command: options of ftlaunch, the script, and its arguments."""
-        self.machines, self.home, self.name, self.run_dir = machines, home, name, home / "run"
+        """Prepare the job.
+
+        Args:
+            machines: the machines.
+            home: the folder, which is made.
+            name: the id of the job.
+            nodes: the number of nodes.
+            command: further options of ftlaunch, the script, and its arguments.
+            ranks: the number of ranks of each node.
+            port: the port of the head.
+        """
+        self.machines = machines
+        self.home = home
+        self.name = name
+        self.run_dir = home / "run"
         home.mkdir(parents=True, exist_ok=True)
         self._launch = [
             sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks),
@@ -61,31 +74,31 @@ class NodesJob:
     def start(
         self, number: int, *options: str, env: Mapping[str, str] | None = None, **popen: Any
     ) -> Program:  # fmt: skip
-        """Start the agent of a machine; what it says goes to a file, unless popen says otherwise."""
+        """Start the agent of a machine; its output goes to a file, unless `popen` says otherwise."""
         with self.terminal(number).open("ab") as out:
             streams = {"stdout": out, "stderr": out} | popen
             command = [*self._launch, *options, *self._command]
-            place, environ = self.machines[number], {**os.environ, **(env or {})}
-            self.agents[number] = place.start(command, self.home, environ, **streams)
+            environ = {**os.environ, **(env or {})}
+            self.agents[number] = self.machines[number].start(command, self.home, environ, **streams)
         return self.agents[number]
 
     def terminal(self, number: int) -> Path:
-        """What the agent of a machine has said; the head speaks where the first one does."""
+        """Return the file with the output of a machine's agent; the head writes where the first agent does."""
         return self.home / f"terminal_{number}"
 
     def said(self, number: int) -> str:
-        """The same, as text."""
+        """Return the output of a machine's agent."""
         return self.terminal(number).read_text(errors="replace")
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The journal's events of one name."""
+        """Return the journal's events of one name."""
         try:
             return [event for event in read_events(self.run_dir) if event["event"] == name]
         except FileNotFoundError:
             return []
 
     def status(self) -> dict[str, Any] | None:
-        """What the head says of the job, or None while nobody answers."""
+        """Return the head's status of the job; None if nobody answers."""
         started = self.events("job_started")
         for machine in self.machines if started else ():
             with contextlib.suppress(OSError, ValueError):
@@ -93,9 +106,11 @@ class NodesJob:
         return None
 
     def ranks_at(self, step: int) -> dict[int, int] | None:
-        """rank -> pid, once every rank has made so many steps and the job runs."""
+        """Return each rank's pid once the job runs and every rank has made `step` steps; None before."""
         status = self.status()
         if status is None or status["state"] != "running" or not status["ranks"]:
             return None
         ranks = status["ranks"]
-        return {one["rank"]: one["pid"] for one in ranks} if all(one["step"] >= step for one in ranks) else None
+        if any(rank["step"] < step for rank in ranks):
+            return None
+        return {rank["rank"]: rank["pid"] for rank in ranks}

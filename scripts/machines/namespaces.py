@@ -1,8 +1,8 @@
 """Machines made of namespaces: each has its own network, host name, processes and /dev/shm; the rest is shared.
 
-Everything hangs on one process a machine, its first: when that ends, the kernel kills what runs there and takes the
-network away. It ends with the process that has made it, whatever becomes of that one. The switch between the machines
-is such a machine, too, so nothing of all this can be seen or is left behind on the host.
+Everything depends on the first process of each machine: when that process ends, the kernel kills all that runs on the
+machine, and removes the network. The first process ends with the process that has made it, however the latter ends.
+The switch between the machines is such a machine, too, so that nothing is seen or left behind on the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-LINK = "eth0"  # what a machine calls its network
+LINK = "eth0"  # the name of a machine's network interface
 _NET = "10.77.0"
 _REAPER = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.read()"
 _FIRST = f"""
@@ -40,14 +40,14 @@ def _run(*command: str) -> str:
 
 
 class Process:
-    """A program on a machine. Its exit code is that of the process that waits for it out here."""
+    """A program on a machine. Its exit code is that of the process on the host that waits for the program."""
 
     def __init__(self, waiting: subprocess.Popen[Any]) -> None:
         self._waiting = waiting
 
     @property
     def pid(self) -> int:
-        """Its pid as it is seen from the host, or 0 where it has ended or not begun."""
+        """The program's pid on the host, or 0 if the program has ended or not begun."""
         waiting = self._waiting.pid
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{waiting}/task/{waiting}/children").read_text().split()
@@ -55,20 +55,20 @@ class Process:
         return 0
 
     def poll(self) -> int | None:
-        """Its exit code once it has ended."""
+        """Return the exit code once the program has ended."""
         return self._waiting.poll()
 
     def wait(self, seconds: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Wait for the end; return the exit code. Raises subprocess.TimeoutExpired."""
         return self._waiting.wait(seconds)
 
     def send_signal(self, signum: int) -> None:
-        """Signal the program."""
+        """Send a signal to the program."""
         if pid := self.pid:
             os.kill(pid, signum)
 
     def goes_on(self) -> None:
-        """Continue what waits for it, which stops where it stops."""
+        """Continue the process that waits for the program, and that stops when the program stops."""
         if self._waiting.poll() is None:
             self._waiting.send_signal(signal.SIGCONT)
 
@@ -91,25 +91,28 @@ class _Space:
         self.pid = int(Path(f"/proc/{waiting}/task/{waiting}/children").read_text())
 
     def enter(self, *spaces: str) -> tuple[str, ...]:
-        """The beginning of a command that is run there. spaces: options of nsenter."""
+        """Return the beginning of a command that runs in these namespaces. spaces: options of nsenter."""
         return ("nsenter", "-t", str(self.pid), *spaces)
 
     def close(self) -> None:
-        """End it, and with it all that runs there."""
+        """End the first process, and with it everything in its namespaces."""
         self._first.kill()
         self._first.communicate()
 
 
 class Machine(_Space):
-    """One machine."""
+    """One machine, with its programs and its link to the switch."""
 
     def __init__(self, number: int, switch: _Space) -> None:
         super().__init__(f"machine{number}")
-        self._switch, self._port = switch, f"port{number}"
-        self.number, self.address = number, f"{_NET}.{number + 1}"
+        self._switch = switch
+        self._port = f"port{number}"
+        self.number = number
+        self.address = f"{_NET}.{number + 1}"
         self._started: list[Process] = []
         self._pids = Path(f"/proc/{self.pid}/ns/pid").readlink()
-        port, at_switch = self._port, switch.enter("-n")
+        port = self._port
+        at_switch = switch.enter("-n")
         _run(*at_switch, "ip", "link", "add", port, "type", "veth", "peer", "name", LINK, "netns", str(self.pid))
         _run(*at_switch, "ip", "link", "set", port, "master", "switch0", "up")
         _run(*self.enter("-n"), "ip", "address", "add", f"{self.address}/24", "dev", LINK)
@@ -118,18 +121,18 @@ class Machine(_Space):
     # --- what runs there --------------------------------------------------------------------------------------
 
     def start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str], **popen: Any) -> Process:
-        """Start a program there."""
+        """Start a program on the machine. popen: further arguments of Popen."""
         there = (*self.enter("-n", "-u", "-m", "-i", "-p"), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *command)
         env = {**env, "GLOO_SOCKET_IFNAME": LINK}
         self._started.append(Process(subprocess.Popen(there, cwd=cwd, env=env, **popen)))
         return self._started[-1]
 
     def path(self, path: Path | str) -> Path:
-        """The way from the host to a file of the machine."""
+        """Return the path, from the host, of a file of the machine."""
         return Path(f"/proc/{self.pid}/root{path}")
 
     def processes(self) -> dict[int, int]:
-        """Pid on the machine -> pid on the host, of all but the first."""
+        """Return the pids on the host by the pids on the machine, without the first process."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == self.pid:
@@ -143,20 +146,20 @@ class Machine(_Space):
         return found
 
     def signal(self, pid: int, signum: int) -> None:
-        """Signal a process by its pid there."""
+        """Send a signal to a process, given by its pid on the machine."""
         os.kill(self.processes()[pid], signum)
 
     def kill_all(self) -> None:
-        """SIGKILL to everything there."""
+        """Kill everything on the machine."""
         while found := self.processes():
             self._signal_all(found, signal.SIGKILL)
 
     def freeze(self) -> None:
-        """SIGSTOP to everything there; the machine's kernel goes on answering."""
+        """Stop everything on the machine by SIGSTOP; the machine's kernel goes on answering."""
         self._signal_all(self.processes(), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """The end of `freeze`."""
+        """Continue everything that `freeze` has stopped."""
         self._signal_all(self.processes(), signal.SIGCONT)
         for process in self._started:
             process.goes_on()
@@ -170,26 +173,26 @@ class Machine(_Space):
     # --- its link ---------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Pull the cable: nothing gets in or out, and nothing that is sent fails."""
+        """Pull the cable: nothing gets in or out, and sending still succeeds."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "down")
 
     def slow(self, kbit: int) -> None:
-        """What it sends gets through at so many kbit/s. Needs tc, and tbf in the kernel."""
+        """Limit the bandwidth of what the machine sends. Needs tc, and tbf in the kernel."""
         rate = ("rate", f"{kbit}kbit", "burst", "16kb", "latency", "200ms")
         _run(*self.enter("-n"), "tc", "qdisc", "replace", "dev", LINK, "root", "tbf", *rate)
 
     def mend(self) -> None:
-        """The end of `cut`, of `mute` and of `lossy`."""
+        """Undo `cut`, `mute` and `lossy`."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "up")
         if shutil.which("nft"):
             _run(*self._switch.enter("-n"), "nft", f"add table netdev {self._port}; delete table netdev {self._port}")
 
     def mute(self) -> None:
-        """What the machine sends is lost; it hears the others. Needs nft."""
+        """Lose everything that the machine sends; the machine still hears the others. Needs nft."""
         self._filter("drop")
 
     def lossy(self, percent: int) -> None:
-        """So much of what it sends is lost. Needs nft."""
+        """Lose a share of the packets that the machine sends. Needs nft."""
         self._filter(f"numgen random mod 100 < {percent} drop")
 
     def _filter(self, rule: str) -> None:
@@ -199,21 +202,21 @@ class Machine(_Space):
         _run(*self._switch.enter("-n"), "nft", f"add rule netdev {self._port} out counter {rule}")
 
     def filtered(self) -> int:
-        """Packets of this machine that have come to the filter of `mute` or `lossy`."""
+        """Return the number of packets that have come to the filter of `mute` or `lossy`."""
         said = _run(*self._switch.enter("-n"), "nft", "list", "chain", "netdev", self._port, "out")
         return int(said.partition("counter packets ")[2].split()[0])
 
     def lose(self) -> None:
-        """The machine is gone: no word of its end gets out."""
+        """Lose the machine: its processes are killed, and no word of their ends gets out."""
         self.cut()
         self.kill_all()
 
 
 class Machines:
-    """Several machines and the switch between them. Raises CannotIsolate where there can be none."""
+    """Several machines and the switch between them. Raises CannotIsolate if they cannot be made."""
 
     apart = True
-    """each has its own network, host name, processes and /dev/shm"""
+    """whether each machine has its own network, host name, processes and /dev/shm"""
 
     def __init__(self, count: int) -> None:
         if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
@@ -239,7 +242,7 @@ class Machines:
         return len(self.all)
 
     def close(self) -> None:
-        """Everything goes."""
+        """End all machines."""
         for machine in self.all:
             with contextlib.suppress(OSError):
                 machine.thaw()

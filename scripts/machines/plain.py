@@ -1,4 +1,4 @@
-"""Machines that are none: processes on 127.0.0.1, told apart by their environment, where namespaces are not allowed."""
+"""Pretended machines where namespaces are not allowed: processes on 127.0.0.1, told apart by their environment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 
 
 class PlainMachine:
-    """What is started here belongs together, and nothing else keeps it apart."""
+    """A machine whose processes share a mark in their environment, and nothing else."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.address = number, "127.0.0.1"
+        self.number = number
+        self.address = "127.0.0.1"
         self._mark = f"FTLAUNCH_MACHINE={uuid.uuid4().hex}"
 
     def start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str], **popen: Any) -> subprocess.Popen[Any]:
@@ -26,11 +27,11 @@ class PlainMachine:
         return subprocess.Popen(command, cwd=cwd, env={**env, name: value}, **popen)
 
     def path(self, path: Path | str) -> Path:
-        """There is one file system only."""
+        """Return the path itself, because all machines share one file system."""
         return Path(path)
 
     def processes(self) -> dict[int, int]:
-        """Pids of all that was started here, or by what was."""
+        """Return the pids of everything that was started here, directly or by others."""
         found = {}
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -39,23 +40,23 @@ class PlainMachine:
         return found
 
     def signal(self, pid: int, signum: int) -> None:
-        """Signal a process."""
+        """Send a signal to a process."""
         os.kill(pid, signum)
 
     def kill_all(self) -> None:
-        """SIGKILL to everything."""
+        """Kill everything."""
         while found := self.processes():
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def lose(self) -> None:
-        """Everything is killed; that the kernel closes its connections cannot be kept from the others."""
+        """Kill everything. The kernel still closes the connections, which the other machines notice."""
         self.kill_all()
 
 
 class PlainMachines:
-    """Several of them."""
+    """Several pretended machines."""
 
     apart = False
 

@@ -1,1 +1,1 @@
-"""The mutation run: one thing of the saved state is altered, and nobody may stay silent about it."""
+"""The mutation run, which alters one thing of the saved state and demands that the resume does not stay silent."""

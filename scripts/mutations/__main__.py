@@ -1,21 +1,21 @@
-"""Leaves out or alters one thing of what a shape of the zoo has saved, resumes, and sees whether that stays silent.
+"""Omits or alters one thing of what a shape of the zoo has saved, resumes, and checks whether that stays silent.
 
     python -m scripts.mutations --count 1000 --seed 1
 
-Each shape that is exact lives once undisturbed, and once until it is killed. For each mutation its memory is put back,
-one thing in it is altered, and the shape is resumed. What comes of it:
+Each exact shape lives once undisturbed, and once until it is killed. For each mutation the killed ranks' memory is put
+back, one thing in it is altered, and the shape is resumed. The outcomes:
 
     exact      the end is that of the undisturbed life: what was altered does not matter
-    idle       every loss and all else is as in that life, and only the object of the altered number has it still
-    verified   the proof of the resume says that what was restored is another state, or that a step was another one
-    rounded    it is another one, and the proof says that it differs by rounding
-    named      it is another one, and a line says what is not exact
+    idle       every loss and all else is as in that life; only the object with the altered number differs
+    verified   the proof of the resume says that the restored state, or a step, is another one
+    rounded    the state is another one, and the proof says that it differs by rounding
+    named      the state is another one, and a line says what is not exact
     refused    the ranks end with an error
-    unsampled  it is another one, and nobody says so: one value of a tensor that is larger than what is sampled of an
-               object; of such a tensor a part of the values is looked at
-    SILENT     it is another one, and nobody says so
+    unsampled  the state is another one, and nobody says so: one value was altered of a tensor so large that only a
+               sample of its values is checked
+    SILENT     the state is another one, and nobody says so
 
-Exits with 1 where anything is silent, or where an exact end was called different.
+Exits with 1 if any outcome is silent, or if an exact end was called different.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.mutations.lives import Life, Shape
@@ -45,14 +46,14 @@ _FALSE_ALARM = "false alarm"
 
 
 def main() -> int:
-    """Run, and print the numbers."""
+    """Run all mutations, and print the numbers; return the exit code."""
     options = _parse()
     sys.path.insert(0, str(ROOT))
     draw = random.Random(options.seed)
     found: Counter[tuple[str, str]] = Counter()
     told: list[str] = []
     began = time.monotonic()
-    # no TemporaryDirectory: a forked rank would delete it as the rank ends
+    # Not a TemporaryDirectory: a forked rank would delete it as the rank ends.
     folder = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="mutations-"))
     try:
         shapes = _shapes(options.shapes, folder, told)
@@ -60,7 +61,8 @@ def main() -> int:
         for number in range(options.count):
             if not shapes or time.monotonic() - began > options.seconds:
                 break
-            outcome, kind, line = _mutate_once(*shapes[number % len(shapes)], draw)
+            prepared = shapes[number % len(shapes)]
+            outcome, kind, line = _mutate_once(prepared, draw)
             found[outcome, kind] += 1
             if outcome in ("SILENT", _FALSE_ALARM):
                 told.append(f"{outcome}: {line}")
@@ -85,21 +87,30 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-Prepared = tuple[Shape, Life, set[str], int]
-"""a shape, its undisturbed life, the lines that an unaltered resume has said, and the step that it resumes from"""
+@dataclass(frozen=True)
+class Prepared:
+    """A shape that resumes exactly here while nothing is altered."""
+
+    shape: Shape
+    calm: Life
+    """the undisturbed life"""
+    lines: set[str]
+    """the lines that an unaltered resume writes"""
+    step: int
+    """the step from which the shape resumes"""
 
 
 def _shapes(names: list[str] | None, folder: Path, told: list[str]) -> list[Prepared]:
-    """The shapes that go on exactly here where nothing is altered."""
+    """Prepare the exact shapes that resume exactly on this machine; add a line to `told` for each one that does not."""
     from tests.zoo.test_zoo import ALL
 
     prepared: list[Prepared] = []
-    for name, one in ALL.items():
-        if one.promise != "Exact" or (names and name not in names):
+    for name, shape_of_zoo in ALL.items():
+        if shape_of_zoo.promise != "Exact" or (names and name not in names):
             continue
         home = folder / name
         home.mkdir()
-        shape = Shape(one.path, one.ranks, home)
+        shape = Shape(shape_of_zoo.path, shape_of_zoo.ranks, home)
         calm = shape.live_undisturbed()
         step = shape.die()
         if any(calm.codes) or step == NONE:
@@ -112,28 +123,29 @@ def _shapes(names: list[str] | None, folder: Path, told: list[str]) -> list[Prep
             continue
         if any(proof.verdict is ProofVerdict.DIFFERENT for proof in plain.proofs):
             told.append(f"{_FALSE_ALARM}: {name} without a mutation")
-        prepared.append((shape, calm, _lines(plain.log), step))
+        prepared.append(Prepared(shape=shape, calm=calm, lines=_lines(plain.log), step=step))
         verdicts = [proof.verdict.name.lower() for proof in plain.proofs]
         print(f"      {name}: resumes from step {step}, {', '.join(verdicts)}", flush=True)
     return prepared
 
 
-def _mutate_once(shape: Shape, calm: Life, lines: set[str], step: int, draw: random.Random) -> tuple[str, str, str]:
-    """Outcome, kind of the mutation, and a line about it."""
+def _mutate_once(prepared: Prepared, draw: random.Random) -> tuple[str, str, str]:
+    """Alter one thing, and resume; return the outcome, the kind of the mutation, and a line about it."""
+    shape = prepared.shape
     memory = shape.bring_back()
     rank = draw.randrange(shape.ranks)
     page = Page(page_path(memory, rank))
-    slot = layout.slot_dir(memory, rank, page.slot_steps().index(step))
+    slot = layout.slot_dir(memory, rank, page.slot_steps().index(prepared.step))
     page.close()
     while (mutation := mutate(slot, draw)) is None:
         pass
-    life = shape.resume(step)
-    outcome = _outcome(life, calm, lines)
-    if outcome == "SILENT" and _is_idle(life, calm, mutation):
+    life = shape.resume(prepared.step)
+    outcome = _outcome(life, prepared.calm, prepared.lines)
+    if outcome == "SILENT" and _is_idle(life, prepared.calm, mutation):
         outcome = "idle"
     if outcome == "SILENT" and not mutation.is_sampled:
         outcome = "unsampled"
-    said = sorted(_lines(life.log) - lines) if outcome == "named" else []
+    said = sorted(_lines(life.log) - prepared.lines) if outcome == "named" else []
     return outcome, mutation.kind, "; ".join([f"{shape.path.stem} rank {rank}, {mutation}", *said])[:_WIDEST]
 
 
@@ -142,8 +154,10 @@ def _outcome(life: Life, calm: Life, lines: set[str]) -> str:
     different = {proof.what for proof in life.proofs if proof.verdict is ProofVerdict.DIFFERENT}
     if any(life.codes):
         return "refused"
-    if _is_exact(life, calm):  # what was altered is another state, though nothing may come of it
-        return _FALSE_ALARM if different - {ProofPart.OBJECT} else "verified" if different else "exact"
+    if _is_exact(life, calm):
+        if different - {ProofPart.OBJECT}:
+            return _FALSE_ALARM
+        return "verified" if different else "exact"  # an altered object is another state, even if it does not matter
     if different:
         return "verified"
     if ProofVerdict.ROUNDED in verdicts:
@@ -152,22 +166,22 @@ def _outcome(life: Life, calm: Life, lines: set[str]) -> str:
 
 
 def _is_exact(life: Life, calm: Life) -> bool:
-    """Whether a resumed life has ended as the undisturbed one, and made its steps with the same losses."""
+    """Return whether a resumed life has the end of the undisturbed one, and made its steps with the same losses."""
     pairs = zip(life.losses, calm.losses, strict=False)
     alike = all(before.get(step) == loss for now, before in pairs for step, loss in now.items())
     return not any(life.codes) and alike and life.finals == calm.finals
 
 
 def _is_idle(life: Life, calm: Life, mutation: Mutation) -> bool:
-    """Whether training has not used an altered number: nothing but the object that holds it has another end."""
+    """Return whether training has not used an altered number: only the object that holds the number has another end."""
     pairs = zip(life.finals, calm.finals, strict=True)
     differing = {
-        one.split()[0]
+        line.split()[0]
         for now, before in pairs
-        for one, other in zip(now.splitlines(), before.splitlines(), strict=True)
-        if one != other
+        for line, other in zip(now.splitlines(), before.splitlines(), strict=True)
+        if line != other
     }
-    is_alike = _is_exact(Life(life.codes, calm.finals, life.losses, "", []), calm)
+    is_alike = _is_exact(Life(codes=life.codes, finals=calm.finals, losses=life.losses, log="", proofs=[]), calm)
     return mutation.kind == "number" and is_alike and differing == {mutation.name.partition(".")[0]}
 
 

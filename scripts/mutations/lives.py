@@ -1,7 +1,8 @@
-"""Lives of a zoo shape's ranks, forked from a process that has imported torch: a tenth of what a start would take.
+"""Lives of a zoo shape's ranks, forked from a process that has imported torch, in a tenth of the time of a start.
 
-This process does what a supervisor does in the simplest case: it makes the pages, says where to resume, and waits. The
-ranks are forked by multiprocessing's fork server: below the shape there is no frame but Python's own, and one of ours.
+This process does what a supervisor does in the simplest case: it makes the pages, decides where the ranks resume, and
+waits. The ranks are forked by multiprocessing's fork server, so that below the shape there are only frames of Python's
+own, and one of this module's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ftlaunch_contract.protocol import Resume
 KILL_AT = 8
 """completed steps at which rank 0 is killed"""
 _EVERY = 3
-"""steps between snapshots: two steps are made again after the kill, and the one that was under way"""
+"""steps between snapshots, so that two steps are repeated after the kill, and the step that was under way"""
 _LONGEST_SECONDS = 120
 _PRELOAD = [
     "torch._dynamo",
@@ -42,20 +43,25 @@ _FORK_SERVER.set_forkserver_preload(_PRELOAD)
 
 @dataclass(frozen=True)
 class Life:
-    """What a life of the ranks has left."""
+    """What a life of the ranks has left; each list has one entry for each rank."""
 
     codes: list[int]
+    """exit codes"""
     finals: list[str]
+    """texts that describe the final states"""
     losses: list[dict[int, str]]
+    """step -> loss"""
     log: str
+    """the output of all ranks"""
     proofs: list[Proof]
+    """what the comparisons after the resume have shown"""
 
 
 class Shape:
-    """A script of the zoo, and the folder in which it lives."""
+    """A script of the zoo, with the folder in which it lives."""
 
     def __init__(self, path: Path, ranks: int, home: Path) -> None:
-        """home: an empty folder, on tmpfs."""
+        """Prepare the folder. home: an empty folder, on tmpfs."""
         self.path = path
         self.ranks = ranks
         self._home = home
@@ -68,7 +74,7 @@ class Shape:
         return self._live("calm", kill="")
 
     def die(self) -> int:
-        """Run the shape until it is killed, and keep what is in memory; returns the step to resume from, or NONE."""
+        """Run the shape until it is killed, and keep its memory; return the step to resume from, or NONE."""
         shutil.rmtree(self._memory, ignore_errors=True)
         self._live("killed", kill=f"0:{KILL_AT}:memory")
         pages = Pages(self._memory, self.ranks)
@@ -80,7 +86,7 @@ class Shape:
         return step
 
     def bring_back(self) -> Path:
-        """Put the memory of the killed ranks back; returns its folder."""
+        """Put the memory of the killed ranks back; return its folder."""
         shutil.rmtree(self._memory, ignore_errors=True)
         shutil.copytree(self._template, self._memory)
         return self._memory
@@ -152,25 +158,28 @@ def be_rank(path: str, environment: dict[str, str]) -> None:
         os.dup2(log.fileno(), 2)
     sys.path.insert(0, str(Path(path).parent))
     sys.argv = [path]
-    multiprocessing.set_start_method("fork", force=True)  # as in a script, and not as in a fork server's child
+    multiprocessing.set_start_method("fork", force=True)  # the default of a script, which a fork server's child lacks
     try:
         runpy.run_path(path, run_name="__main__")
     finally:
-        atexit._run_exitfuncs()  # a process of multiprocessing ends without them
+        atexit._run_exitfuncs()  # multiprocessing ends its processes without these functions
 
 
 def _wait_for(ranks: list[Any]) -> list[int]:
-    """The exit codes, in order. Where one rank fails, or takes too long, the others are killed."""
+    """Wait for all ranks; return their exit codes in order.
+
+    If a rank fails, or takes too long, the others are killed.
+    """
     deadline = time.monotonic() + _LONGEST_SECONDS
-    while living := [one for one in ranks if one.exitcode is None]:
-        multiprocessing.connection.wait([one.sentinel for one in living], max(0.0, deadline - time.monotonic()))
-        if time.monotonic() > deadline or any(one.exitcode for one in ranks):
-            for one in living:
-                one.kill()
-                one.join()
-    return [one.exitcode for one in ranks]
+    while living := [rank for rank in ranks if rank.exitcode is None]:
+        multiprocessing.connection.wait([rank.sentinel for rank in living], max(0.0, deadline - time.monotonic()))
+        if time.monotonic() > deadline or any(rank.exitcode for rank in ranks):
+            for rank in living:
+                rank.kill()
+                rank.join()
+    return [rank.exitcode for rank in ranks]
 
 
 def _losses(path: Path) -> dict[int, str]:
-    """Step -> loss."""
+    """Return the loss of each step."""
     return {int(step): loss for step, loss in (line.split() for line in path.read_text().splitlines())}

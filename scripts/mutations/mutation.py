@@ -1,4 +1,4 @@
-"""One thing of the saved state left out or altered, at random: in the files of a snapshot in memory."""
+"""Omits or alters one thing of the saved state at random, in the files of a snapshot in memory."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ftlaunch_hooks.state.part_digests import VALUES
 from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 
 _FORM = ("kind", "__tensor__", "__array__", "dtype", "shape", "tensors", "dense", "type", "device", "names")
-"""keys of common.json that say how the state is to be read: what is altered there is refused, and shows nothing"""
+"""keys of common.json that say how the state is to be read: an alteration there is refused, and shows nothing"""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What was done."""
+    """What was altered."""
 
     kind: str
-    """tensor (of a module, or of another object), gradient, optimizer, generator or number"""
+    """tensor (of a module or another object), gradient, optimizer, generator or number"""
     name: str
     how: str
     is_sampled: bool = True
-    """False: one value of a tensor that is larger than what is sampled of an object; nobody looks at all its values"""
+    """whether the check of a resume looks at what was altered: False for one value of a tensor that is only sampled"""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.how}"
 
 
 def mutate(slot: Path, draw: random.Random) -> Mutation | None:
-    """Alter one thing in a slot; None where what was drawn cannot be altered.
+    """Alter one thing in a slot; return None if what was drawn cannot be altered.
 
-    A tensor is drawn first, or a number; what is drawn of the two is drawn evenly.
+    The kind of thing is drawn first, and then evenly one of the things of that kind.
     """
     tensors = list(_tensors(slot))
     numbers = _leaves(json.loads((slot / layout.COMMON).read_bytes())["state"])
@@ -46,7 +46,8 @@ def mutate(slot: Path, draw: random.Random) -> Mutation | None:
     kind = draw.choice(kinds)
     if kind == "number":
         return _mutate_number(slot, draw)
-    return _mutate_tensor(draw.choice([one for one in tensors if _kind(one[1]) == kind]), kind, draw)
+    of_kind = [tensor for tensor in tensors if _kind(tensor[1]) == kind]
+    return _mutate_tensor(draw.choice(of_kind), kind, draw)
 
 
 def _kind(key: str) -> str:
@@ -62,7 +63,7 @@ def _kind(key: str) -> str:
 
 
 def _tensors(slot: Path) -> Iterator[tuple[Path, str, str, int, int]]:
-    """File, key, dtype, offset and bytes of each tensor that is not empty."""
+    """Yield file, key, dtype, offset and number of bytes of each tensor that is not empty."""
     for group in layout.GROUPS:
         path = layout.slot_file(slot, group)
         fd = os.open(path, os.O_RDONLY)
@@ -75,8 +76,8 @@ def _tensors(slot: Path) -> Iterator[tuple[Path, str, str, int, int]]:
                 yield path, chunk.key, chunk.dtype, offset, chunk.nbytes
 
 
-def _mutate_tensor(one: tuple[Path, str, str, int, int], kind: str, draw: random.Random) -> Mutation | None:
-    path, key, dtype, offset, size = one
+def _mutate_tensor(saved: tuple[Path, str, str, int, int], kind: str, draw: random.Random) -> Mutation | None:
+    path, key, dtype, offset, size = saved
     with path.open("r+b") as file:
         file.seek(offset)
         before = file.read(size)
@@ -91,7 +92,14 @@ def _mutate_tensor(one: tuple[Path, str, str, int, int], kind: str, draw: random
 
 
 def _altered(tensor: torch.Tensor, how: str, draw: random.Random) -> torch.Tensor:
-    """left out: as if nothing had been put back (zeros). older: a tenth back towards zero, or rotated."""
+    """Return an altered copy of a tensor.
+
+    Args:
+        tensor: the saved tensor.
+        how: `left out`, as if nothing had been restored (zeros); `one element`; `noise`; or `older`, which moves the
+            values a tenth back towards zero, or rotates them.
+        draw: the source of chance.
+    """
     made = tensor.clone()
     at = draw.randrange(made.numel())
     if how == "left out":
@@ -115,19 +123,19 @@ def _altered(tensor: torch.Tensor, how: str, draw: random.Random) -> torch.Tenso
 
 
 def _leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to numbers and truth values."""
+    """Return the paths to all numbers and truth values in a tree."""
     if isinstance(tree, dict):
-        found = [_leaves(value, (*path, key)) for key, value in tree.items() if key not in _FORM]
-        return [one for each in found for one in each]
+        branches = [_leaves(value, (*path, key)) for key, value in tree.items() if key not in _FORM]
+        return [leaf for branch in branches for leaf in branch]
     if isinstance(tree, list):
-        return [one for number, value in enumerate(tree) for one in _leaves(value, (*path, number))]
+        return [leaf for number, value in enumerate(tree) for leaf in _leaves(value, (*path, number))]
     return [path] if isinstance(tree, bool | int | float) else []
 
 
 def _mutate_number(slot: Path, draw: random.Random) -> Mutation | None:
     file = slot / layout.COMMON
     common = json.loads(file.read_bytes())
-    # a generator's state has hundreds of numbers: each place in the tree counts once, whatever it holds
+    # A generator's state has hundreds of numbers: each place in the tree counts once, however many numbers it holds.
     groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for path in _leaves(common["state"]):
         groups.setdefault(path[:-1] if isinstance(path[-1], int) else path, []).append(path)
@@ -135,9 +143,11 @@ def _mutate_number(slot: Path, draw: random.Random) -> Mutation | None:
     holder = common["state"]
     for key in path[:-1]:
         holder = holder[key]
-    value, how = holder[path[-1]], draw.choice(("altered", "left out"))
+    value = holder[path[-1]]
+    how = draw.choice(("altered", "left out"))
     if isinstance(value, bool):
-        holder[path[-1]], how = not value, "altered"
+        holder[path[-1]] = not value
+        how = "altered"
     elif how == "left out":
         holder[path[-1]] = type(value)(0)
     else:

@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/setup/install.py --torch auto --constraints constraints/cpu.txt
 
-This file needs the standard library only: it runs before anything is installed.
+This file needs only the standard library, because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACCELERATORS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}  # variable in tor
 
 
 def main() -> int:
-    """Two steps: torch, whose build is chosen; then the rest."""
+    """Install torch, whose build is chosen first, and then the rest; return the exit code."""
     options = _parse()
     if options.torch not in BUILDS:
         sys.exit(f"cannot use TORCH={options.torch}: it must be one of {', '.join(BUILDS)}")
@@ -52,17 +52,17 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    """A line that is seen at once, also in a pipe."""
+    """Print a line that is seen at once, also in a pipe."""
     print(text, flush=True)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them."""
+    """Return seconds as people read them."""
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def torch_requirement() -> str:
-    """What pyproject.toml says of torch. Python 3.10 has no reader of TOML."""
+    """Return what pyproject.toml requires of torch, without a parser of TOML, which Python 3.10 lacks."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found = re.search(r'^torch = \[.*"(torch\b[^"]*)"\]$', text, re.MULTILINE)
     assert found is not None
@@ -70,7 +70,7 @@ def torch_requirement() -> str:
 
 
 def installed_torch() -> tuple[str, str] | None:
-    """Version and build of the torch that is installed, without importing it; None where there is none."""
+    """Return version and build of the installed torch, without importing it; None if there is none."""
     importlib.invalidate_caches()
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
@@ -79,13 +79,13 @@ def installed_torch() -> tuple[str, str] | None:
 
 
 def read_build(text: str) -> tuple[str, str]:
-    """Version and build (CPU, CUDA, ROCm or XPU) that a torch/version.py tells of."""
+    """Return version and build (CPU, CUDA, ROCm or XPU) that a torch/version.py names."""
     values = dict(re.findall(r"^(\w+)(?:: [^=]*)? = '([^']*)'$", text, re.MULTILINE))
     return values["__version__"], next((name for key, name in _ACCELERATORS.items() if key in values), "CPU")
 
 
 def _pip(what: str, *arguments: str) -> str:
-    """Run `pip install`, and return how long it took. What it prints is shown only where something went wrong."""
+    """Run `pip install`; return how long it took. The output of pip is shown only if something went wrong."""
     begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", *arguments],
@@ -94,7 +94,7 @@ def _pip(what: str, *arguments: str) -> str:
     if done.returncode:
         sys.exit(f"{done.stdout}cannot install {what}: pip ended with exit code {done.returncode}; its words are above")
     for line in done.stdout.splitlines():
-        if line.startswith("ERROR"):  # pip installs what conflicts, says so, and ends with 0
+        if line.startswith("ERROR"):  # pip reports a conflict, installs the packages anyway, and exits with 0
             say(line)
     return duration(time.monotonic() - begin)
 

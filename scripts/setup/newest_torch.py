@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/setup/newest_torch.py
 
-It only tells: the exit code is 0 also where there is a newer one, or where the index does not answer.
+The script only informs: the exit code is 0 also if there is a newer torch, or if the index does not answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def ask_pip() -> str:
-    """Return the newest version that fits this Python; nothing where the index does not tell."""
+    """Return the newest version that fits this Python; empty if the index does not answer."""
     command = [sys.executable, "-m", "pip", "index", "versions", "torch", "--disable-pip-version-check"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
@@ -38,7 +38,7 @@ def ask_pip() -> str:
 
 
 def newest_of_answer(text: str) -> str:
-    """Return the version that `pip index versions torch` names first; nothing where it names none."""
+    """Return the version that `pip index versions torch` names first; empty if it names none."""
     found = _ANSWER.search(text)
     return found[1] if found else ""
 
@@ -49,7 +49,7 @@ def newest_of_table(page: str) -> str:
 
 
 def sentence(tested: str, available: str) -> str:
-    """Return what is to be said of the newest torch that was tried, and of the newest that there is."""
+    """Return a sentence about the newest torch that was tried, and the newest that is available."""
     if not available:
         return f"cannot tell whether there is a newer torch than {tested}: pip's index does not answer"
     if _numbers(available) > _numbers(tested):

@@ -1,4 +1,4 @@
-"""Runs the tests on other versions of Python: those that this machine has.
+"""Runs the tests on other versions of Python, as far as this machine has them.
 
     python scripts/setup/pythons.py all        `make test` on each, in an environment of its own: .venv-3.10 and so on
     python scripts/setup/pythons.py ends       a part of the tests, without torch, on the oldest and on the newest
@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 USAGE = 2
 
-# Needs no torch, and is what differs between Pythons: system calls, signals, tracebacks, subprocesses, the standard
-# library. The rest of the tests is for `make test-pythons`: torch alone takes longer to install than this may take.
+# Tests that need no torch, of what differs between Pythons: system calls, signals, tracebacks, subprocesses, the
+# standard library. `make test-pythons` runs all tests; installing torch alone takes longer than this part may take.
 PART = (
     "tests/unit/autopsy", "tests/unit/nodes/channel", "tests/unit/common", "tests/unit/policy", "tests/unit/ranks",
     "tests/unit/reporting", "tests/unit/system", "tests/proc/test_sleeping_threads.py",
@@ -38,8 +38,8 @@ PART_NEEDS = ("hypothesis>=6.100", "pytest>=8.0", "pytest-timeout>=2.3", "pytest
 class Python:
     """An interpreter of this machine."""
 
-    version: str  # as 3.10
-    path: str
+    version: str  # such as 3.10
+    path: str  # of the program
 
     def environment(self, kind: str = "") -> Path:
         """Return the folder of the virtual environment that is made of it. git and `make lint` ignore it."""
@@ -57,7 +57,7 @@ def find_pythons(versions: Sequence[str]) -> list[Python]:
 
 
 def candidates(version: str) -> Iterator[str]:
-    """Yield where a Python of a version may lie: this one, on PATH, among those of pyenv, among those of uv."""
+    """Yield where a Python of a version may lie: this program, a program on PATH, those of pyenv, those of uv."""
     name = f"python{version}"
     yield sys.executable
     if on_path := shutil.which(name):
@@ -69,7 +69,10 @@ def candidates(version: str) -> Iterator[str]:
 
 
 def can_be_used(path: str, version: str) -> bool:
-    """Whether a program is a Python of this version with which environments can be made. pyenv's shims may be none."""
+    """Return whether a program is a Python of a version with which environments can be made.
+
+    pyenv's shims may not be.
+    """
     code = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False, timeout=60)
@@ -86,12 +89,15 @@ def run_all_tests(python: Python) -> bool:
 
 
 def run_part(python: Python) -> bool:
-    """Run a part of the tests with a Python; return whether all of them have passed. Words are shown if one has not."""
+    """Run a part of the tests with a Python; return whether all of them have passed.
+
+    The output is shown if one has not.
+    """
     begin = time.monotonic()
     environment = python.environment("part-")
     bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     interpreter = str(environment / "bin/python")
-    # by its own pip: that of an older Python may not run on a newer one (pip 23.0 of Debian 12 does not on 3.13)
+    # The environment's own pip is used: an older pip may not run on a newer Python (Debian 12's 23.0 fails on 3.13).
     install = [interpreter, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check",
                "--editable", str(ROOT), *PART_NEEDS]  # fmt: skip
     commands = (

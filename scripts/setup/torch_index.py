@@ -3,7 +3,7 @@
 PyPI has only the CUDA build of torch for Linux, which brings 4.9 GB. On a machine without an NVIDIA driver PyTorch's
 own index is searched as well: there the version is called 2.13.0+cpu, which sorts above PyPI's 2.13.0, so pip takes it.
 
-This file needs the standard library only: it runs before anything is installed.
+This file needs only the standard library, because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUILDS = ("auto", "cpu", "cuda")
 
 _PATIENCE = 4.0  # seconds for the index to answer; pip itself would retry for minutes
 _DRIVER_PATHS = ("dev/nvidiactl", "proc/driver/nvidia")
-# With one of these the user says which indexes pip searches; pip's own configuration files are only added to.
+# Settings by which the user says which indexes pip searches; pip's own configuration files are only added to.
 _USERS_INDEXES = ("PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX")
 
 
@@ -33,15 +33,18 @@ _USERS_INDEXES = ("PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX")
 class Choice:
     """Where pip looks for torch."""
 
-    arguments: tuple[str, ...]  # for `pip install`
-    reason: str  # what the user is told
+    arguments: tuple[str, ...]  # further arguments of `pip install`
+    reason: str  # the reason that the user is told
 
 
 def choose(build: str, *, driver: bool, users: str, why_not: Callable[[], str]) -> Choice:
-    """Where pip looks for torch.
+    """Choose where pip looks for torch.
 
-    build: one of BUILDS. driver: whether there is an NVIDIA driver. users: what the user set that says where torch
-    comes from, or "". why_not: asks PyTorch's index, and returns why it cannot be used, or ""; called only if needed.
+    Args:
+        build: one of BUILDS.
+        driver: whether there is an NVIDIA driver.
+        users: the user's own setting of where torch comes from, or an empty string.
+        why_not: asks PyTorch's index, and returns why it cannot be used, or an empty string. Called only if needed.
     """
     if build == "cuda":
         return Choice((), "the default build of pip's indexes, as TORCH=cuda asks")
@@ -57,19 +60,27 @@ def choose(build: str, *, driver: bool, users: str, why_not: Callable[[], str]) 
 
 
 def has_driver(root: Path = Path("/"), search: str | None = None) -> bool:
-    """Whether this machine has an NVIDIA driver. root and search (a PATH) stand for other machines in tests."""
+    """Return whether this machine has an NVIDIA driver. root and search (a PATH) stand for other machines in tests."""
     return shutil.which("nvidia-smi", path=search) is not None or any((root / path).exists() for path in _DRIVER_PATHS)
 
 
 def users_indexes(constraints: str, environment: Mapping[str, str]) -> str:
-    """The setting of the user's that says where torch comes from, or "". constraints: the user's own file, or ""."""
+    """Return the user's setting that says where torch comes from, or an empty string.
+
+    Args:
+        constraints: the user's own file of constraints, or an empty string.
+        environment: the environment variables.
+    """
     if constraints:
         return f"CONSTRAINTS={constraints}"
     return next((name for name in _USERS_INDEXES if environment.get(name)), "")
 
 
 def why_unreachable(index: str, patience: float = _PATIENCE) -> str:
-    """Why pip cannot use an index, or "". Returns within `patience` seconds, a name server's silence included."""
+    """Return why pip cannot use an index, or an empty string.
+
+    Returns within `patience` seconds, even if the name server is silent.
+    """
     answer: queue.SimpleQueue[str] = queue.SimpleQueue()
     # The time-out of a socket does not cover the look-up of its name: the thread is left behind if that takes longer.
     threading.Thread(target=lambda: answer.put(_ask(f"{index}/torch/", patience)), daemon=True).start()
