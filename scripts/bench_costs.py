@@ -75,7 +75,9 @@ def supervisor(home: Path, script: str, *options: str) -> Iterator[subprocess.Po
 
 def idle_cost(home: Path, rounds: int, seconds: float) -> dict[str, Any]:
     """Measure resident memory (MiB) and processor time (% of a core) of a supervisor with eight idle ranks."""
-    memory, saver, cpu = [], [], []
+    memory = []
+    saver = []
+    cpu = []
     with supervisor(home, IDLE, "--nproc-per-node", "8") as process:
         me = psutil.Process(process.pid)
         while len(me.children()) < 9:
@@ -154,7 +156,8 @@ def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
         return timeit.timeit(step, number=300) / 300 * 1000
 
     block()
-    bare, observed = [], []
+    bare = []
+    observed = []
     for _ in range(3 * rounds):
         bare.append(block())
         page.begin(0, os.getpid(), 0)

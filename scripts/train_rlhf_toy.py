@@ -56,6 +56,20 @@ class Net(nn.Module):
         return self.body(self.token(tokens) + self.mood(mood) + self.place(place))
 
 
+def net_inputs(said: Tensor, mood: Tensor) -> dict[str, Tensor]:
+    """Return the inputs of a `Net` for all places of sequences at once.
+
+    Args:
+        said: prompts with what was added to them, of shape (batch, LENGTH + 1).
+        mood: the mood of each prompt, of shape (batch,).
+    """
+    return {
+        "tokens": said[:, :-1],
+        "mood": mood[:, None].expand(-1, LENGTH),
+        "place": torch.arange(LENGTH).expand(len(said), -1),
+    }
+
+
 class Rollouts:
     """What the policy has written in this episode, which a policy that has changed cannot write again."""
 
@@ -101,25 +115,25 @@ class Models:
             logits = self.policy(tokens[-1], mood, torch.tensor(place))
             tokens.append(torch.multinomial(F.softmax(logits, dim=-1), 1).squeeze(1))
         said = torch.stack(tokens, 1)  # (batch, LENGTH + 1)
-        view = (said[:, :-1], mood[:, None].expand(-1, LENGTH), torch.arange(LENGTH).expand(len(said), -1))
+        view = net_inputs(said, mood)
         chosen = said[:, 1:, None]
-        log_chance = F.log_softmax(self.policy(*view), -1).gather(-1, chosen).squeeze(-1)
-        kl = log_chance - F.log_softmax(self.reference(*view), -1).gather(-1, chosen).squeeze(-1)
-        score = torch.tanh(self.reward(*view)).gather(-1, chosen).squeeze(-1)
+        log_chance = F.log_softmax(self.policy(**view), -1).gather(-1, chosen).squeeze(-1)
+        kl = log_chance - F.log_softmax(self.reference(**view), -1).gather(-1, chosen).squeeze(-1)
+        score = torch.tanh(self.reward(**view)).gather(-1, chosen).squeeze(-1)
         returns = (score - kl_weight * kl).flip(1).cumsum(1).flip(1)  # of each place: what is still to come
-        advantage = returns - self.value(*view).squeeze(-1)
+        advantage = returns - self.value(**view).squeeze(-1)
         names = ("said", "mood", "log_chance", "returns", "advantage", "score", "kl")
         return dict(zip(names, (said, mood, log_chance, returns, advantage, score.mean(1), kl.mean(1)), strict=True))
 
     def learn(self, batch: Experience, clip: float) -> float:
         """Make one PPO iteration on a mini-batch; return the policy's loss."""
         said = batch["said"]
-        view = (said[:, :-1], batch["mood"][:, None].expand(-1, LENGTH), torch.arange(LENGTH).expand(len(said), -1))
-        log_chance = F.log_softmax(self.trained_policy(*view), -1).gather(-1, said[:, 1:, None]).squeeze(-1)
+        view = net_inputs(said, batch["mood"])
+        log_chance = F.log_softmax(self.trained_policy(**view), -1).gather(-1, said[:, 1:, None]).squeeze(-1)
         ratio = (log_chance - batch["log_chance"]).exp()
         advantage = (batch["advantage"] - batch["advantage"].mean()) / (batch["advantage"].std() + 1e-6)
         policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
-        value_loss = F.mse_loss(self.trained_value(*view).squeeze(-1), batch["returns"])
+        value_loss = F.mse_loss(self.trained_value(**view).squeeze(-1), batch["returns"])
         for loss, optimizer in ((policy_loss, self.policy_optimizer), (value_loss, self.value_optimizer)):
             optimizer.zero_grad()
             loss.backward()
@@ -146,7 +160,8 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Align, and on rank 0 write the scores and the two trained models."""
     args = parse_args()
-    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if world_size > 1:
         dist.init_process_group("gloo")
     models = Models(args.seed, world_size)
@@ -156,7 +171,8 @@ def main() -> None:
         PROMPTS, args.batch_size, rank=rank, world_size=world_size, seed=args.seed, endless=True
     )
     sample_per_episode = args.rollouts * args.batch_size * world_size
-    rollouts, progress = Rollouts(), ft.chatlearn.DataProgress(sampler, sample_per_episode=sample_per_episode)
+    rollouts = Rollouts()
+    progress = ft.chatlearn.DataProgress(sampler, sample_per_episode=sample_per_episode)
     torch.manual_seed(args.seed + rank)  # each rank writes its own
     job = ft.attach(
         policy=models.trained_policy,
@@ -183,7 +199,8 @@ def main() -> None:
         experience = rollouts.all()
         chosen = torch.randperm(len(experience["said"]))[: args.batch_size]
         loss = models.learn({name: tensor[chosen] for name, tensor in experience.items()}, args.clip)
-        score, kl = experience["score"].mean().item(), experience["kl"].mean().item()
+        score = experience["score"].mean().item()
+        kl = experience["kl"].mean().item()
         scores.write(f"{step},{score:.4f},{kl:.4f},{loss.hex()}\n")
         episode = progress.episode
         if progress.end_train_iteration(per_episode=args.iterations):

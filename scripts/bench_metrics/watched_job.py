@@ -111,7 +111,9 @@ def measured(home: Path, ranks: int, rounds: int, seconds: float, on: str) -> li
     """Measure memory and processor time of the supervisor, and the processor time of all watchers. on: one of KINDS."""
     job_id = f"bench-{os.getpid()}-{KINDS.index(on)}"
     command = [sys.executable, "-m", "ftlaunch", "--run-dir", str(home / job_id), "--job-id", job_id, "job.yaml"]
-    memory, used, beside = [], [], []
+    memory = []
+    used = []
+    beside = []
     with ExitStack() as stack:
         hook = stack.enter_context(_hook())
         (home / "job.yaml").write_text(json.dumps(_spec(home, ranks, on, hook)))
@@ -133,7 +135,7 @@ def measured(home: Path, ranks: int, rounds: int, seconds: float, on: str) -> li
             used.append(100 * (_used([me]) - before) / took)
             beside.append(100 * (_used([*helpers, *watchers]) - others) / took)
             memory.append(me.memory_info().rss / 2**20)
-        gone = [beside_it for beside_it in (*helpers, *watchers) if beside_it.status() == psutil.STATUS_ZOMBIE]
+        gone = [each for each in (*helpers, *watchers) if each.status() == psutil.STATUS_ZOMBIE]
         if gone or (on == EVERYTHING and len(helpers) != 3):
             sys.exit(f"bench_metrics: not everything was on: {len(helpers)} helpers of 3, {len(gone)} have ended")
     what = f"the supervisor, {ranks} ranks of ten steps a second, {on}"

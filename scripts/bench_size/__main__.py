@@ -99,9 +99,9 @@ def measure_on_silent_disk(home: Path, nodes: int) -> dict[str, list[float]]:
 
 
 def _begin(trial: Trial) -> Figures:
+    trial.start_head()
     before = cpu_seconds(trial.head.pid)
     began = time.monotonic()
-    before, began = cpu_seconds(trial.head.pid), time.monotonic()
     ended = trial.start_agents()
     return {"first agent's start to all orders": ended - began, "the same, head's CPU": _cpu(trial, before)}
 

@@ -62,7 +62,8 @@ def plain(milliseconds: float) -> tuple[Step, dict[str, object]]:
 
 def frozen_base() -> tuple[Step, dict[str, object]]:
     """Return a step with 256 MiB of frozen weights and a small trained head."""
-    base, head = stack(1024, 64).requires_grad_(False), stack(1024, 1)
+    base = stack(1024, 64).requires_grad_(False)
+    head = stack(1024, 1)
     optimizer = torch.optim.AdamW(head.parameters(), lr=1e-4)
     model = nn.Sequential(base, head)
     return trained(model, optimizer, torch.randn(16, 1024)), {"model": model, "optimizer": optimizer}
@@ -162,7 +163,8 @@ def main() -> None:
     job = ft.attach(**objects)
     loop = job.steps(1 << 40)
     next(loop)
-    bare, hooked = [], []
+    bare = []
+    hooked = []
     end = time.perf_counter() + 4 * seconds
     while time.perf_counter() < end or len(hooked) < 10:
         with silenced():
