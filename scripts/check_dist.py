@@ -168,9 +168,9 @@ def train(archive: Path, home: Path, binaries: Path) -> None:
     borrow_torch(Path(run(home, str(binaries / "python"), "-c", SITE).strip()))
     run(home, *_pip(binaries), f"{archive}[torch]")
     (home / "trains.py").write_text(TRAINS, encoding="utf-8")
-    said = run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "--memory-interval", "1", "trains.py")
-    if "trained in attempt 1" not in said:
-        _refuse(archive, [f"a job that was killed once and has ended with 0 said {said!r}"])
+    output = run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "--memory-interval", "1", "trains.py")
+    if "trained in attempt 1" not in output:
+        _refuse(archive, [f"a job that was killed once and has ended with 0 said {output!r}"])
     if archive.suffix == ".whl":
         follow_tutorial(archive, home / "tutorial", binaries)
 
@@ -261,12 +261,12 @@ def run(home: Path, *command: str, variables: Mapping[str, str] | None = None, c
         text=True,
         check=False,
     )
-    said = f"{done.stdout}{done.stderr}"
+    output = f"{done.stdout}{done.stderr}"
     if done.returncode != code:
         sys.exit(
-            f"{said}cannot go on: `{' '.join(command)}` ended with exit code {done.returncode}; its words are above"
+            f"{output}cannot go on: `{' '.join(command)}` ended with exit code {done.returncode}; its words are above"
         )
-    return said if code else done.stdout
+    return output if code else done.stdout
 
 
 def _environment() -> dict[str, str]:

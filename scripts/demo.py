@@ -124,28 +124,28 @@ def disturb(run: Run) -> None:
         raise SystemExit("demo: the run did not finish")
 
 
-def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
+def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     """Return what must be equal, each with whether it is."""
     checks = [
         (
-            f"loss history, {one.steps} steps",
-            one.losses() == other.losses() and len(one.losses()) == one.steps,
+            f"loss history, {disturbed.steps} steps",
+            disturbed.losses() == undisturbed.losses() and len(disturbed.losses()) == disturbed.steps,
         ),
         (
             "weights",
-            (one.out / "model.safetensors").read_bytes() == (other.out / "model.safetensors").read_bytes(),
+            (disturbed.out / "model.safetensors").read_bytes() == (undisturbed.out / "model.safetensors").read_bytes(),
         ),
     ]
-    first = last_checkpoint(one)
-    second = last_checkpoint(other)
+    first = last_checkpoint(disturbed)
+    second = last_checkpoint(undisturbed)
     checks.append((f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second))
-    lost = [e["steps_lost"] for e in one.events("resumed") if e["source"] == "memory"]
+    lost = [e["steps_lost"] for e in disturbed.events("resumed") if e["source"] == "memory"]
     # A step is lost if a rank dies within the millisecond or two in which the step before is still being copied.
-    said = f"the kill and the hang cost {' and '.join(map(str, lost))} steps (0, at most 1; resumed from memory)"
-    checks.append((said, len(lost) == 2 and max(lost) <= 1))
-    stopped = one.events("job_stopped")[0]["step"]
-    resumed = one.events("resumed")[-1]["step"]
-    furthest = max(e["step"] for e in one.events("rank_exited") if e["code"] == EXIT_SAVED)
+    costs = f"the kill and the hang cost {' and '.join(map(str, lost))} steps (0, at most 1; resumed from memory)"
+    checks.append((costs, len(lost) == 2 and max(lost) <= 1))
+    stopped = disturbed.events("job_stopped")[0]["step"]
+    resumed = disturbed.events("resumed")[-1]["step"]
+    furthest = max(e["step"] for e in disturbed.events("rank_exited") if e["code"] == EXIT_SAVED)
     checks.append(
         (
             f"no step lost to the preemption (left at {furthest}, resumed at {resumed})",

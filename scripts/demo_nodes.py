@@ -129,22 +129,22 @@ def works(run: Run, number: int) -> bool:
     return all(pids[rank] in there for rank in range(RANKS, 2 * RANKS))
 
 
-def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
+def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     """Return what must be equal, each with whether it is."""
     weights = "model.safetensors"
-    first = last_checkpoint(one)  # type: ignore[arg-type]
-    second = last_checkpoint(other)  # type: ignore[arg-type]
-    lost = [event["steps_lost"] for event in one.events("resumed")[1:]]
+    first = last_checkpoint(disturbed)  # type: ignore[arg-type]
+    second = last_checkpoint(undisturbed)  # type: ignore[arg-type]
+    lost = [event["steps_lost"] for event in disturbed.events("resumed")[1:]]
     return [
         (
-            f"loss history, {one.steps} steps",
-            one.losses() == other.losses() and len(one.losses()) == one.steps,
+            f"loss history, {disturbed.steps} steps",
+            disturbed.losses() == undisturbed.losses() and len(disturbed.losses()) == disturbed.steps,
         ),
-        ("weights", (one.out / weights).read_bytes() == (other.out / weights).read_bytes()),
+        ("weights", (disturbed.out / weights).read_bytes() == (undisturbed.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
         (
             f"four restarts; they cost {', '.join('?' if steps is None else str(steps) for steps in lost)} steps",
-            len(lost) == 4 and not other.events("incident"),
+            len(lost) == 4 and not undisturbed.events("incident"),
         ),
     ]
 

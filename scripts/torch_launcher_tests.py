@@ -111,11 +111,11 @@ def own_folder() -> Iterator[None]:
 def outcome(test: unittest.TestCase) -> tuple[str, str]:
     """Run a test; return what became of it, and what the test has to say."""
     result = unittest.TestResult()
-    said = io.StringIO()
-    with own_folder(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with own_folder(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         test.run(result)
     if problems := result.failures + result.errors:
-        return "failed", f"\n{said.getvalue()}\n{problems[0][1]}"
+        return "failed", f"\n{output.getvalue()}\n{problems[0][1]}"
     if result.skipped:
         return "left out", f": torch's file skips it here: {result.skipped[0][1]}"
     return "passed", ""

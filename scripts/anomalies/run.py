@@ -259,22 +259,22 @@ def _judge(job: Job, codes: Sequence[int | None], *, several: bool) -> str:
         return "exit code 70"
     if unknown := ends - {EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE}:
         return f"exit codes {sorted(map(str, unknown))}"
-    said = job.said
-    if "Traceback" in said:
+    output = job.said
+    if "Traceback" in output:
         return "a traceback on the terminal"
     if not (job.home / "killed").exists() and (EXIT_DONE in ends or not several):
         return "no rank was killed: nothing is shown"
     if EXIT_DONE in ends and (wrong := _judge_results(job)):
         return wrong
-    if EXIT_DONE not in ends and not any(word in said for word in _EXPLANATIONS):
+    if EXIT_DONE not in ends and not any(word in output for word in _EXPLANATIONS):
         return "given up without a word"
     if not wait_for(lambda: not job.carriers(), 12.0):
         return f"processes are left: {job.carriers()}"
     events = job.events()
-    can_journal = "going on without a journal" not in said
+    can_journal = "going on without a journal" not in output
     if can_journal and events and events[-1]["event"] not in _LAST_EVENTS:
         return f"the journal ends with {events[-1]['event']}"
-    is_told = "memory" in said or "cannot remove" in said
+    is_told = "memory" in output or "cannot remove" in output
     if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and not is_told:
         return f"memory is left, and nothing is said of it: {job.memories()}"
     return ""

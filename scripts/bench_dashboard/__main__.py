@@ -97,13 +97,13 @@ async def measured(dashboard: Dashboard, journal: Journal, count: int, rounds: i
         used = processor_time(dashboard.process.pid)
         for _ in range(rounds):
             sentence = f"incident {journal.step + 1} of the benchmark"
-            told = time.monotonic()
+            written = time.monotonic()
             for client in clients:
                 client.awaited = sentence
             journal.tell()
             while not all(sentence in client.heard for client in clients):
                 await asyncio.sleep(0.005)
-            delays += [client.heard[sentence] - told for client in clients]
+            delays += [client.heard[sentence] - written for client in clients]
             await asyncio.sleep(0.5)
         wall = time.monotonic() - began
         spent = processor_time(dashboard.process.pid) - used

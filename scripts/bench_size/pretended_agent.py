@@ -114,9 +114,9 @@ class PretendedAgent:
         """Kill the first rank; return when the head was told."""
         assert self._ranks is not None
         rank = self._ranks.numbers[0]
-        told = time.monotonic()
+        died = time.monotonic()
         self._end_ranks([rank], _KILLED)
-        return told
+        return died
 
     def die(self) -> float:
         """Have the whole machine vanish; return when its connection ended."""

@@ -237,8 +237,8 @@ class Trial:
 
         def started() -> bool:
             answers = [answer["starts"] for answer in self.look()]
-            told = sum(agents for counts in answers for times, agents in counts.items() if int(times) >= starts)
-            return told >= count
+            informed = sum(agents for counts in answers for times, agents in counts.items() if int(times) >= starts)
+            return informed >= count
 
         self.wait(started, f"start no. {starts} of {count} nodes", patience)
 

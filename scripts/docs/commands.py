@@ -25,7 +25,9 @@ _EXITS = {
 
 def exit_table() -> str:
     """Return the table of the exit codes of `ftctl`."""
-    return "\n".join(["| code | means |", "| --- | --- |", *(f"| {code} | {said} |" for code, said in _EXITS.items())])
+    return "\n".join(
+        ["| code | means |", "| --- | --- |", *(f"| {code} | {meaning} |" for code, meaning in _EXITS.items())]
+    )
 
 
 def bare_options() -> str:

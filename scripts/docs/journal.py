@@ -24,10 +24,10 @@ class Told(NamedTuple):
 def table() -> str:
     """Return all events as a Markdown table."""
     lines = ["| event | when | fields |", "| --- | --- | --- |"]
-    told: dict[str, list[Told]] = {}
+    by_name: dict[str, list[Told]] = {}
     for event in events():
-        told.setdefault(event.name, []).append(event)
-    for name, alike in told.items():
+        by_name.setdefault(event.name, []).append(event)
+    for name, alike in by_name.items():
         lines.append(f"| `{name}` | {' Or: '.join(event.when for event in alike)} | {', '.join(alike[0].fields)} |")
     return "\n".join(lines)
 

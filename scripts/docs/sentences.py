@@ -52,9 +52,9 @@ def refusals() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
                 begin = _REFUSED.get(node.exc.func.id)
-                said = node.exc.args[0] if node.exc.args else None
-                if begin is not None and isinstance(said, ast.Constant | ast.JoinedStr):
-                    yield begin + " ".join("".join(_texts(said)).split())
+                text = node.exc.args[0] if node.exc.args else None
+                if begin is not None and isinstance(text, ast.Constant | ast.JoinedStr):
+                    yield begin + " ".join("".join(_texts(text)).split())
 
 
 def quotes(quoted: str, sentence: str) -> bool:

@@ -85,11 +85,11 @@ def table() -> str:
     keys = [(variable, key.name) for key in KEYS for variable in key.env]
     return "\n".join(
         [
-            "## Read by ftlaunch", "", *head, *(f"| {_names(name)} | {said} |" for name, said in _READ.items()),
+            "## Read by ftlaunch", "", *head, *(f"| {_names(name)} | {meaning} |" for name, meaning in _READ.items()),
             "", "## Read in place of an option", "",
             "As torchrun's. An option and a key of the spec win over them ([options](../guide/spec.md)).", "",
             "| variable | key |", "| --- | --- |", *(f"| `{variable}` | `{name}` |" for variable, name in keys),
-            "", "## Given to every rank", "", *head, *(f"| `{name}` | {said} |" for name, said in _GIVEN.items()),
+            "", "## Given to every rank", "", *head, *(f"| `{name}` | {meaning} |" for name, meaning in _GIVEN.items()),
             "", "## Between supervisor and ranks", "",
             "Under a supervisor nobody sets them; without one some of them are settings"
             " ([without the supervisor](../guide/without-supervisor.md)).", "",

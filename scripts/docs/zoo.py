@@ -54,5 +54,5 @@ def table() -> str:
 def _promise(shape: TrainingShape) -> str:
     if not shape.words:
         return shape.promise.lower()
-    said = shape.words if shape.promise == "Exact" else f'"{shape.words}"'
-    return f"{shape.promise.lower()}: {said}"
+    words = shape.words if shape.promise == "Exact" else f'"{shape.words}"'
+    return f"{shape.promise.lower()}: {words}"

@@ -85,8 +85,8 @@ class _Space:
         )  # fmt: skip
         assert self._first.stdout is not None
         if self._first.stdout.readline() != "ready\n":
-            _, said = self._first.communicate()
-            raise CannotIsolate(f"namespaces cannot be made here: {said.strip()}")
+            _, errors = self._first.communicate()
+            raise CannotIsolate(f"namespaces cannot be made here: {errors.strip()}")
         waiting = self._first.pid
         self.pid = int(Path(f"/proc/{waiting}/task/{waiting}/children").read_text())
 
@@ -203,8 +203,8 @@ class Machine(_Space):
 
     def filtered(self) -> int:
         """Return the number of packets that have come to the filter of `mute` or `lossy`."""
-        said = _run(*self._switch.enter("-n"), "nft", "list", "chain", "netdev", self._port, "out")
-        return int(said.partition("counter packets ")[2].split()[0])
+        listing = _run(*self._switch.enter("-n"), "nft", "list", "chain", "netdev", self._port, "out")
+        return int(listing.partition("counter packets ")[2].split()[0])
 
     def lose(self) -> None:
         """Lose the machine: its processes are killed, and no word of their ends gets out."""

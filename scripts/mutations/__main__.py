@@ -51,12 +51,12 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     draw = random.Random(options.seed)
     found: Counter[tuple[str, str]] = Counter()
-    told: list[str] = []
+    remarks: list[str] = []
     began = time.monotonic()
     # Not a TemporaryDirectory: a forked rank would delete it as the rank ends.
     folder = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="mutations-"))
     try:
-        shapes = _shapes(options.shapes, folder, told)
+        shapes = _shapes(options.shapes, folder, remarks)
         began = time.monotonic()
         for number in range(options.count):
             if not shapes or time.monotonic() - began > options.seconds:
@@ -65,11 +65,11 @@ def main() -> int:
             outcome, kind, line = _mutate_once(prepared, draw)
             found[outcome, kind] += 1
             if outcome in ("SILENT", _FALSE_ALARM):
-                told.append(f"{outcome}: {line}")
+                remarks.append(f"{outcome}: {line}")
             print(f"{number + 1:5d} {outcome:9s} {line}", flush=True)
     finally:
         shutil.rmtree(folder)
-    _print_numbers(found, told, time.monotonic() - began)
+    _print_numbers(found, remarks, time.monotonic() - began)
     return 1 if any(outcome in ("SILENT", _FALSE_ALARM) for outcome, _ in found) else 0
 
 
@@ -100,7 +100,7 @@ class Prepared:
     """the step from which the shape resumes"""
 
 
-def _shapes(names: list[str] | None, folder: Path, told: list[str]) -> list[Prepared]:
+def _shapes(names: list[str] | None, folder: Path, remarks: list[str]) -> list[Prepared]:
     """Prepare the exact shapes that resume exactly on this machine; add a line to `told` for each one that does not."""
     from tests.zoo.test_zoo import ALL
 
@@ -114,15 +114,15 @@ def _shapes(names: list[str] | None, folder: Path, told: list[str]) -> list[Prep
         calm = shape.live_undisturbed()
         step = shape.die()
         if any(calm.codes) or step == NONE:
-            told.append(f"left out: {name}: it does not run here ({calm.codes}, step {step})")
+            remarks.append(f"left out: {name}: it does not run here ({calm.codes}, step {step})")
             continue
         shape.bring_back()
         plain = shape.resume(step)
         if not _is_exact(plain, calm):
-            told.append(f"left out: {name}: without a mutation it is not exact here {plain.codes}")
+            remarks.append(f"left out: {name}: without a mutation it is not exact here {plain.codes}")
             continue
         if any(proof.verdict is ProofVerdict.DIFFERENT for proof in plain.proofs):
-            told.append(f"{_FALSE_ALARM}: {name} without a mutation")
+            remarks.append(f"{_FALSE_ALARM}: {name} without a mutation")
         prepared.append(Prepared(shape=shape, calm=calm, lines=_lines(plain.log), step=step))
         verdicts = [proof.verdict.name.lower() for proof in plain.proofs]
         print(f"      {name}: resumes from step {step}, {', '.join(verdicts)}", flush=True)
@@ -145,8 +145,8 @@ def _mutate_once(prepared: Prepared, draw: random.Random) -> tuple[str, str, str
         outcome = "idle"
     if outcome == "SILENT" and not mutation.is_sampled:
         outcome = "unsampled"
-    said = sorted(_lines(life.log) - prepared.lines) if outcome == "named" else []
-    return outcome, mutation.kind, "; ".join([f"{shape.path.stem} rank {rank}, {mutation}", *said])[:_WIDEST]
+    new_lines = sorted(_lines(life.log) - prepared.lines) if outcome == "named" else []
+    return outcome, mutation.kind, "; ".join([f"{shape.path.stem} rank {rank}, {mutation}", *new_lines])[:_WIDEST]
 
 
 def _outcome(life: Life, calm: Life, lines: set[str]) -> str:
@@ -189,7 +189,7 @@ def _lines(log: str) -> set[str]:
     return {line for line in log.splitlines() if line.startswith("ftlaunch: ")}
 
 
-def _print_numbers(found: Counter[tuple[str, str]], told: list[str], seconds: float) -> None:
+def _print_numbers(found: Counter[tuple[str, str]], remarks: list[str], seconds: float) -> None:
     kinds = sorted({kind for _, kind in found})
     outcomes = ("exact", "idle", "verified", "rounded", "named", "refused", "unsampled", "SILENT", _FALSE_ALARM)
     print(f"\n{'':12s}" + "".join(f"{kind:>11s}" for kind in (*kinds, "all")))
@@ -198,7 +198,7 @@ def _print_numbers(found: Counter[tuple[str, str]], told: list[str], seconds: fl
         print(f"{outcome:12s}" + "".join(f"{number:11d}" for number in (*row, sum(row))))
     print(f"{found.total()} mutations in {seconds:.0f} s")
     print(json.dumps({outcome: sum(found[outcome, kind] for kind in kinds) for outcome in outcomes}))
-    for line in told:
+    for line in remarks:
         print(line)
 
 

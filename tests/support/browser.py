@@ -47,7 +47,10 @@ class BrowserPages:
         context = self._browser.new_context(viewport=viewport, color_scheme=scheme, offline=offline, **more)
         page = context.new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: self.errors.append(message.text) if message.type in ("error", "warning") else None,
+        )
         page.goto(address)
         return page
 

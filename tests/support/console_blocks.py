@@ -64,7 +64,7 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _BLOCK.finditer(text):
-        comments = {name: said or "" for name, said in _COMMENT.findall(match["comments"])}
+        comments = {name: value or "" for name, value in _COMMENT.findall(match["comments"])}
         if match["kind"] == "console" or "file" in comments:
             indent = len(match["indent"])
             lines = [line[indent:] for line in match["text"].splitlines()]

@@ -133,9 +133,9 @@ class CellJob(NodesJob):
 
     def told(self) -> str:
         """Return all output and the journal, for the message of a failing test."""
-        said = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
+        output = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
         journal = self.run_dir / "events.jsonl"
-        return said + (journal.read_text() if journal.exists() else "")
+        return output + (journal.read_text() if journal.exists() else "")
 
     # --- its processes ----------------------------------------------------------------------------------------
 

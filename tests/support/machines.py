@@ -82,9 +82,9 @@ class Cluster(NodesJob):
 
     def told(self) -> str:
         """Return all output and the journal, for the message of a failing test."""
-        said = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
+        output = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
         journal = self.run_dir / "events.jsonl"
-        return said + (journal.read_text() if journal.exists() else "")
+        return output + (journal.read_text() if journal.exists() else "")
 
     def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
         """Wait for the `count`-th event of a name; return the event."""

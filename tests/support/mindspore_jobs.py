@@ -40,9 +40,9 @@ def start_by_msrun(job: FtJob, style: str, ranks: int = 2, script: Path = SCRIPT
 def _start(job: FtJob, command: list[str | Path]) -> subprocess.Popen[str]:
     name, _, value = job.tag.partition("=")
     path = f"{PYTHON.parent}:{os.environ['PATH']}"  # msrun starts the `python` that it finds
-    with (job.home / "said").open("a") as said:
+    with (job.home / "said").open("a") as output:
         process = subprocess.Popen(
-            command, cwd=job.home, text=True, stdout=said, stderr=said,
+            command, cwd=job.home, text=True, stdout=output, stderr=output,
             env={**os.environ, **PATHS, "PATH": path, name: value},
         )  # fmt: skip
     job.supervisors.append(process)

@@ -60,7 +60,7 @@ def start(
             {
                 "script": str(script),
                 "backoff_first": "0s",
-                "metrics": {name: said for name, said in asked.items() if said is not None},
+                "metrics": {name: setting for name, setting in asked.items() if setting is not None},
                 **(more or {}),
             }
         )

@@ -125,10 +125,10 @@ class Slurm:
     def states(self) -> dict[str, str]:
         """Return the state of each node by Slurm's word; empty while the controller does not answer."""
         try:
-            said = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %T")
+            output = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %T")
         except AssertionError:
             return {}
-        return dict(line.split() for line in said.splitlines())
+        return dict(line.split() for line in output.splitlines())
 
     def job(self, number: str) -> dict[str, str]:
         """Return the fields that `scontrol show job` shows of a job."""

@@ -85,8 +85,8 @@ class SlurmJob(NodesJob):
 
     def report(self) -> dict[str, Any]:
         """Return the report of the newest run."""
-        said: dict[str, Any] = json.loads((self.run_dir / "report.json").read_text())
-        return said
+        content: dict[str, Any] = json.loads((self.run_dir / "report.json").read_text())
+        return content
 
     def wait_standby(self) -> Machine:
         """Wait until a node stands by, in the first run of the job; return its machine."""

@@ -50,10 +50,10 @@ class FakeSaver:
 
     def answers(self) -> list[dict[str, Any]] | None:
         """Return the answers since the last call; None if the saver is dead."""
-        said = self._said
-        if said is not None:
+        answers = self._said
+        if answers is not None:
             self._said = []
-        return said
+        return answers
 
     def work(self) -> tuple[float, int]:
         """Return the work done so far, which a test counts up in `moved`."""

@@ -225,7 +225,9 @@ class Head:
         node = self.cluster.copies._places.at(place)
         if node is None:
             return None
-        return next((one for one in self.job.machines if one.name == node.host and one.agent_awake), None)
+        return next(
+            (machine for machine in self.job.machines if machine.name == node.host and machine.agent_awake), None
+        )
 
     def accept(self, end: End) -> None:
         """Accept an agent's connection."""

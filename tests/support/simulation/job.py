@@ -126,9 +126,9 @@ class Job:
         """Return a new link between a node and the others."""
         return Link(self.world, self.story.delay)
 
-    def connected(self, one: Machine, other: Machine) -> bool:
+    def connected(self, machine: Machine, other: Machine) -> bool:
         """Return whether messages get through between two machines."""
-        return one is other or all((one.way.up, one.way.down, other.way.up, other.way.down))
+        return machine is other or all((machine.way.up, machine.way.down, other.way.up, other.way.down))
 
     def machine(self, name: str) -> Machine:
         """Return the machine of a name."""

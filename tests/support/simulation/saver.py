@@ -76,9 +76,9 @@ class SimSaver:
 
     def answers(self) -> list[dict[str, Any]]:
         """Return the answers since the last call."""
-        said = self._said
+        answers = self._said
         self._said = []
-        return said
+        return answers
 
     def work(self) -> object:
         """Return a value that changes with time, as that of a saver that works."""
