@@ -49,8 +49,7 @@ class Run:
         self.command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", "2", "--job-id", f"demo-{name}-{os.getpid()}",
             "--run-dir", str(self.run_dir), "--hang-timeout", f"{HANG_TIMEOUT:g}s", "--startup-timeout", "60s",
-            "--storage-interval", "200",
-            "--memory-interval", "1",
+            "--teardown-timeout", "60s", "--storage-interval", "200", "--memory-interval", "1",
             str(SCRIPT), "--steps", str(steps), "--out", str(self.out),
         ]  # fmt: skip
 
