@@ -1,8 +1,10 @@
-"""What the core calls of the areas built on top of it, by name: the one place where it knows of them.
+"""Names of the functions in `nodes`, `views` and `tools` that the core calls.
 
-The core is every folder of this package but `nodes`, `views` and `tools`; it imports none of these three, so that one
-machine can be read alone. What it needs of them stands here as "module:attribute", and is imported when it is first
-called. A new command of `ftctl` is a line of COMMANDS, and a word of SECTIONS and EXAMPLES in cli/terminal.
+The core is every folder of this package except `nodes`, `views` and `tools`. The core imports none of these three, so
+that the supervision of one machine can be read alone. A name has the form "module:attribute"; `load` imports the module
+at the first use. The names without an attribute are modules that run as processes of their own (`python -m`).
+
+To add a command to `ftctl`, add a line to COMMANDS and a word to SECTIONS and EXAMPLES in cli/terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ COMMANDS = {
     "systemd": "ftlaunch.tools.commands.systemd:systemd",
     "top": "ftlaunch.views.commands.top:top",
 }
-"""commands of `ftctl`: name -> the click command"""
+"""the commands of `ftctl`: name of the command -> the click command"""
 
 # --- jobs of several nodes -------------------------------------------------------------------------------------
 RUN_ON_NODES = "ftlaunch.nodes.agent.main:run"
@@ -39,7 +41,7 @@ COULD_RUN = "ftlaunch.tools.preflight.rules:could_run"
 MACHINE_WARNINGS = "ftlaunch.tools.preflight.quick:warnings"
 
 APPRISE_REFUSALS = "ftlaunch.notify.apprise_check:refusals"
-"""the core's own; loaded by name, as it starts a process, and most jobs have no such target"""
+"""part of the core, but loaded by name: the check starts a process, and most jobs have no Apprise target"""
 
 # --- programs that a job starts beside it ----------------------------------------------------------------------
 REPORT_PAGE = "ftlaunch.views.report_page"
@@ -49,6 +51,10 @@ TRAINJOB_REPORTER = "ftlaunch.views.metrics.trainjob_reporter"
 
 
 def load(name: str) -> Any:
-    """Import what a name of this module stands for. name: "module:attribute"."""
+    """Import and return the object that a name of this module stands for.
+
+    Args:
+        name: "module:attribute".
+    """
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)

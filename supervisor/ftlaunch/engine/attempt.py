@@ -1,4 +1,8 @@
-"""One life of the ranks. An Attempt is built anew each time, so that nothing of an earlier one can be left over."""
+"""One attempt: the ranks from their start until the last of them has ended.
+
+The supervisor builds a new Attempt for each start of the ranks, so that no state of an earlier attempt is left over.
+Everything here runs in the main thread, called by `engine/supervisor.py` and `engine/watch.py`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ from ftlaunch_contract.protocol import announce_step
 
 
 class Attempt:
-    """The ranks of one attempt, and what is known and decided about them."""
+    """Starts, watches and ends the ranks of one attempt, and holds what is known about these ranks."""
 
     def __init__(
         self,
@@ -42,25 +46,41 @@ class Attempt:
         progress: AttemptProgress,
         waits: HealthyWaits,
     ) -> None:
-        """number: 0 is the job's first attempt."""
-        self._context, self.number, self.group = context, number, group
-        self.progress, self.waits = progress, waits
+        """Prepare an attempt; no rank is started yet.
+
+        Args:
+            context: what all modules of the engine share.
+            number: the number of the attempt; 0 is the job's first attempt.
+            group: the ranks.
+            progress: the progress of the ranks in this attempt.
+            waits: the longest healthy waits of this attempt, from which the hang limits are learned.
+        """
+        self._context = context
+        self.number = number
+        self.group = group
+        self.progress = progress
+        self.waits = waits
         self.stragglers = Stragglers()
         self.proof = ProofWatch(len(context.pages))
         self.examination = HangExamination(context, group)
         in_run_dir = context.files.of(context.spec.run_dir)
         self.grace_cut = GraceCut(context.collect, context.spec.run_dir, in_run_dir, group)
         self.must_look = False
-        """a rank's process has ended since the last look, or what it has left can be read by now"""
+        """whether the next turn of the loop must look at the ranks, because a process has ended or can be judged now"""
         self.broken_off = False
-        """its ranks are ended though nothing has failed: their ends are no failures"""
+        """whether the ranks are being ended although none has failed: then their exit codes are no failures"""
 
     # --- starting ---------------------------------------------------------------------------------------------
 
     def spawn(self, prepare: Callable[[], None]) -> None:
-        """Start the ranks. Raises SpawnFailed; those that were started by then are told of all the same.
+        """Start the ranks, and report the processes that were started, also when a later one could not be started.
 
-        prepare: decides where the ranks take their state from, and writes that into their pages; may raise OSError.
+        Args:
+            prepare: called before the start; decides where the ranks take their state from, and writes this into their
+                pages; may raise OSError.
+
+        Raises:
+            SpawnFailed: `prepare` or the start of a rank has failed.
         """
         began = self._context.clock()
         try:
@@ -71,26 +91,39 @@ class Attempt:
             ranks = self.group.ranks
             logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
             pids = [rank.process.pid for rank in ranks.values()]
-            told = pids, self.group.port, logs, self._context.hosts(), self._context.clock() - began
-            self._context.tell(AttemptStarted(self.number, *told))
+            self._context.tell(
+                AttemptStarted(
+                    attempt=self.number,
+                    pids=pids,
+                    port=self.group.port,
+                    logs=logs,
+                    hosts=self._context.hosts(),
+                    seconds=self._context.clock() - began,
+                )
+            )
 
     def adopt(self) -> None:
-        """The ranks run already, and the group knows them. Their logs are followed from here on."""
+        """Report that ranks which run already were taken over. Their logs are followed from their present ends on.
+
+        Called instead of `spawn`, after the group was made to know the ranks.
+        """
         ranks = self.group.ranks
         call = self._context.bulkheads.call
         what = "see how long the log of a rank is, which is shown from its beginning"
         files = self._context.files.of(self._context.spec.log_dir)
         paths = {number: rank.log for number, rank in ranks.items()}
-        nothing = dict.fromkeys(paths, 0)
+        no_sizes = dict.fromkeys(paths, 0)
         sizes = call(
-            what, lambda: files.call(lambda: {number: file_size(log) for number, log in paths.items()}), nothing
+            what, lambda: files.call(lambda: {number: file_size(log) for number, log in paths.items()}), no_sizes
         )
         logs = {number: (log, sizes[number]) for number, log in paths.items()}
         pids = [rank.process.pid for rank in ranks.values()]
-        self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs, self._context.hosts()))
+        self._context.tell(
+            AttemptAdopted(attempt=self.number, pids=pids, port=self.group.port, logs=logs, hosts=self._context.hosts())
+        )
 
     def refill(self, now: float) -> None:
-        """Start the ranks again whose time has come. Raises SpawnFailed."""
+        """Start the ranks whose restart, each alone, is due at monotonic `now`. Raises SpawnFailed."""
         with _failing_to_start():
             for number, restarts in self.group.refill(now):
                 self.progress.rank_restarted()
@@ -99,35 +132,43 @@ class Attempt:
     # --- what is known ----------------------------------------------------------------------------------------
 
     def can_replace(self, rank: int) -> bool:
-        """Whether a rank can be started again alone: not where ranks have attached, they agree on every step."""
+        """Return whether a rank can be restarted alone.
+
+        Ranks that have called attach() agree on every step, so that none of these can be restarted without the others.
+        """
         scope = self._context.spec.restarts.restart_scope
         return scope == "rank" and rank in self.group.ranks and not any_attached(self.group.views())
 
     def lifetime(self, rank: int, now: float) -> float:
-        """Seconds that a rank has lived; of one that was never started, that the attempt has."""
-        found = self.group.ranks.get(rank)
-        return now - (self.group.started if found is None else found.started)
+        """Return how many seconds a rank has lived; for a rank that was never started, the age of the attempt."""
+        known = self.group.ranks.get(rank)
+        return now - (self.group.started if known is None else known.started)
 
     # --- ends of ranks ----------------------------------------------------------------------------------------
 
     def look_at_once(self) -> None:
-        """Have the ranks looked at in this turn, however long ago the last look was."""
+        """Make the watch look at the ranks in this turn, however recent the last look was."""
         self.must_look = True
 
     def on_exit(self, rank: Rank) -> None:
-        """A rank's process has ended."""
+        """Report that a rank's process has ended, and look at the ranks in this turn."""
         self.look_at_once()
-        page, code = rank.page, rank.process.returncode
+        page = rank.page
+        code = rank.process.returncode
         assert code is not None
         step = page.step if page is not None else -1
-        self._context.tell(RankExited(rank.number, rank.process.pid, code, step))
+        self._context.tell(RankExited(rank=rank.number, pid=rank.process.pid, code=code, step=step))
         if code != rank.code and not rank.failed and not rank.asked:
             self._context.tell(RankCrashedAtEnd(rank.number, -code))
 
     def on_dying(self, rung: list[int]) -> None:
-        """A signal has begun to end ranks: the others can leave meanwhile, whatever the verdict will be."""
+        """Report ranks that a signal has begun to end, and tell the others to leave, whatever the verdict will be.
+
+        Args:
+            rung: the numbers of the ranks that are dying.
+        """
         if self.group.dying():
-            return  # those that come now leave because they are told to, or are seen when they have gone
+            return  # ranks that die after the first ones were told to leave, or are seen once they have ended
         dying = self.group.note_dying(rung, self._context.loop.turn, self._context.clock())
         for rank, signum in dying.items():
             self._context.tell(RankDying(rank, signum))
@@ -135,25 +176,31 @@ class Attempt:
             self.ask_to_leave()
 
     def _timed_out(self, number: int, signum: int) -> bool:
-        """Whether a dying rank has waited in vain for another: the others are examined before they leave."""
-        context, rank = self._context, self.group.ranks[number]
+        """Return whether a dying rank timed out waiting for another: then the others are examined before they leave."""
+        context = self._context
+        rank = self.group.ranks[number]
         files = context.files.of(context.spec.log_dir)
-        words = context.bulkheads.call(
+        last_output = context.bulkheads.call(
             "read the log of a dying rank", lambda: files.call(lambda: tail(rank.log, rank.log_from)), ""
         )
-        return aborts_over_timeout(signum, words, context.rules)
+        return aborts_over_timeout(signum, last_output, context.rules)
 
     # --- ending -----------------------------------------------------------------------------------------------
 
     def ask_to_leave(self) -> None:
-        """Tell every rank that the attempt is over, on its page and by SIGTERM."""
+        """Tell every rank to leave, on its page and by SIGTERM."""
         self._context.pages.ask_leave()
         self.group.ask_to_leave()
 
     def end(self, cause: Cause | None, now: float) -> bool:
-        """Tell all ranks to leave; True where there is no use in a grace: they are killed then.
+        """Tell all ranks to leave.
 
-        cause: the failure that they leave for; None: they leave because the job was asked to stop.
+        Args:
+            cause: the failure for which the ranks leave; None: the job was asked to stop.
+            now: monotonic seconds.
+
+        Returns:
+            True if the ranks were killed at once, because they hang and a grace is of no use to them.
         """
         self.examination.end()
         self._context.pages.ask_leave()
@@ -165,10 +212,14 @@ class Attempt:
         return False
 
     def announce_stop(self, deadline: float) -> tuple[int, int] | None:
-        """Announce the step to stop at; returns it, and the newest step of any rank.
+        """Announce the step at which all ranks are to stop.
 
-        None: no step has been made in this attempt. What is in memory from before is all there is to save, and the
-        ranks are told to leave at once.
+        Args:
+            deadline: monotonic seconds, until which the ranks have time to reach the step.
+
+        Returns:
+            The announced step and the newest step of any rank. None if no step was made in this attempt: memory holds
+            only what was there before, and the ranks are told to leave at once.
         """
         views = self.group.views()
         if not all_attached(views):
@@ -176,13 +227,13 @@ class Attempt:
             self.ask_to_leave()
             return None
         newest, seconds = front(views)
-        announced = self._context.pages[0].stop_at  # by a head whose place this one has taken
+        announced = self._context.pages[0].stop_at  # set already if this head has taken the place of a dead one
         step = announce_step(newest, seconds, self._context.pages.delay_seconds) if announced == NONE else announced
         self._context.pages.ask_stop(step, int(deadline * 1e9))
         return step, newest
 
     def kill(self) -> None:
-        """SIGKILL to all ranks."""
+        """SIGKILL all ranks, and end the autopsy that may be under way."""
         self.examination.end()
         if left := self.group.living:
             self._context.tell(RanksKilled(left, self.grace_cut.why))
@@ -193,7 +244,7 @@ class Attempt:
 
 @contextlib.contextmanager
 def _failing_to_start() -> Iterator[None]:
-    """Take an OSError for a failure to start, which is judged like any other failure."""
+    """Turn an OSError into SpawnFailed, so that the failure is judged like any other failure to start."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,8 @@
-"""What all rooms of the engine share: the job as it was asked for, its pages, its teller, its clock."""
+"""What all modules of the engine share: the job's spec, its pages, its clock, and where events go.
+
+`engine/main.py` (one node) and `nodes/` (several) build one Context and one Edges for a job and hand both to the
+Supervisor. Nothing here belongs to one attempt.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,12 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.loop import Clock
 
 MakeGroup = Callable[[int, Exited], RankGroup]
-"""Makes the ranks of an attempt: its number, and what is told of each rank whose process has ended."""
+"""Makes the rank group of an attempt, from the attempt's number and the function to call when a rank's process ends."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Handed to every room of the engine; nothing in it is of one attempt."""
+    """The parts of a job that every module of the engine may use, in the main thread."""
 
     spec: JobSpec
     pages: Pages
@@ -36,66 +40,69 @@ class Context:
     loop: EventLoop[Event]
     clock: Clock
     random: Callable[[], float]
-    """uniform in [0, 1): jitter"""
+    """random numbers, uniform in [0, 1), for the jitter of backoffs"""
     helpers: HelperProcesses
     rules: Sequence[FaultRule]
     collect: Collect
-    """starts what an autopsy is made of"""
+    """starts the process that collects an autopsy"""
     bulkheads: Bulkheads
-    """makes calls that only look, or serve others: the job goes on where one fails"""
+    """runs calls that the job can do without: a failure of such a call is reported, and the job goes on"""
     files: FileThreads
-    """touch run dir, logs and checkpoints, any of which may stand still"""
+    """the threads that touch run dir, logs and checkpoints, so that a silent file system does not block the loop"""
     may_start: Callable[[], bool] = lambda: True
-    """whether an attempt may begin: every node that it needs is here"""
+    """whether an attempt may begin: every node that the attempt needs is here"""
     regroups: Callable[[], bool] = lambda: False
-    """whether the next attempt has other nodes than memory is of: what memory holds is saved before"""
+    """whether the next attempt runs on other nodes than those that hold the snapshots, which are saved before"""
     regroup: Callable[[bool], None] = lambda saved: None
-    """the nodes may change now; saved: storage has all that memory holds"""
+    """lets the nodes change now; the argument: whether storage has everything that memory holds"""
     hosts: Callable[[], Sequence[str]] = tuple
-    """of the running attempt, by place, empty where it is not known; none where the job has one node"""
+    """host names of the running attempt's nodes, by place; "" for an unknown host; no names for a job of one node"""
 
     def host_of(self, rank: int) -> str | None:
-        """The host of a rank of the running attempt, where the job has several."""
-        hosts, place = self.hosts(), rank // max(self.spec.launch.nproc // self.spec.nodes.most, 1)
+        """Return the host of a rank of the running attempt; None if the job has one node or the host is unknown."""
+        hosts = self.hosts()
+        place = rank // max(self.spec.launch.nproc // self.spec.nodes.most, 1)
         return (hosts[place] or None) if 0 <= place < len(hosts) else None
 
     @property
     def memory_dir(self) -> Path:
-        """Where pages and snapshots lie."""
+        """The directory of pages and snapshots."""
         return self.pages.directory
 
 
 class DeathNotices(Protocol):
-    """Hears that ranks begin to die, before their processes have ended: see ranks/exit_watch.py."""
+    """Notices that ranks begin to die, before their processes have ended. `ranks/exit_watch.py` implements this."""
 
     fd: int
+    """readable when a rank has begun to die"""
 
     def forget(self) -> None:
-        """No rank lives: what was heard is over."""
+        """Drop all notices. Called before the ranks of an attempt are started, when no rank lives."""
 
     def heard(self) -> list[int]:
-        """The ranks that have begun to die."""
+        """Return the numbers of the ranks that have begun to die."""
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Where the engine touches the world; tests put fakes here, and nowhere else."""
+    """What the engine needs from the outside world; tests put fakes here, and nowhere else."""
 
     make_group: MakeGroup
     start_saver: Callable[[], Saver]
-    """raises OSError"""
+    """starts a saver; raises OSError"""
     may_begin: Callable[[float], bool]
-    """whether the first attempt may begin: the fork server is ready, or it is known that there is none"""
+    """whether the first attempt may begin at a monotonic moment: the fork server is ready, or there will be none"""
     deaths: DeathNotices
     tell_outcomes: Callable[[], None]
-    """tells what became of notices"""
+    """reports which notices were delivered and which failed"""
     processor_time: Clock
+    """processor seconds that the calling thread has used"""
     inherited: Inherited
     reached: int
-    """the newest step that the ranks of a killed supervisor had all completed; -1: not known"""
+    """the newest step that all ranks of a killed supervisor had completed; -1: unknown"""
     adoptable: Callable[[], int | None] = lambda: None
-    """the number of a running attempt that is to be taken up now"""
+    """the number of a running attempt that is to be taken over now; None: there is none"""
     adopt: Callable[[RankGroup], None] = lambda group: None
-    """makes a group know the ranks of that attempt"""
+    """makes a group know the ranks of the running attempt that is taken over"""
     peers: PeerMemory | None = None
-    """what other nodes keep of snapshots; None on one node"""
+    """the snapshots that other nodes keep; None on one node"""

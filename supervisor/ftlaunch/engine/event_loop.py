@@ -1,7 +1,7 @@
-"""The one place that waits: for descriptors, for timers, and for nothing else.
+"""The event loop, the only place where the main thread waits: for descriptors and for timers, and for nothing else.
 
-It knows nothing of jobs. What is due is called in the same turn: posted events first, then what is readable, then
-timers, then a look at what shows only by looking.
+The loop knows nothing of jobs. In each turn it handles posted events first, then ready descriptors, then due timers,
+and calls `Handler.look` last. Not thread-safe: all methods belong to the thread that calls `run`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Posted_contra = TypeVar("Posted_contra", contravariant=True)
 
 
 class Handler(Protocol[Posted_contra]):
-    """What the loop works for."""
+    """The object that the loop runs, such as the supervisor of a job."""
 
     def take(self, event: Posted_contra) -> None:
-        """Take a posted event."""
+        """Handle a posted event."""
 
     def look(self) -> None:
-        """Look at what shows only by looking; called at the end of every turn."""
+        """Poll the state that no descriptor announces, such as shared pages. Called at the end of every turn."""
 
     def next_look(self) -> float:
-        """When to look again at the latest, if nothing happens before."""
+        """Return the monotonic moment at which `look` is to be called at the latest, if nothing happens before."""
 
     def fail(self, error: Exception) -> None:
-        """Take an exception that a handler has let through. Raises it again where the loop is to end with it."""
+        """Handle an exception that a handler did not catch. Raise the exception again to end the loop with it."""
 
     @property
     def over(self) -> bool:
@@ -39,7 +39,7 @@ class Handler(Protocol[Posted_contra]):
 
 
 class EventLoop(Generic[Posted]):
-    """Events, descriptors and timers."""
+    """Calls handlers for posted events, ready descriptors and due timers, until its `Handler` is over."""
 
     def __init__(
         self,
@@ -52,26 +52,28 @@ class EventLoop(Generic[Posted]):
         """Make the loop.
 
         Args:
-            clock: tells the time.
-            selector: None is the system's best one.
-            gather_seconds: that pass at least from one turn to the next. Where hundreds of messages come in a second,
-                and none of them is urgent, a turn for each costs more than the messages do. A turn in which something
-                was registered is followed at once by the next: while connections come, others wait for theirs.
-            sleep: waits for so many seconds.
+            clock: returns monotonic seconds.
+            selector: waits for descriptors; None: the best selector of the system.
+            gather_seconds: the least time from one turn to the next. Where hundreds of messages arrive in a second and
+                none of them is urgent, a turn for each message costs more than the messages do. A turn in which a
+                descriptor was registered is followed at once by the next: more connections may be waiting.
+            sleep: waits for a number of seconds.
         """
-        self._clock, self._gather_seconds, self._sleep = clock, gather_seconds, sleep
-        self._woken = clock()  # when the newest turn had waited for what it handles
-        self._gathers = True  # whether the next turn does
+        self._clock = clock
+        self._gather_seconds = gather_seconds
+        self._sleep = sleep
+        self._woken = clock()  # the end of the newest wait
+        self._gathers = True  # whether the next turn waits for `gather_seconds` to pass
         self._selector = selectors.DefaultSelector() if selector is None else selector
         self._events: deque[Posted] = deque()
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._timers: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self.turn = 0
-        """number of the current turn: what is seen in one turn came together"""
+        """number of the current turn: everything that is seen in one turn arrived together"""
 
     def post(self, event: Posted) -> None:
-        """Have an event taken before anything is waited for."""
+        """Queue an event for `Handler.take`. The loop takes all queued events before it waits again."""
         self._events.append(event)
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
@@ -81,13 +83,18 @@ class EventLoop(Generic[Posted]):
         self._gathers = False
 
     def unregister(self, fd: int) -> None:
-        """Wait for `fd` no longer; what is seen of it in the current turn is dropped."""
+        """Stop waiting for `fd`, and drop its readiness of the current turn. Must precede closing `fd`."""
         self._writers.pop(fd, None)
         self._readers.pop(fd, None)
         self._selector.unregister(fd)
 
     def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
-        """Call `handler` in every turn in which `fd`, which is registered, can be written to; None: no longer."""
+        """Call `handler` in every turn in which the registered `fd` is writable.
+
+        Args:
+            fd: a descriptor that was given to `register`.
+            handler: None: stop watching for writability.
+        """
         if handler is None:
             self._writers.pop(fd, None)
         else:
@@ -96,23 +103,26 @@ class EventLoop(Generic[Posted]):
         self._selector.modify(fd, events, self._readers[fd])
 
     def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
-        """Call `handler` once, at monotonic `when`; a timer of the same name is replaced."""
+        """Call `handler` once, at monotonic `when`. A timer of the same name is replaced."""
         self._timers[name] = when, handler
 
     def post_at(self, when: float, event: Posted) -> None:
-        """Post an event at monotonic `when`, unless it is posted otherwise before: one timer an event."""
+        """Post an event at monotonic `when`. Each event has one timer: a later call moves the timer of the event.
+
+        `cancel(event)` stops the timer; `post(event)` does not.
+        """
         self.call_at(when, event, lambda: self.post(event))
 
     def cancel(self, name: Hashable) -> None:
-        """Forget a timer, where there is one."""
+        """Remove a timer if there is one of this name."""
         self._timers.pop(name, None)
 
     def run(self, handler: Handler[Posted]) -> None:
-        """Go on until the handler says that it is over. Raises what `Handler.fail` raises."""
+        """Run turns until `handler.over`. Raises what `Handler.fail` raises."""
         while not handler.over:
             try:
                 self._turn(handler)
-            except Exception as error:  # noqa: BLE001 - any: the handler decides what becomes of it
+            except Exception as error:  # noqa: BLE001 - the handler decides about every exception
                 handler.fail(error)
 
     def _turn(self, handler: Handler[Posted]) -> None:
@@ -125,11 +135,11 @@ class EventLoop(Generic[Posted]):
         handler.look()
 
     def close(self) -> None:
-        """Give the selector back; nothing can be registered any more."""
+        """Close the selector. No descriptor can be registered afterwards."""
         self._selector.close()
 
     def _wait(self, handler: Handler[Posted]) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for something to happen; return which descriptors are ready."""
+        """Wait for a descriptor, a timer or the next look; return the descriptors that are ready, and for what."""
         patience = 0.0 if handler.over else self._patience(handler.next_look())
         pause = min(self._woken + self._gather_seconds - self._clock(), patience)
         if pause > 0.0 and self._gathers:
@@ -141,7 +151,7 @@ class EventLoop(Generic[Posted]):
         return ready
 
     def _patience(self, next_look: float) -> float:
-        """Seconds to wait for something to happen."""
+        """Return the seconds until the first timer or the next look is due; 0 if one is due already."""
         due = min((when for when, _ in self._timers.values()), default=next_look)
         return max(0.0, min(next_look, due) - self._clock())
 
@@ -159,6 +169,7 @@ class EventLoop(Generic[Posted]):
         now = self._clock()
         for name in [name for name, (when, _) in self._timers.items() if now >= when]:
             when, handler = self._timers.get(name, (now, None))
-            if handler is not None and when <= now:  # a handler before this one may have cancelled or moved the timer
+            # A handler called before in this turn may have cancelled or moved the timer.
+            if handler is not None and when <= now:
                 del self._timers[name]
                 handler()
