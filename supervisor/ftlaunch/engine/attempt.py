@@ -53,7 +53,7 @@ class Attempt:
             number: the number of the attempt; 0 is the job's first attempt.
             group: the ranks.
             progress: the progress of the ranks in this attempt.
-            waits: the longest healthy waits of this attempt, from which the hang limits are learned.
+            waits: measures the healthy waits of the ranks, from which the hang limits are learned.
         """
         self._context = context
         self.number = number

@@ -1,4 +1,8 @@
-"""Failures are judged here: the cause, the budget, the verdict; and every one is told."""
+"""Judges each failure of a job: finds its cause, asks the restart policy for a verdict, and reports both.
+
+Used by `engine/supervisor.py` and `engine/watch.py` in the main thread. The decisions themselves are pure and lie in
+`policy/`; this module collects what the decisions need, and posts the event that follows from a verdict.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +46,26 @@ from ftlaunch.system.kernel_log import Kernel
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_STOPPED
 
-_LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
-_LOOK_FOR_ANSWER = 0.1  # the same at one that does not answer
-_LOOK_FOR_NODES = 0.01  # the same at the nodes, where some are missing
-_BEGINS_ANEW = (
+_FULL_DISK_POLL_SECONDS = 2.0
+"""time between two looks at a full disk"""
+_SILENT_DISK_POLL_SECONDS = 0.1
+"""time between two looks at a file system that does not answer"""
+_NODES_POLL_SECONDS = 0.01
+"""time between two looks at the nodes while some are missing"""
+_UNATTACHED_NOTE = (
     "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
     " its own"
 )
-_READING_SECONDS = 1.0  # in which what a failed rank has left may not be readable: then it is judged without that
-_READ_AGAIN = 0.1  # seconds after which it is tried again
-_CAUSE_TO_COME = 2.0  # seconds that a rank may close its connections before its process ends
+_READING_SECONDS = 1.0
+"""how long the error files of failed ranks may be unreadable; afterwards the failure is judged without these files"""
+_READ_RETRY_SECONDS = 0.1
+"""time between two tries to read the error files of failed ranks"""
+_CLOSING_SECONDS = 2.0
+"""how long before the end of its process a failing rank may close its connections"""
 
 
 def budget_of(spec: JobSpec) -> restart_policy.Budget:
-    """What a job may spend on restarts, nothing of it spent."""
+    """Return the restart budget of a job, with nothing spent."""
     asked = spec.restarts
     return restart_policy.Budget(
         restart_policy.RestartLimits(
@@ -70,25 +80,38 @@ def budget_of(spec: JobSpec) -> restart_policy.Budget:
 
 
 class Incidents:
-    """Judges the failures of a job, over all its attempts: cause, verdict, and what is left of the budget."""
+    """Judges the failures of a job over all its attempts.
+
+    Attributes:
+        budget: what is left of the job's restarts.
+        cause: the cause of the newest failure; None before the first.
+        verdict: the decision about the newest failure; None before the first.
+    """
 
     def __init__(self, context: Context, progress: Progress, numbers: NumericsMonitor) -> None:
-        self._context, self._progress, self._numbers = context, progress, numbers
+        self._context = context
+        self._progress = progress
+        self._numbers = numbers
         self.budget = budget_of(context.spec)
         self.backoff = restart_policy.Backoff(context.spec.restarts.backoff_first, context.spec.restarts.backoff_max)
         self.kernel = Kernel()
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
-        self._told_waiting = self._told_anew = False
+        self._is_wait_reported = False
+        self._is_unattached_reported = False
         self._unread: tuple[RankGroup, float] | None = None
-        """since when what failed ranks of a group have left cannot be read"""
-        self._steps_unknown = False  # the script trains without torch.optim
+        """a group whose failed ranks' error files cannot be read, and the monotonic moment since when"""
+        self._steps_unknown = False  # whether the script trains without torch.optim
         self.last: dict[str, Any] | None = None
-        """what `ftctl status` is told of the newest incident"""
+        """the newest incident as `ftctl status` shows it: `sentence` and `autopsy`; None before the first"""
 
     def fail(self, attempt: Attempt, cause: Cause) -> None:
-        """Judge a failure, and post the verdict."""
-        context, now = self._context, self._context.clock()
+        """Judge a failure by the restart policy, report it, and post the event of the verdict.
+
+        Posts RANK_RETRY (the rank is restarted alone), FAILURE_RETRY or FAILURE_FATAL.
+        """
+        context = self._context
+        now = context.clock()
         views = attempt.group.views()
         alone = attempt.can_replace(cause.rank)
         verdict = restart_policy.judge(
@@ -103,60 +126,85 @@ class Incidents:
             alone=alone,
         )
         self._conclude(attempt, cause, verdict)
-        if verdict.restart and not self._told_anew and any(view.observed for view in views):
-            self._told_anew = True
-            context.tell(Note(_BEGINS_ANEW))
-        retry = Event.RANK_RETRY if alone else Event.FAILURE_RETRY
-        context.loop.post(retry if verdict.restart else Event.FAILURE_FATAL)
+        if verdict.restart and not self._is_unattached_reported and any(view.observed for view in views):
+            self._is_unattached_reported = True
+            context.tell(Note(_UNATTACHED_NOTE))
+        if not verdict.restart:
+            context.loop.post(Event.FAILURE_FATAL)
+        elif alone:
+            context.loop.post(Event.RANK_RETRY)
+        else:
+            context.loop.post(Event.FAILURE_RETRY)
 
     def give_up(self, attempt: Attempt, cause: Cause, sentence: str) -> None:
-        """End the job for a cause that no policy is asked about."""
-        comes_again = cause.kind in OF_THE_NUMBERS
-        self._conclude(attempt, cause, restart_policy.Verdict(False, 0.0, sentence, self.budget, comes_again))
+        """End the job without asking the restart policy. Posts FAILURE_FATAL.
+
+        Args:
+            attempt: the attempt that ends.
+            cause: why.
+            sentence: the verdict, for people.
+        """
+        verdict = restart_policy.Verdict(
+            restart=False,
+            delay=0.0,
+            sentence=sentence,
+            budget=self.budget,
+            comes_again=cause.kind in OF_THE_NUMBERS,
+        )
+        self._conclude(attempt, cause, verdict)
         self._context.loop.post(Event.FAILURE_FATAL)
 
     def note_internal_error(self, sentence: str) -> None:
-        """Note that the job ends because of an error of the supervisor's own."""
-        self.cause = Cause(INTERNAL, -1, -1, sentence, INTERNAL)
-        self.verdict = restart_policy.Verdict(False, 0.0, sentence, self.budget)
+        """Note that the job ends because of a bug of ftlaunch itself. Posts and reports nothing."""
+        self.cause = Cause(kind=INTERNAL, rank=-1, step=-1, sentence=sentence, signature=INTERNAL)
+        self.verdict = restart_policy.Verdict(restart=False, delay=0.0, sentence=sentence, budget=self.budget)
 
     def arm_backoff(self) -> None:
-        """Post BACKOFF_OVER after the verdict's delay; after a failure for want of room not before there is room."""
+        """Post BACKOFF_OVER after the verdict's delay, once the next attempt can begin.
+
+        The next attempt waits for missing nodes, for file systems that do not answer and, after a failure for want of
+        room, for room on the disks.
+        """
         assert self.verdict is not None
-        self._told_waiting = False
-        self._context.loop.call_at(self._context.clock() + self.verdict.delay, Event.BACKOFF_OVER, self._backoff_over)
+        self._is_wait_reported = False
+        self._call_backoff_over(self.verdict.delay)
 
     def go_on(self) -> None:
-        """Post BACKOFF_OVER as soon as the nodes are there: nothing has failed, or the delay is over already."""
-        self._context.loop.call_at(self._context.clock(), Event.BACKOFF_OVER, self._backoff_over)
+        """Post BACKOFF_OVER as soon as the next attempt can begin, without a delay."""
+        self._call_backoff_over(0.0)
+
+    def _call_backoff_over(self, delay_seconds: float) -> None:
+        self._context.loop.call_at(self._context.clock() + delay_seconds, Event.BACKOFF_OVER, self._backoff_over)
 
     def _backoff_over(self) -> None:
+        """Post BACKOFF_OVER, or REGROUP, or look again later if the next attempt cannot begin yet."""
         context = self._context
         if context.regroups():
             context.loop.post(Event.REGROUP)
             return
         if not context.may_start():
-            context.loop.call_at(context.clock() + _LOOK_FOR_NODES, Event.BACKOFF_OVER, self._backoff_over)
+            self._call_backoff_over(_NODES_POLL_SECONDS)
             return
         if silent := self._silent_places():
-            self._wait_for_disk(f"{silent[0]} does not answer: the next attempt waits for it", _LOOK_FOR_ANSWER)
+            self._wait_for_disk(
+                f"{silent[0]} does not answer: the next attempt waits for it", _SILENT_DISK_POLL_SECONDS
+            )
             return
         full = self._full_disks(context.files.places) if self.cause is not None and self.cause.kind == DISK else []
         if not full:
             context.loop.post(Event.BACKOFF_OVER)
             return
         names = ", ".join(map(str, full))
-        self._wait_for_disk(f"no room in {names}: the next attempt waits for room", _LOOK_FOR_ROOM)
+        self._wait_for_disk(f"no room in {names}: the next attempt waits for room", _FULL_DISK_POLL_SECONDS)
 
-    def _wait_for_disk(self, why: str, pause: float) -> None:
-        context = self._context
-        if not self._told_waiting:
-            context.tell(Note(f"{why}, and costs no restart more"))
-            self._told_waiting = True
-        context.loop.call_at(context.clock() + pause, Event.BACKOFF_OVER, self._backoff_over)
+    def _wait_for_disk(self, why: str, poll_seconds: float) -> None:
+        if not self._is_wait_reported:
+            self._context.tell(Note(f"{why}, and costs no restart more"))
+            self._is_wait_reported = True
+        self._call_backoff_over(poll_seconds)
 
     def _silent_places(self) -> list[Path]:
-        """Return the directories that an attempt cannot begin without, and that do not answer."""
+        """Return the directories that an attempt needs and that do not answer."""
         spec = self._context.spec
         needed = [spec.log_dir]
         if self._context.pages.newest_common() == NONE:
@@ -168,50 +216,66 @@ class Incidents:
             self._context.files.of(place).call(place.exists)
         except FileSystemSilent:
             return False
-        except OSError:  # it answers with an error: the attempt will show it
+        except OSError:  # an error is an answer, too: the attempt will run into it and report it
             return True
         return True
 
     def _full_disks(self, places: Iterable[Path]) -> list[Path]:
-        """Return the disks without room; a directory that has gone meanwhile, or does not answer, is left out."""
-        asked: dict[FileThread, list[Path]] = {}
+        """Return the places without room. Places that are missing or do not answer are left out."""
+        places_by_thread: dict[FileThread, list[Path]] = {}
         for place in places:
-            asked.setdefault(self._context.files.of(place), []).append(place)
+            places_by_thread.setdefault(self._context.files.of(place), []).append(place)
         full = []
-        for thread, of_thread in asked.items():
+        for thread, places_of_thread in places_by_thread.items():
             with contextlib.suppress(FileSystemSilent):
-                full += thread.call(partial(resources.full_disks, of_thread))
+                full += thread.call(partial(resources.full_disks, places_of_thread))
         return full
 
     def _conclude(self, attempt: Attempt, cause: Cause, verdict: restart_policy.Verdict) -> None:
-        self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
+        """Take over the verdict and report the incident."""
+        self.cause = cause
+        self.verdict = verdict
+        self.budget = verdict.budget
         autopsy = attempt.examination.forget()
         since_progress = self._progress.incident(attempt.group.views(), self._context.clock())
         self.last = {"sentence": verdict.sentence, "autopsy": autopsy}
-        followed = cause.rank in followed_ranks(self._context.spec)
-        told = self._progress.reached, since_progress, autopsy, followed, self._context.host_of(cause.rank)
-        self._context.tell(IncidentJudged(cause, verdict, *told))
+        self._context.tell(
+            IncidentJudged(
+                cause=cause,
+                verdict=verdict,
+                reached=self._progress.reached,
+                since_progress=since_progress,
+                autopsy=autopsy,
+                followed=cause.rank in followed_ranks(self._context.spec),
+                host=self._context.host_of(cause.rank),
+            )
+        )
 
     def _lived_long(self, attempt: Attempt, rank: int, views: list[RankView], now: float) -> bool:
-        """Whether a rank that reports no steps has lived so long that its end is a new story."""
+        """Return whether a rank that reports no steps has lived so long that its end does not repeat an earlier one."""
         return not any_attached(views) and attempt.lifetime(rank, now) > failure_diagnosis.LONG_LIFE
 
     # --- kinds of failures ------------------------------------------------------------------------------------
 
     def spawn_failed(self, attempt: Attempt, failed: SpawnFailed) -> None:
-        """A rank could not be started."""
+        """Judge that a rank could not be started."""
         self.fail(attempt, failure_diagnosis.spawn_failure(failed.rank, failed.reason, self._context.rules))
 
     def ranks_failed(self, attempt: Attempt, now: float) -> bool:
-        """Whether ranks have failed; then the first cause among them is judged.
+        """Judge the first cause among the ranks that have failed, if there are any.
 
-        A rank that has timed out waiting is not to blame: which one is, is seen from those that live. Nor is one whose
-        connection was closed: a rank that calls sys.exit(1) closes its own while its interpreter ends.
+        A rank that timed out waiting for another is a victim: the living ranks are examined for the culprit. A rank
+        whose connection was closed by another is a victim, too: a rank that calls sys.exit(1) closes its connections
+        while its interpreter is still ending, so that the culprit's own exit is waited for.
+
+        Returns:
+            Whether the attempt is to be looked at no further in this turn.
         """
         failed = self.read_failed(attempt.group)
         if failed is None:
-            # nothing is judged before it can be read; the looks of a large job are many seconds apart
-            self._context.loop.call_at(now + _READ_AGAIN, "read again", attempt.look_at_once)
+            # Nothing is judged before the error files can be read. A timer is needed, because the regular looks at a
+            # large job are many seconds apart.
+            self._context.loop.call_at(now + _READ_RETRY_SECONDS, "read again", attempt.look_at_once)
             return True
         if not failed:
             return False
@@ -228,25 +292,26 @@ class Incidents:
         return True
 
     def read_failed(self, group: RankGroup) -> list[Evidence] | None:
-        """Return what the failed ranks have left behind; None where it cannot be read at this moment."""
+        """Return what the failed ranks of a group have left behind; None if their files cannot be read yet."""
         now = self._context.clock()
         unread_since = self._unread[1] if self._unread and self._unread[0] is group else now
         must_read = now < unread_since + _READING_SECONDS
-        found = self._context.bulkheads.call(
+        evidence = self._context.bulkheads.call(
             "read what failed ranks have left", lambda: group.failed(must_read=must_read), None
         )
-        self._unread = (group, unread_since) if found is None else None
-        return found
+        self._unread = (group, unread_since) if evidence is None else None
+        return evidence
 
     def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:
-        """Whether the rank that has closed the connection of a victim may be about to end."""
+        """Return whether the rank that has closed the connection of a victim may be about to end."""
         alone = not attempt.group.living or attempt.can_replace(victim)
-        return not alone and now < attempt.group.ranks[victim].ended + _CAUSE_TO_COME
+        return not alone and now < attempt.group.ranks[victim].ended + _CLOSING_SECONDS
 
     def examined(self, attempt: Attempt, cause: Cause) -> None:
-        """An autopsy has found the cause of a hang.
+        """Judge a hang whose cause an autopsy has found.
 
-        After a time-out: where another rank has failed by itself meanwhile, or none lives any more, that is the cause.
+        After a time-out a rank may have failed meanwhile. Its failure replaces `cause` if that rank is no victim
+        itself, or if no rank lives any more.
         """
         failed = [left for left in self.read_failed(attempt.group) or () if left.returncode != EXIT_STOPPED]
         if attempt.examination.of_timeout and failed:
@@ -256,14 +321,18 @@ class Incidents:
         self.fail(attempt, cause)
 
     def _first_cause(self, failed: Sequence[Evidence]) -> Cause:
-        heard = self.kernel.heard()
-        # a script without torch.optim is one in every attempt, also where no gradient was seen
+        kernel_messages = self.kernel.heard()
+        # A script without torch.optim has none in any attempt, even in an attempt that ended before the first gradient.
         self._steps_unknown = self._steps_unknown or any(left.steps_unknown for left in failed)
-        known = [replace(left, kernel=heard, steps_unknown=self._steps_unknown) for left in failed]
-        return failure_diagnosis.first_cause(known, self._context.rules)
+        evidence = [replace(left, kernel=kernel_messages, steps_unknown=self._steps_unknown) for left in failed]
+        return failure_diagnosis.first_cause(evidence, self._context.rules)
 
     def _or_full_disk(self, cause: Cause) -> Cause:
-        """The cause of a rank that has left no error: the full disk, where there was no room to write one."""
+        """Return a full disk as the cause of a rank that has left no error, if there was no room to write an error.
+
+        Returns:
+            `cause` itself if the disks have room.
+        """
         spec = self._context.spec
         full = self._full_disks((spec.log_dir, spec.run_dir))
         if not full:
@@ -272,10 +341,12 @@ class Incidents:
         return replace(cause, kind=DISK, sentence=sentence, signature="disk:full", action="wait")
 
     def numbers_wrong(self, attempt: Attempt, fault: NumericFault) -> None:
-        """Stop, or go back: going back is judged as any failure, and costs a restart."""
+        """End the attempt for a numeric fault: roll back, which costs a restart like any failure, or end the job."""
         skipping = self._numbers.end_attempt(fault)
         kind = DIVERGENCE if fault.kind == DIVERGENCE else NUMERICAL
-        cause = Cause(kind, fault.rank, fault.step, fault.sentence, f"{kind}:{fault.kind}")
+        cause = Cause(
+            kind=kind, rank=fault.rank, step=fault.step, sentence=fault.sentence, signature=f"{kind}:{fault.kind}"
+        )
         if fault.act == "rollback":
             where = f"going back to a healthy checkpoint from before step {fault.before}"
             self.fail(attempt, replace(cause, sentence=f"{fault.sentence}; {where}{skipping}"))
@@ -283,8 +354,14 @@ class Incidents:
         self.give_up(attempt, cause, f"{fault.sentence}; not restarting (on_{fault.kind}: stop)")
 
     def resume_differs(self, attempt: Attempt, found: ResumeDiffers) -> None:
-        """End the job, because a step that was made again is another one (on_difference: stop)."""
-        deviation, sentence = found.deviation, found.finding
+        """End the job because a repeated step gave another result than before the resume (on_difference: stop)."""
+        deviation = found.deviation
         self._numbers.end_inexact(deviation.step)
-        cause = Cause(RESUME_DIFFERS, deviation.rank, deviation.step, sentence, RESUME_DIFFERS)
-        self.give_up(attempt, cause, f"{sentence}; not restarting (on_difference: stop)")
+        cause = Cause(
+            kind=RESUME_DIFFERS,
+            rank=deviation.rank,
+            step=deviation.step,
+            sentence=found.finding,
+            signature=RESUME_DIFFERS,
+        )
+        self.give_up(attempt, cause, f"{found.finding}; not restarting (on_difference: stop)")

@@ -1,4 +1,8 @@
-"""Runs one job to its end: builds the supervisor with the real world at its edges, and gives everything back."""
+"""Runs one job on one machine to its end: builds the supervisor, runs its loop, and gives everything back.
+
+`run` is what `ftlaunch` calls in its main thread; the exit code is what `ftlaunch` exits with. The counterpart for
+several nodes is `nodes/agent/`.
+"""
 
 from __future__ import annotations
 
@@ -54,17 +58,25 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout, seeds
 from ftlaunch_contract.protocol import process_start_time
 
-_KILLING = 5.0
-"""seconds that processes may take to die of SIGKILL"""
+_KILL_SECONDS = 5.0
+"""how long processes may take to die of SIGKILL"""
 
 RANKS_HERE: Callable[[Surroundings, int, Exited], RankGroup] = LocalRanks
 """makes the rank group of an attempt of a job on one machine"""
 
 
 def run(spec: JobSpec, begun: Callable[[], None]) -> int:
-    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable.
+    """Keep one job alive until it is over. Call in the main thread only.
 
-    begun: is called once the run dir is locked, the journal has `job_started`, and the saver runs.
+    Args:
+        spec: the job.
+        begun: called once the run dir is locked, the journal has `job_started`, and the saver runs.
+
+    Returns:
+        The exit code (0, 1, 75 or 143).
+
+    Raises:
+        Unusable: the job cannot start; the message is a sentence for the user.
     """
     processes.become_subreaper()
     descriptor_limit.raise_limit()
@@ -75,7 +87,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
         raise Unusable(f"cannot start: {error}{LIMIT_REACHED}") from error
     try:
         with Signals(spec.launch.stop_signals) as signals:
-            return _run(spec, terminal, signals, manager, begun)
+            return _run(spec=spec, terminal=terminal, signals=signals, manager=manager, begun=begun)
     finally:
         terminal.close()
 
@@ -88,10 +100,25 @@ def _run(
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line), store=store)
     spec = workspace.spec
     notifier = NotifierLink(helpers, spec, dict(os.environ))
-    reporter = Reporter(spec, workspace.journal, workspace.files, notifier, terminal, [ServiceSink(manager)])
+    reporter = Reporter(
+        spec=spec,
+        journal=workspace.journal,
+        files=workspace.files,
+        notifier=notifier,
+        terminal=terminal,
+        more=[ServiceSink(manager)],
+    )
     reached = tell_of_start(spec, workspace, reporter)
     try:
-        job = _Job(spec, workspace, reporter, signals, helpers, reached, store)
+        job = _Job(
+            spec=spec,
+            workspace=workspace,
+            reporter=reporter,
+            signals=signals,
+            helpers=helpers,
+            reached=reached,
+            store=store,
+        )
     except OSError as error:
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{limit_hint(error)}")
         reporter.tell(StartRefused(protocol.EXIT_USAGE, str(refusal)))
@@ -100,13 +127,13 @@ def _run(
             workspace.forget_memory()
         workspace.leave(is_written=reporter.write_all())
         raise refusal from error
-    if limited := keeps_logs_short(spec):
-        reporter.complain(limited)
-    if limited := messages.limited_files(resources.most_file_bytes()):
-        reporter.complain(limited)
-    if few := messages.few_descriptors(descriptor_limit.limit(), spec.launch.nproc):
-        reporter.complain(few)
-    job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
+    if warning := keeps_logs_short(spec):
+        reporter.complain(warning)
+    if warning := messages.limited_files(resources.most_file_bytes()):
+        reporter.complain(warning)
+    if warning := messages.few_descriptors(descriptor_limit.limit(), spec.launch.nproc):
+        reporter.complain(warning)
+    job_index.note(helpers=helpers, loop=job.loop, job_id=spec.job_id, run_dir=spec.run_dir)
     reporter.write_all()
     begun()
     try:
@@ -122,7 +149,8 @@ def _run(
     is_written = reporter.write_all()  # the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", job.outlets.close)
     tell_last(closing, reporter, job.supervisor.unsaved())
-    state, is_written = job.supervisor.state, is_written and reporter.write_all()
+    state = job.supervisor.state
+    is_written = is_written and reporter.write_all()
     storage_answers = job.storage_answers and is_written
     write_page(closing, reporter, lambda: page_at_end(helpers, spec, state, storage_answers=storage_answers))
     if not job.supervisor.final_save.error and job.supervisor.internal_error is None:
@@ -133,7 +161,14 @@ def _run(
 
 
 def leave(terminal: Terminal, workspace: Workspace, *, storage_answers: bool, is_written: bool) -> None:
-    """Give the places of a job that has ended back; what fails is said on the terminal, as the journal is closed."""
+    """Give back the directories of a job that has ended. Failures go to the terminal only, as the journal is closed.
+
+    Args:
+        terminal: shows failures.
+        workspace: what is given back.
+        storage_answers: whether storage may be touched: no write to storage hangs.
+        is_written: whether nothing waits to be written any more.
+    """
     closing = Closing(lambda sentence: terminal.say(messages.PREFIX + sentence))
     closing(
         "give back the locks of the job",
@@ -142,36 +177,65 @@ def leave(terminal: Terminal, workspace: Workspace, *, storage_answers: bool, is
 
 
 def note_end(closing: Closing, workspace: Workspace, state: JobState, *, storage_answers: bool) -> None:
-    """Note that a job which is done or given up is over; one that was stopped goes on, also with --fresh."""
+    """Note in the checkpoint directory that a job is over, unless the job was stopped.
+
+    A stopped job is continued by the same command, even with --fresh; a job that is over begins anew with --fresh.
+    """
     if state is not JobState.STOPPED and storage_answers:
         closing("note that the job is over", workspace.note_end)
 
 
 def tell_last(closing: Closing, reporter: Reporter, unsaved: str) -> None:
-    """Tell what could not be saved (empty: nothing), and let the last notices go out."""
+    """Report what could not be saved, and wait a few seconds for the last notices to go out.
+
+    Args:
+        closing: runs the wait.
+        reporter: reports.
+        unsaved: a sentence on the step that could not be saved; empty if all was saved.
+    """
     if unsaved:
         reporter.complain(unsaved)
     closing("let the last notices go out", reporter.farewell)
 
 
 def write_page(closing: Closing, reporter: Reporter, write: Callable[[], str]) -> None:
-    """Write the page of a job that has ended. write: writes it, and returns what is said of that."""
+    """Write the report page of a job that has ended, and say where the page is.
+
+    Args:
+        closing: runs `write`.
+        reporter: shows the sentence.
+        write: writes the page; returns a sentence for the terminal, or "" for none.
+    """
 
     def write_and_say() -> None:
-        if said := write():
-            reporter.say(said)
+        if sentence := write():
+            reporter.say(sentence)
 
     closing("write the page of the job", write_and_say)
 
 
 def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
-    """Tell what is started and what was found; returns the newest step of a killed supervisor's ranks, or -1."""
+    """Report what is started and what an earlier run has left.
+
+    Returns:
+        The newest step that all ranks of a killed supervisor had completed; -1 if there is none.
+    """
     reached, beat = workspace.pages.newest_life()
-    anew = workspace.begins_anew(reached)
+    restart_notice = workspace.begins_anew(reached)  # must precede `job_started` in the journal
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
-    told = workspace.memory_dir, pid, process_start_time(pid), killed, socket.gethostname()
-    reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND), restart_attempt(os.environ)))
+    reporter.tell(
+        JobStarted(
+            spec=spec,
+            memory_dir=workspace.memory_dir,
+            pid=pid,
+            start_time=process_start_time(pid),
+            killed_at=killed,
+            host=socket.gethostname(),
+            stop_command=os.environ.get(STOP_COMMAND),
+            jobset_restart=restart_attempt(os.environ),
+        )
+    )
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step, layout.incomplete_dir(spec.checkpoint_dir, step)))
     for event in workspace.changes:
@@ -179,16 +243,16 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     if page_stays := put_page_aside(spec.run_dir):
         reporter.say(page_stays)
     reporter.say(messages.opening(spec, spec.run_dir))
-    if anew:
-        reporter.say(anew)
+    if restart_notice:
+        reporter.say(restart_notice)
     return reached
 
 
 class _Job:
-    """The supervisor of a job, and what it works with."""
+    """Builds the supervisor of a job with everything that the supervisor works with, runs it, and closes all parts."""
 
     storage_answers = True
-    """whether the saver was not left behind in a system call"""
+    """False once the end of the job has left the saver behind in a system call that does not return"""
 
     def __init__(
         self,
@@ -200,23 +264,36 @@ class _Job:
         reached: int,
         store: StoreOpening | None,
     ) -> None:
-        """Raises OSError."""
-        self._spec, self._helpers = spec, helpers
+        """Start the fork server, the control socket, the saver, and the programs beside the job; start no rank.
+
+        Args:
+            spec: the job.
+            workspace: its directories and pages, locked.
+            reporter: takes events.
+            signals: the signals that stop the job.
+            helpers: starts processes.
+            reached: the newest step that all ranks of a killed supervisor had completed, or -1.
+
+        Raises:
+            OSError: one of the parts cannot be started.
+        """
+        self._spec = spec
+        self._helpers = helpers
         self._closing = Closing(reporter.complain)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
         base_env = {**os.environ, seeds.ENV_SEED: str(workspace.seed)}
-        # before all else that takes time: the first attempt waits for it
-        fork_env = environment.warm_env(spec, base_env, workspace.memory_dir)
-        log = spec.log_dir / "warm.log"
-        self._fork_server = fork_server = Warm(
-            helpers,
-            spec,
-            fork_env,
-            log,
-            workspace.files.of(spec.log_dir),
-            lambda _, **details: reporter.tell(ForkServerNews(details)),
+        # The fork server is started before all else that takes time, because the first attempt waits for it.
+        fork_server = Warm(
+            helpers=helpers,
+            spec=spec,
+            env=environment.warm_env(spec, base_env, workspace.memory_dir),
+            log=spec.log_dir / "warm.log",
+            files=workspace.files.of(spec.log_dir),
+            tell=lambda _, **details: reporter.tell(ForkServerNews(details)),
         )
-        self.loop = loop = EventLoop[Event](time.monotonic)
+        self._fork_server = fork_server
+        loop = EventLoop[Event](time.monotonic)
+        self.loop = loop
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         bulkheads = Bulkheads(lambda failed: reporter.tell(CallFailed(failed)))
@@ -233,7 +310,7 @@ class _Job:
             bulkheads=bulkheads,
             files=workspace.files,
         )
-        around = Surroundings(
+        surroundings = Surroundings(
             spec=spec,
             pages=workspace.pages,
             gpus=Gpus(),
@@ -259,7 +336,7 @@ class _Job:
             return self._keeping
 
         edges = Edges(
-            make_group=lambda number, exited: RANKS_HERE(around, number, exited),
+            make_group=lambda number, exited: RANKS_HERE(surroundings, number, exited),
             start_saver=start_saver,
             may_begin=ForkServerWatch(fork_server, loop, reporter.say).is_settled,
             deaths=ExitWatch([page.path for page in workspace.pages.pages]),
@@ -270,16 +347,27 @@ class _Job:
         )
         self.supervisor = Supervisor(context, edges)
         self._signals = signals
-        self._requests = StopRequests(context, signals, self._control, self.supervisor)
-        self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
-        self._preemption = watch_for(spec, loop, helpers, self._requests.stop, reporter.say)
+        self._requests = StopRequests(
+            context=context, signals=signals, control=self._control, supervisor=self.supervisor
+        )
+        self.outlets = Outlets(helpers=helpers, spec=spec, loop=loop, tell=reporter.tell, clock=time.monotonic)
+        self._preemption = watch_for(
+            spec=spec, loop=loop, helpers=helpers, on_notice=self._requests.stop, say=reporter.say
+        )
 
     def _overtaken(self, reason: str) -> None:
         """Stop the job, whose checkpoint store another process keeps now."""
         self._requests.stop(reason)
 
     def run(self, manager: ServiceManager) -> int:
-        """Run to the end; returns the exit code. manager: is told that the loop goes round."""
+        """Run the job until it is over, then close all parts except the outlets.
+
+        Args:
+            manager: systemd, if ftlaunch is a service: is told regularly that the loop runs.
+
+        Returns:
+            The exit code.
+        """
         supervisor = self.supervisor
         manager.show_life(self.loop)
         supervisor.begin_when_ready()
@@ -302,14 +390,17 @@ class _Job:
         return exit_code(supervisor)
 
     def kill_ranks(self) -> None:
-        """SIGKILL the ranks and what they have started, where nothing else can be done any more."""
-        deadline = time.monotonic() + _KILLING
+        """SIGKILL the ranks and the processes that they have started. For an error that has ended the loop.
+
+        Waits up to `_KILL_SECONDS` for the processes to end.
+        """
+        deadline = time.monotonic() + _KILL_SECONDS
         while not processes.kill_descendants(self._helpers.pids, []) and time.monotonic() < deadline:
-            time.sleep(0.01)  # the kernel tells of no end of a process that is not our child
+            time.sleep(0.01)  # polled, because the kernel announces the end of our own children only
 
 
 def keeps_logs_short(spec: JobSpec) -> str:
-    """A sentence where log_max_size is asked for, and the logs will grow all the same; else nothing."""
+    """Return a warning if `log_max_size` is asked for but cannot limit the logs; else ""."""
     if spec.log_max_size is None:
         return ""
     try:

@@ -1,7 +1,8 @@
-"""The supervisor's end of exporter, tracer and reporter: starts them, hears them, starts another for one that dies.
+"""Starts the outlets of a job (metrics exporter, tracer, TrainJob reporter), and restarts an outlet that dies.
 
-It hands them nothing but where the run dir is: they read for themselves. So neither can hold up the job, whatever
-becomes of it.
+An outlet is a process of its own. It learns from the supervisor where the run dir is, and reads the journal by itself,
+so that no outlet can hold up the job. The supervisor (or the head of several nodes) makes one `Outlets`, in its main
+thread.
 """
 
 from __future__ import annotations
@@ -24,72 +25,95 @@ from ftlaunch.system.helper_process import DEVNULL, HelperProcess, HelperProcess
 from ftlaunch.system.loop import Loop
 from ftlaunch.system.own_modules import module
 
-_FIRST, _MOST = 1.0, 60.0  # seconds until one that has died is started again: doubled each time
-_SOUND = 300.0  # one that has lived so long has not failed to start
-_REPORTS = "progress"
+_FIRST_RESTART_SECONDS = 1.0
+"""time until an outlet that has died is started again; doubled with each death in a row"""
+_LONGEST_RESTART_SECONDS = 60.0
+_SOUND_SECONDS = 300.0
+"""lifetime after which the death of an outlet counts as the first in a row"""
+_PROGRESS = "progress"
+"""what the TrainJob reporter tells"""
 _TRAINER = {
     "url": "KUBEFLOW_TRAINER_SERVER_URL", "ca_cert": "KUBEFLOW_TRAINER_SERVER_CA_CERT",
     "token": "KUBEFLOW_TRAINER_SERVER_TOKEN",
 }  # fmt: skip
-"""what Kubeflow's Trainer gives to each pod of a TrainJob whose status it takes"""
-_LAST_REPORT = 5.0  # seconds that the reporter may take for the end of the job
-_TRIES = 5  # deaths in a row after which there is no other
+"""environment variables that Kubeflow's Trainer sets in each pod of a TrainJob that may report its status"""
+_LAST_REPORT_SECONDS = 5.0
+"""how long the TrainJob reporter may take to report the end of the job"""
+_MOST_DEATHS = 5
+"""deaths in a row after which an outlet is not started again"""
 
 
 class Outlets:
-    """The exporter, the tracer and the reporter of a job, where they are asked for."""
+    """The outlets that a job asks for."""
 
     def __init__(
         self, helpers: HelperProcesses, spec: JobSpec, loop: Loop, tell: Callable[[JobEvent], None],
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Start them; one that cannot be started is told of, and the job goes on."""
-        around = helpers, loop, tell, clock
-        self._watched = [_Outlet(what, program, asked, *around) for what, program, asked in _asked(spec)]
+        """Start the outlets. An outlet that cannot be started is reported, and the job goes on.
+
+        Args:
+            helpers: starts the processes.
+            spec: the job.
+            loop: waits for the outlets' messages and for the time of a restart.
+            tell: takes events.
+            clock: returns monotonic seconds.
+        """
+        self._watched = [
+            _Outlet(what=what, program=program, settings=settings, helpers=helpers, loop=loop, tell=tell, clock=clock)
+            for what, program, settings in _wanted_outlets(spec)
+        ]
 
     def close(self) -> None:
-        """The job is over and its journal says so: they may show the end.
+        """Tell the outlets that the job is over, once the journal has its end: they show the end and leave.
 
-        The reporter is waited for, some seconds at most: with the supervisor its pod ends, and all that runs in it.
+        The TrainJob reporter is waited for, up to `_LAST_REPORT_SECONDS`, because the pod ends with the supervisor.
         """
         for outlet in self._watched:
             outlet.close()
-        until = time.monotonic() + _LAST_REPORT
+        deadline = time.monotonic() + _LAST_REPORT_SECONDS
         for outlet in self._watched:
-            if outlet.what == _REPORTS:
-                outlet.wait_for_end(until)
+            if outlet.what == _PROGRESS:
+                outlet.wait_for_end(deadline)
 
 
-def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
-    found: list[tuple[str, str, dict[str, Any]]] = []
+def _wanted_outlets(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return for each outlet that a job asks for: what the outlet tells, its module, and its settings (JSON-ready)."""
+    wanted: list[tuple[str, str, dict[str, Any]]] = []
     if (metrics := spec.metrics) is not None:
         kinds = sorted({rule.kind for rule in spec.restarts.fault_rules})
         textfile = None if metrics.textfile is None else str(metrics.textfile)
         env = {name: value for name, value in spec.launch.env.items() if name in device_names.VARIABLES}
-        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds, "env": env}
-        found.append(("metrics", METRICS_EXPORTER, asked))
+        settings = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds, "env": env}
+        wanted.append(("metrics", METRICS_EXPORTER, settings))
     trainer = {name: os.environ.get(variable, "") for name, variable in _TRAINER.items()}
     if spec.trainjob_status == "auto" and all(trainer.values()):
-        found.append((_REPORTS, TRAINJOB_REPORTER, {"run_dir": str(spec.run_dir), **trainer}))
+        wanted.append((_PROGRESS, TRAINJOB_REPORTER, {"run_dir": str(spec.run_dir), **trainer}))
     if spec.traces is not None:
-        asked = {"run_dir": str(spec.run_dir), "endpoint": spec.traces.endpoint}
-        found.append(("traces", TRACER, asked))
-    return found
+        settings = {"run_dir": str(spec.run_dir), "endpoint": spec.traces.endpoint}
+        wanted.append(("traces", TRACER, settings))
+    return wanted
 
 
 class _Outlet:
-    """One of them."""
+    """Runs one outlet, and starts it again after its death, a few times in a row at most."""
 
     def __init__(
-        self, what: str, program: str, asked: Mapping[str, Any], helpers: HelperProcesses, loop: Loop,
+        self, what: str, program: str, settings: Mapping[str, Any], helpers: HelperProcesses, loop: Loop,
         tell: Callable[[JobEvent], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self.what, self._program, self._asked = what, program, asked
-        self._helpers, self._loop, self._tell, self._clock = helpers, loop, tell, clock
+        self.what = what
+        self._program = program
+        self._settings = settings
+        self._helpers = helpers
+        self._loop = loop
+        self._tell = tell
+        self._clock = clock
         self._process: HelperProcess | None = None
         self._link: socket.socket | None = None
-        self._began, self._deaths = 0.0, 0
-        self._useless = False  # it has said that another one could do nothing either
+        self._began = 0.0
+        self._deaths = 0  # in a row
+        self._useless = False  # whether the outlet has said that a restart could not help
         self._start()
 
     def _start(self) -> None:
@@ -99,14 +123,14 @@ class _Outlet:
         except OSError as error:
             self._lost(f"there is no descriptor for it: {error.strerror}")
             return
-        ours.send(json.dumps(self._asked).encode())  # a new socket has room, and nobody has closed it yet
+        ours.send(json.dumps(self._settings).encode())  # a new socket has room, and nobody has closed it yet
         with theirs:
             try:
                 self._process = self._helpers.start(
                     module(self._program),
                     stdin=theirs.fileno(),
-                    stderr=DEVNULL,  # it outlives us: whoever reads our output must not wait for it
-                    outlives_us=True,  # it shows the end
+                    stderr=DEVNULL,  # the outlet outlives us: a reader of our output must not wait for its end
+                    outlives_us=True,  # to show the end of the job
                 )
             except OSError as error:
                 ours.close()
@@ -114,9 +138,9 @@ class _Outlet:
                 return
         ours.setblocking(False)
         self._link = ours
-        self._loop.register(ours.fileno(), self._hear)
+        self._loop.register(ours.fileno(), self._on_message)
 
-    def _hear(self) -> None:
+    def _on_message(self) -> None:
         assert self._link is not None
         try:
             message = self._link.recv(1 << 16)
@@ -125,13 +149,14 @@ class _Outlet:
         except ConnectionError:
             message = b""
         if not message:
-            self._bury()
+            self._on_death()
             return
-        said = json.loads(message)
-        self._useless = self._useless or "useless" in said
-        self._tell(MetricsServed(said["url"]) if "url" in said else Note(said["trouble"]))
+        news = json.loads(message)
+        self._useless = self._useless or "useless" in news
+        self._tell(MetricsServed(news["url"]) if "url" in news else Note(news["trouble"]))
 
-    def _bury(self) -> None:
+    def _on_death(self) -> None:
+        """Reap the outlet that has hung up, and have it started again unless this could not help."""
         assert self._link is not None
         assert self._process is not None
         self._loop.unregister(self._link.fileno())
@@ -142,22 +167,25 @@ class _Outlet:
             self._lost(f"exit status {status}")
 
     def _lost(self, why: str) -> None:
+        """Report that the outlet does not run, and schedule the next start unless there were too many."""
         now = self._clock()
-        self._deaths = 1 if now - self._began > _SOUND else self._deaths + 1
-        again = min(_FIRST * 2 ** (self._deaths - 1), _MOST) if self._deaths < _TRIES else None
-        self._tell(OutletEnded(self.what, why, again))
-        if again is not None:
-            self._loop.call_at(now + again, f"start {self.what}", self._start)
+        self._deaths = 1 if now - self._began > _SOUND_SECONDS else self._deaths + 1
+        delay_seconds = None
+        if self._deaths < _MOST_DEATHS:
+            delay_seconds = min(_FIRST_RESTART_SECONDS * 2 ** (self._deaths - 1), _LONGEST_RESTART_SECONDS)
+        self._tell(OutletEnded(self.what, why, delay_seconds))
+        if delay_seconds is not None:
+            self._loop.call_at(now + delay_seconds, f"start {self.what}", self._start)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, which tells the outlet that the job is over."""
         if self._link is not None:
-            with contextlib.suppress(OSError):  # it has died since
+            with contextlib.suppress(OSError):  # the outlet may have died since
                 self._link.shutdown(socket.SHUT_WR)
 
-    def wait_for_end(self, until: float) -> None:
-        """Wait until it has ended, or until a monotonic moment; what it says meanwhile is told."""
-        while self._link is not None and is_readable(self._link, max(until - time.monotonic(), 0.0)):
+    def wait_for_end(self, deadline: float) -> None:
+        """Wait until the outlet has ended, or until monotonic `deadline`; report its messages meanwhile."""
+        while self._link is not None and is_readable(self._link, max(deadline - time.monotonic(), 0.0)):
             try:
                 message = self._link.recv(1 << 16)
             except OSError:

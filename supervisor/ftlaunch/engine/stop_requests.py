@@ -1,4 +1,7 @@
-"""What comes from outside: signals, and the control socket of `ftctl` and of ranks that were told to stop."""
+"""Takes requests from outside: signals, and the control socket (from `ftctl`, and from ranks that were told to stop).
+
+Runs on the event loop in the main thread. Each request is answered at once; the work follows from the posted events.
+"""
 
 from __future__ import annotations
 
@@ -16,53 +19,69 @@ from ftlaunch.reporting.events.job import SaveRequested, StopRequested
 from ftlaunch.system.control_socket import Client, Control, ControlServer
 from ftlaunch.system.signals import Signals
 
-_HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so many seconds after the first
+_HURRY_AFTER_SECONDS = 0.5
+"""a second Ctrl-C means "at once" only if this much time has passed since the first"""
 _LONGEST_REASON = 200
+"""characters"""
 Verb = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Does what is asked; returns the answer, JSON-ready, with `ok` and, where that is false, `error`."""
+"""Serves one kind of request. Returns the answer, JSON-ready: `ok`, and `error` (a sentence) where `ok` is false."""
 
 
 def with_ranks(request: Mapping[str, Any]) -> bool:
-    """Whether a `status` asks for what is known of each rank."""
+    """Return whether a `status` request asks for the state of each rank."""
     return request.get("ranks") is not False
 
 
 def reason_of(request: Mapping[str, Any]) -> str:
-    """Who asks, as the journal and the terminal say it."""
+    """Return who makes a request and why, as the journal and the terminal show this."""
     return str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON]
 
 
 class StopRequests:
-    """Posts STOP and HURRY, and answers what is asked."""
+    """Posts STOP and HURRY for signals and requests to stop, and answers the requests on the control socket."""
 
     def __init__(
         self, context: Context, signals: Signals, control: Control, supervisor: Supervisor,
         more: Mapping[str, Verb] | None = None,
     ) -> None:  # fmt: skip
-        """more: what else can be asked."""
+        """Register with the event loop.
+
+        Args:
+            context: what all modules of the engine share.
+            signals: the signals that stop the job.
+            control: the listening control socket.
+            supervisor: the job.
+            more: further kinds of requests by name, added to stop, status and save, or replacing these.
+        """
         own: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, "save": self._on_save}
         self._verbs: dict[str, Verb] = own | dict(more or {})
-        self._context, self._signals, self._supervisor = context, signals, supervisor
+        self._context = context
+        self._signals = signals
+        self._supervisor = supervisor
         self._reason = ""
         self._interrupted_at: float | None = None
         context.loop.register(signals.fd, self._on_signals)
-        ControlServer(control, context.loop, context.clock, self._on_request, self._on_no_client)
+        ControlServer(
+            control=control,
+            loop=context.loop,
+            clock=context.clock,
+            on_request=self._on_request,
+            report=self._on_no_client,
+        )
 
     def _on_signals(self) -> None:
         now = self._context.clock()
         for signum in self._signals.read():
             self.stop(f"{signal_name(signum)} to the supervisor")
             if signum == signal.SIGINT:
-                if self._interrupted_at is not None and now - self._interrupted_at > _HURRY_AFTER:
-                    self._context.tell(
-                        Note("interrupted again: killing the ranks, saving their newest snapshots"),
-                    )
+                if self._interrupted_at is not None and now - self._interrupted_at > _HURRY_AFTER_SECONDS:
+                    self._context.tell(Note("interrupted again: killing the ranks, saving their newest snapshots"))
                     self._context.loop.post(Event.HURRY)
                 self._interrupted_at = now
 
     def stop(self, reason: str) -> None:
-        """Stop the job, and tell why."""
-        if not self._reason:  # a scheduler may signal twice, milliseconds apart: once is enough
+        """Report the reason and post STOP. Later calls do nothing."""
+        if not self._reason:  # a scheduler may signal twice, milliseconds apart
             self._reason = reason
             self._context.tell(StopRequested(reason))
             self._context.loop.post(Event.STOP)
@@ -71,11 +90,14 @@ class StopRequests:
         self._context.bulkheads.note("accept a client on the control socket", error)
 
     def _on_request(self, client: Client, request: Mapping[str, Any]) -> None:
-        what, failed = "answer a client on the control socket", {"ok": False, "error": "cannot answer: see the journal"}
-        client.answer(self._context.bulkheads.call(what, lambda: self.answer(request), failed))
+        refusal = {"ok": False, "error": "cannot answer: see the journal"}
+        answer = self._context.bulkheads.call(
+            "answer a client on the control socket", lambda: self.answer(request), refusal
+        )
+        client.answer(answer)
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what is asked, and answer."""
+        """Serve a request and return its answer, JSON-ready, as `Verb` says. The key `do` names the kind of request."""
         verb = self._verbs.get(str(request.get("do")))
         if verb is None:
             *others, last = sorted(f"`{name}`" for name in self._verbs)

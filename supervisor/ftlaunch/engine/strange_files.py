@@ -1,4 +1,7 @@
-"""Looks for what is no regular file under a name that a job writes to: a FIFO there would keep its writer waiting."""
+"""Finds FIFOs, sockets and devices under the names of files that a job writes or reads.
+
+Whoever opens a FIFO may wait for ever, so that `engine/workspace.py` refuses to start a job that has one in its way.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,13 @@ _FINGERPRINTS = re.compile(r"rank_\d+")
 
 
 def find_strange_file(run_dir: Path, log_dir: Path, checkpoint_dir: Path) -> tuple[Path, str] | None:
-    """Return the first file of a job that is no regular one, and what it is: a FIFO, say. None: there is none.
+    """Return the first file under a job's names that is no regular file.
 
-    Only names that a job of ours writes or reads are looked at. A folder that cannot be listed is passed over: whoever
-    works in it says why.
+    Other names are ignored. A folder that cannot be listed is skipped: the code that works in the folder will report
+    the error.
+
+    Returns:
+        The path, and what the file is, such as "a FIFO"; None if all files are regular.
     """
     places: list[tuple[Path, re.Pattern[str]]] = [(run_dir, _RUN_DIR), (log_dir, _LOGS), (checkpoint_dir, _CHECKPOINTS)]
     places += [(folder, _RANK_LOGS) for folder in _folders(log_dir)]
@@ -51,9 +57,9 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _kind_of_entry(entry: os.DirEntry[str]) -> str:
-    """Return nothing for a regular file, for a link to one, and for what is gone by now.
+    """Return what a file is, such as "a FIFO"; "" for a regular file, a link to one, and a file that is gone by now.
 
-    Nor for a directory: nobody waits for one, and whoever opens it as a file says so.
+    A directory gives "", too: opening a directory as a file fails at once, and is reported there.
     """
     try:
         return "" if entry.is_file() or entry.is_dir() else kind_of(entry.stat().st_mode)

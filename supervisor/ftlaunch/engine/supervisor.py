@@ -1,4 +1,9 @@
-"""Runs one job: takes events through the state table, and performs the actions that the table names."""
+"""Supervises one job: takes events through the state table, and performs the actions that the table names.
+
+The event loop (`engine/event_loop.py`) runs the Supervisor in the main thread. Which action follows from which event is
+decided in `policy/state_machine.py`, which is pure; what is observed in a state is in `engine/watch.py`; failures are
+judged in `engine/incidents.py`.
+"""
 
 from __future__ import annotations
 
@@ -33,62 +38,106 @@ from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why
 
-_LONG = 600.0  # seconds without a sign of work, after which storage is taken for one that does not answer
-_MOMENT = 5.0  # the same where somebody has asked to hurry
+_STORAGE_PATIENCE_SECONDS = 600.0
+"""time without a sign of work after which storage counts as silent"""
+_HURRIED_PATIENCE_SECONDS = 5.0
+"""the patience with storage after a request to hurry"""
 
 
 class Supervisor:
-    """One job. It is what the event loop works for."""
+    """The `Handler` of the event loop for one job, over all attempts of the job."""
 
     def __init__(self, context: Context, edges: Edges) -> None:
-        """Raises OSError where the saver cannot be started."""
-        spec, pages, tell, loop = context.spec, context.pages, context.tell, context.loop
-        self._context, self._edges = context, edges
+        """Start the saver; no rank is started yet.
+
+        Args:
+            context: what all modules of the engine share.
+            edges: what the engine needs from the outside world.
+
+        Raises:
+            OSError: the saver cannot be started, or the checkpoint directory cannot be read.
+        """
+        spec = context.spec
+        pages = context.pages
+        tell = context.tell
+        loop = context.loop
+        self._context = context
+        self._edges = edges
         self.state = JobState.READY
         self.attempt: Attempt | None = None
-        self._number = self._adopts = -1
-        self._asked_to_stop, self._waits_since = False, 0.0
-        self._patience = _LONG  # seconds without a sign of work that the last save waits for storage
+        """the newest attempt; None before the first"""
+        self._number = -1  # of the newest attempt
+        self._adopted_number = -1  # of the running attempt to take over
+        self._asked_to_stop = False
+        self._waits_since = 0.0  # monotonic; when `final_save.look` was last called
+        self._patience = _STORAGE_PATIENCE_SECONDS
         self.internal_error: Exception | None = None
-        """the error of ftlaunch's own that the job ends for"""
+        """the bug of ftlaunch itself that ends the job; None: there is none"""
         self._progress = Progress(edges.reached, context.clock())
         self._learning = LimitLearning(spec, context.files.of(spec.run_dir), lambda sentence: tell(Note(sentence)))
         self._numbers = NumericsMonitor(spec, pages)
         self.incidents = Incidents(context, self._progress, self._numbers)
-        self.saving = SaveScheduler(spec, pages, edges.start_saver, self._numbers.abnormal)
-        self.final_save = FinalSave(self.saving, pages, self._numbers, loop.post, edges.peers)
-        around = pages, self.saving, self._numbers, tell, self._cannot_resume, edges.peers
-        resume = ResumeDecision(spec, edges.inherited, *around, files=context.files.of(spec.checkpoint_dir))
-        self._resume = resume
-        SaverWatch(spec, loop, context.clock, tell, self._heed, self.final_save.abandon).listen(self.saving)
+        self.saving = SaveScheduler(spec=spec, pages=pages, start=edges.start_saver, abnormal=self._numbers.abnormal)
+        self.final_save = FinalSave(
+            saving=self.saving, pages=pages, numbers=self._numbers, post=loop.post, peers=edges.peers
+        )
+        self._resume = ResumeDecision(
+            spec=spec,
+            found=edges.inherited,
+            pages=pages,
+            saving=self.saving,
+            numbers=self._numbers,
+            tell=tell,
+            cannot=self._cannot_resume,
+            peers=edges.peers,
+            files=context.files.of(spec.checkpoint_dir),
+        )
+        saver_watch = SaverWatch(
+            spec=spec,
+            loop=loop,
+            clock=context.clock,
+            tell=tell,
+            heed=self._on_answer,
+            abandon=self.final_save.abandon,
+        )
+        saver_watch.listen(self.saving)
         self._silence = SaverSilence(self.saving, tell)
-        watch = Watch(context, self.incidents, self.saving, self._numbers, self._learning, edges.processor_time)
-        self._watch = watch
+        self._watch = Watch(
+            context=context,
+            incidents=self.incidents,
+            saving=self.saving,
+            numbers=self._numbers,
+            learning=self._learning,
+            processor_time=edges.processor_time,
+        )
         loop.register(edges.deaths.fd, self._on_deaths)
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
     def take(self, event: Event) -> None:
-        """Take an event through the table."""
+        """Take an event through the state table, and perform the actions of the transition."""
         self._asked_to_stop = self._asked_to_stop or event in (Event.STOP, Event.HURRY)
         self.state, actions = state_machine.advance(self.state, event)
         for action in actions:
             self._perform[action](self)
 
     def look(self) -> None:
-        """Tell what became of notices, begin the first attempt where that is due, and observe the ranks."""
+        """Report outcomes of notices and a silent saver, begin the first attempt if it is due, observe the ranks."""
         self._edges.tell_outcomes()
         self._silence.look(self._context.clock())
         self.begin_when_ready()
         self._watch.look(self.state, self.attempt)
 
     def begin_when_ready(self) -> None:
-        """Begin once ranks can be forked, or are known not to be."""
+        """Post the event that begins the first attempt, once the fork server is ready or will never be.
+
+        Does nothing after the job has left the state READY.
+        """
         if self.state is not JobState.READY:
             return
         settled = self._edges.may_begin(self._context.clock())
         if (adoptable := self._edges.adoptable()) is not None:
-            self._adopts = adoptable  # a node that is lost by then counts as lost with that attempt
+            self._adopted_number = adoptable  # a node that is lost meanwhile counts as lost in this attempt
             self._context.loop.post(Event.ADOPT)
         elif self._context.regroups():
             self._context.loop.post(Event.REGROUP)
@@ -96,31 +145,32 @@ class Supervisor:
             self._context.loop.post(Event.START)
 
     def next_look(self) -> float:
-        """When to look again at the latest."""
+        """Return the monotonic moment at which `look` is to be called at the latest."""
         return self._watch.next_look(self.state, self.attempt)
 
     def fail(self, error: Exception) -> None:
-        """End the job in good order, for an exception that nothing in the loop expects.
+        """End the job in good order for an exception that no handler of the loop expects.
 
-        The ranks leave, their newest step is saved, and memory is kept where it cannot be. Raises `error` again where
-        the job is being ended for another one already.
+        The ranks leave and their newest step is saved. If the step cannot be saved, memory keeps the step.
+
+        Raises:
+            Exception: `error` again, if there was no attempt yet, or the job is being ended for an earlier exception.
         """
         if self.internal_error is not None or self.attempt is None:
             raise error
         self.internal_error = error
         self.incidents.note_internal_error(f"a bug of ftlaunch's own: {describe_error(error)}")
         context = self._context
-        context.tell(
-            InternalError(error, write_traceback(context.files.of(context.spec.run_dir), context.spec.run_dir, error))
-        )
-        self._context.loop.post(Event.BROKEN)
+        run_dir = context.spec.run_dir
+        context.tell(InternalError(error, write_traceback(context.files.of(run_dir), run_dir, error)))
+        context.loop.post(Event.BROKEN)
 
     @property
     def over(self) -> bool:
         """Whether the job has ended."""
         return self.state in ENDS
 
-    # --- what happens -----------------------------------------------------------------------------------------
+    # --- called by the loop, the rank group and the saver -------------------------------------------------------
 
     def _on_deaths(self) -> None:
         dying = self._edges.deaths.heard()
@@ -131,8 +181,8 @@ class Supervisor:
         assert self.attempt is not None
         self.attempt.on_exit(rank)
 
-    def _heed(self, answer: Answer) -> None:
-        """The saver has answered, or died."""
+    def _on_answer(self, answer: Answer) -> None:
+        """Hand an answer of the saver, or the news of its death, to those who wait for an answer."""
         is_running = self.state is JobState.RUNNING
         if answer["did"] == "find" and is_running:
             self._resume.heed(answer)
@@ -141,24 +191,34 @@ class Supervisor:
         self.final_save.heed(answer)
 
     def _cannot_resume(self, sentence: str) -> None:
+        """End the job because no attempt can take up its state."""
         assert self.attempt is not None
-        self.incidents.give_up(self.attempt, Cause(RESUME, -1, NONE, sentence, RESUME), sentence)
+        cause = Cause(kind=RESUME, rank=-1, step=NONE, sentence=sentence, signature=RESUME)
+        self.incidents.give_up(self.attempt, cause, sentence)
 
     # --- actions ----------------------------------------------------------------------------------------------
 
     def _begin(self, number: int) -> Attempt:
-        context, self._number = self._context, number
+        """Make the attempt `number` and prepare all that observes it; no rank is started or taken over yet."""
+        context = self._context
+        self._number = number
         group = self._edges.make_group(number, self._on_exit)
-        progress = AttemptProgress(self._progress, len(context.pages), first=number == 0)
-        self.attempt = Attempt(context, number, group, progress, self._learning.of_attempt())
+        attempt = Attempt(
+            context=context,
+            number=number,
+            group=group,
+            progress=AttemptProgress(self._progress, len(context.pages), first=number == 0),
+            waits=self._learning.of_attempt(),
+        )
+        self.attempt = attempt
         self._edges.deaths.forget()
         self._numbers.begin_attempt(group.pages)
         self.saving.start_clock(context.clock())
         self.incidents.kernel.begin()
-        return self.attempt
+        return attempt
 
     def _adopt(self) -> None:
-        attempt = self._begin(self._adopts)
+        attempt = self._begin(self._adopted_number)
         self._edges.adopt(attempt.group)
         attempt.progress.adopted(attempt.group.views())
         attempt.proof.adopt(attempt.group.pages())
@@ -174,12 +234,14 @@ class Supervisor:
         self._resume.begun()
 
     def _prepare(self) -> None:
-        """Decide where the attempt takes its state from. Raises OSError."""
+        """Decide where the attempt takes its state from, and write this into the pages. Raises OSError."""
         kind, step = self._resume.decide(first=self._number == 0)
         self._context.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
 
     def _replace_rank(self) -> None:
-        cause, verdict, attempt = self.incidents.cause, self.incidents.verdict, self.attempt
+        cause = self.incidents.cause
+        verdict = self.incidents.verdict
+        attempt = self.attempt
         assert cause is not None
         assert verdict is not None
         assert attempt is not None
@@ -190,7 +252,7 @@ class Supervisor:
         self.attempt.examination.begin()
 
     def _end_ranks(self) -> None:
-        """Tell all ranks to leave, and give them the grace."""
+        """Tell all ranks to leave, and give them the grace; hanging ranks are killed at once."""
         assert self.attempt is not None
         cause = None if self.state is JobState.LEAVING else self.incidents.cause
         now = self._context.clock()
@@ -200,14 +262,15 @@ class Supervisor:
             self._context.loop.post_at(now + self._context.spec.grace, Event.GRACE_OVER)
 
     def _announce_stop(self) -> None:
-        """Announce the step to stop at; half of the grace is for reaching it, the other half for saving."""
+        """Announce the step at which all ranks stop. Half of the grace is for reaching the step, half for saving."""
         assert self.attempt is not None
         deadline = self._context.clock() + self._context.spec.grace / 2
         self._context.loop.post_at(deadline, Event.GRACE_OVER)
         self.saving.hurry()
         announced = self.attempt.announce_stop(deadline)
         if announced is not None:
-            self._context.tell(StopAnnounced(*announced))
+            step, newest = announced
+            self._context.tell(StopAnnounced(step=step, front=newest))
 
     def _kill_ranks(self) -> None:
         assert self.attempt is not None
@@ -218,8 +281,9 @@ class Supervisor:
         self.incidents.arm_backoff()
 
     def _save_newest(self) -> None:
+        """Begin the last save of the job, or of an attempt before the nodes change."""
         whys = {JobState.SALVAGE: Why.INCIDENT, JobState.WRAP_UP: Why.END}
-        self._patience = self._context.spec.grace if self._asked_to_stop else _LONG
+        self._patience = self._context.spec.grace if self._asked_to_stop else _STORAGE_PATIENCE_SECONDS
         self.final_save.begin(whys.get(self.state, Why.STOP))
         self._wait_for_save()
 
@@ -228,7 +292,7 @@ class Supervisor:
         self._wait_for_save()
 
     def _hurry_save(self) -> None:
-        self._patience = _MOMENT
+        self._patience = _HURRIED_PATIENCE_SECONDS
         self._wait_for_save()
 
     def _wait_for_save(self) -> None:
@@ -237,8 +301,12 @@ class Supervisor:
         self._context.loop.post_at(self._waits_since + self._patience, Event.GRACE_OVER)
 
     def _judge_save(self) -> None:
-        silent = self._context.clock() - self._waits_since
-        if silent >= self._patience and self.final_save.judge(silent):  # else it is the grace of the ranks that is over
+        """Wait on for a saver that works; give the last save up after `_patience` without a sign of work.
+
+        GRACE_OVER may also be the end of the ranks' grace, posted before the last save began to wait.
+        """
+        silent_seconds = self._context.clock() - self._waits_since
+        if silent_seconds >= self._patience and self.final_save.judge(silent_seconds):
             self._wait_for_save()
 
     def _go_on(self) -> None:
@@ -267,11 +335,17 @@ class Supervisor:
         Action.FINISH: _finish,
     }
 
-    # --- the job at a moment, and its end ---------------------------------------------------------------------
+    # --- the state of the job, and its end ----------------------------------------------------------------------
 
     def overview(self, ranks: bool = True) -> Overview:
-        """The job at this moment; without its ranks where these are not asked for."""
-        context, budget, attempt = self._context, self.incidents.budget, self.attempt
+        """Return the state of the job at this moment.
+
+        Args:
+            ranks: whether the state of each rank is wanted; of many ranks this takes time.
+        """
+        context = self._context
+        budget = self.incidents.budget
+        attempt = self.attempt
         views = [] if attempt is None or not ranks else attempt.group.views()
         known = {} if attempt is None else attempt.group.ranks
         now = context.clock()
@@ -294,33 +368,56 @@ class Supervisor:
         )
 
     def ended(self, code: int) -> JobEnded:
-        """The last event."""
+        """Return the job's last event.
+
+        Args:
+            code: the exit code of the job.
+        """
+        spec = self._context.spec
         incidents = self.incidents
-        told = self._context.spec, self.state, code, self.saving.committed, incidents.budget
+        committed = self.saving.committed
         if self.state is JobState.DONE:
-            return JobFinished(*told, self._complete_since())
+            return JobFinished(
+                spec=spec,
+                state=self.state,
+                code=code,
+                committed=committed,
+                budget=incidents.budget,
+                complete_since=self._complete_since(),
+            )
         if self.state is JobState.STOPPED:
-            return JobStopped(*told)
-        return JobFailed(*told, incidents.cause, incidents.verdict, self.final_save.error, self._number)
+            return JobStopped(spec=spec, state=self.state, code=code, committed=committed, budget=incidents.budget)
+        return JobFailed(
+            spec=spec,
+            state=self.state,
+            code=code,
+            committed=committed,
+            budget=incidents.budget,
+            cause=incidents.cause,
+            verdict=incidents.verdict,
+            unsaved=self.final_save.error,
+            attempt=self._number,
+        )
 
     @property
     def no_requeue_code(self) -> int:
-        """The exit code of a job that is given up for a reason that would come again."""
+        """The exit code of a job that is given up for a reason that would repeat in every later start."""
         return self._context.spec.restarts.no_requeue_code
 
     def unsaved(self) -> str:
-        """The last line of a job whose newest step could not be saved; else nothing."""
+        """Return the last line of a job whose newest step could not be saved; "" if the step was saved."""
         if not self.final_save.error:
             return ""
         step = self._context.pages.newest_common()
-        here = None if self._context.spec.nodes.several else self._context.memory_dir
-        return messages.unsaved(step, self.final_save.error, here)
+        memory_dir = None if self._context.spec.nodes.several else self._context.memory_dir
+        return messages.unsaved(step, self.final_save.error, memory_dir)
 
     def _complete_since(self) -> str:
-        """Since when storage has the job's last step, where the only attempt found nothing left to train."""
+        """Return when the job's last step was committed, if the only attempt found nothing left to train; else ""."""
         if self.attempt is None or self._number or self.attempt.progress.nothing_left != self.saving.committed:
             return ""
-        folder, step = self._context.spec.checkpoint_dir, self.saving.committed
+        folder = self._context.spec.checkpoint_dir
+        step = self.saving.committed
         try:
             since = self._context.files.of(folder).call(lambda: layout.committed_at(folder, step))
         except FileSystemSilent:
@@ -328,16 +425,17 @@ class Supervisor:
         return "" if since is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
 
     def close(self) -> None:
-        """Have what was learned written down, and give the kernel's log back."""
+        """Write down the learned hang limits, and close the kernel's log."""
         self._learning.note()
         self.incidents.kernel.close()
 
 
 def write_traceback(files: FileThread, run_dir: Path, error: Exception) -> Path | None:
     """Write the traceback of an exception into the run dir; return the file, or None where it cannot be written."""
-    path, text = run_dir / "bug.txt", format_traceback(error)
+    path = run_dir / "bug.txt"
+    text = format_traceback(error)
     try:
         files.call(lambda: path.write_text(text))
-    except OSError:  # the disk may be what has failed: the journal has the traceback, too
+    except OSError:  # the disk may be what has failed; the journal has the traceback, too
         return None
     return path

@@ -1,4 +1,8 @@
-"""What is looked at in each state of the job, and how often. One method a state."""
+"""Observes the ranks of the running attempt: what is looked at in each state of the job, and how often.
+
+`engine/supervisor.py` calls `Watch.look` at the end of every turn of the event loop, in the main thread. What is seen
+is reported, judged by `engine/incidents.py`, or posted as an event. `tick_seconds` is pure.
+"""
 
 from __future__ import annotations
 
@@ -27,38 +31,55 @@ from ftlaunch.system.loop import Clock
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
-_TICK = 0.1  # seconds between looks at the pages
-_FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
-# of a core, what looking at the pages of many ranks may take: it is done less often then
-_SHARE, _FAST_SHARE = 0.008, 0.2
-_SLOW_TICK = 1.0  # up to which that holds; of very many ranks a look takes more than that
+_TICK_SECONDS = 0.1
+"""time between two looks at the pages"""
+_FAST_TICK_SECONDS = 0.01
+"""time between two looks while something is about to happen: a stop, a sweep, a resume"""
+_SHARE = 0.008
+"""of a core: what the looks at the pages of many ranks may cost; beyond this the looks are less frequent"""
+_FAST_SHARE = 0.2
+"""of a core: what the fast looks may cost"""
+_SLOW_TICK_SECONDS = 1.0
+"""longest time between two looks that is due to the shares above"""
 _SLOW_SHARE = 0.015
-_SLOWEST_TICK = 15.0
-_RESUMING_SHARE = 0.02  # of a core, what looking for the first rank that resumes may take
-_HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
-_SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
+"""of a core: what the looks may cost if `_SLOW_TICK_SECONDS` is not long enough, as with very many ranks"""
+_SLOWEST_TICK_SECONDS = 15.0
+_RESUMING_SHARE = 0.02
+"""of a core: what the search for the first rank that has restored its state may cost"""
+_HELD_UP_SECONDS = 2.0
+"""time between two turns after which the loop itself was held up, so that the ages of beats count from now on"""
+_SLOW_DEATH_SECONDS = 5.0
+"""how long the kernel may take to end a dying rank before this is reported"""
 _UNHURRIED = frozenset(
-    {JobState.READY, JobState.RUNNING, JobState.BACKOFF, JobState.WRAP_UP, JobState.LAST_GASP, JobState.SALVAGE}
-    | {JobState.KEEPING}
+    {
+        JobState.READY,
+        JobState.RUNNING,
+        JobState.BACKOFF,
+        JobState.WRAP_UP,
+        JobState.LAST_GASP,
+        JobState.SALVAGE,
+        JobState.KEEPING,
+    }
 )
+"""states in which no fast looks are needed"""
 
 
 def tick_seconds(cost_seconds: float, *, is_fast: bool) -> float:
     """Return the seconds between two looks at the pages.
 
     Args:
-        cost_seconds: of a processor, that a look takes.
-        is_fast: something is about to happen that shows only by looking.
+        cost_seconds: processor time of one look.
+        is_fast: whether something is about to happen that only a look shows.
     """
-    least, share = (_FAST_TICK, _FAST_SHARE) if is_fast else (_TICK, _SHARE)
-    within_share = min(max(least, cost_seconds / share), _SLOW_TICK)
+    least, share = (_FAST_TICK_SECONDS, _FAST_SHARE) if is_fast else (_TICK_SECONDS, _SHARE)
+    within_share = min(max(least, cost_seconds / share), _SLOW_TICK_SECONDS)
     if is_fast:
         return within_share
-    return min(max(within_share, cost_seconds / _SLOW_SHARE), _SLOWEST_TICK)
+    return min(max(within_share, cost_seconds / _SLOW_SHARE), _SLOWEST_TICK_SECONDS)
 
 
 class Watch:
-    """Looks at the ranks of the running attempt, and posts what it sees."""
+    """Looks at the ranks of the running attempt, reports news, and posts the events that follow."""
 
     def __init__(
         self,
@@ -69,24 +90,39 @@ class Watch:
         learning: LimitLearning,
         processor_time: Clock,
     ) -> None:
-        """processor_time: seconds of processor that the calling thread has had."""
-        self._context, self._incidents, self._saving = context, incidents, saving
-        self._numbers, self._learning = numbers, learning
+        """Make the watch of a job.
+
+        Args:
+            context: what all modules of the engine share.
+            incidents: judges failures.
+            saving: schedules saves.
+            numbers: watches losses and replicas.
+            learning: learns the hang limits.
+            processor_time: returns the processor seconds that the calling thread has used.
+        """
+        self._context = context
+        self._incidents = incidents
+        self._saving = saving
+        self._numbers = numbers
+        self._learning = learning
         self._processor_time = processor_time
         self._memory = MemoryNews(memory_interval(str(context.spec.saving.memory_interval)).steps)
-        self._awake_since = self._called = context.clock()
-        self._looked, self._cost = 0.0, 0.0  # when the pages were looked at, and what that took of a processor
-        self._resuming, self._resuming_of = False, -1  # whether ranks resume, and the attempt that it was asked of
-        self._resuming_until = 0.0  # until when that answer counts
-        self._silent = False  # some rank has made no progress for half its limit, and that was told
+        self._called = context.clock()  # the newest call of `look`
+        self._awake_since = self._called  # the ages of beats count from this moment at the earliest
+        self._looked = 0.0  # when the pages were looked at
+        self._cost = 0.0  # processor seconds of the newest look
+        self._resuming = False  # the cached answer of `_is_resuming`
+        self._resuming_attempt = -1  # the number of the attempt that the answer is about
+        self._resuming_until = 0.0  # the moment until which the answer counts
+        self._is_silence_reported = False  # some rank has made no progress for half its limit
         self._slow_to_die: set[int] = set()
         self.newest_proof = ""
-        """what the steps made again have shown of the newest resume, in a sentence; empty: nothing yet"""
+        """what the repeated steps have shown of the newest resume, as a sentence; "": nothing yet"""
 
     # --- how often --------------------------------------------------------------------------------------------
 
     def next_look(self, state: JobState, attempt: Attempt | None) -> float:
-        """When to look at the pages again, if nothing happens before: what happens is heard at once."""
+        """Return the monotonic moment of the next look at the pages. Ends of processes make the watch look earlier."""
         return self._looked + tick_seconds(self._cost, is_fast=self._is_fast(state, attempt))
 
     def _is_fast(self, state: JobState, attempt: Attempt | None) -> bool:
@@ -97,34 +133,44 @@ class Watch:
         return (attempt.progress.resume_awaited and self._is_resuming(attempt)) or attempt.group.refilling
 
     def _is_resuming(self, attempt: Attempt) -> bool:
-        """Whether some rank has restored its state. It is asked in every turn of the loop, and looks at all ranks."""
+        """Return whether some rank has restored its state.
+
+        The answer is needed in every turn of the loop and costs a look at all ranks, so that it is kept for a while.
+        """
         now = self._context.clock()
-        if attempt.number != self._resuming_of or now >= self._resuming_until:
+        if attempt.number != self._resuming_attempt or now >= self._resuming_until:
             began = self._processor_time()
-            self._resuming, self._resuming_of = attempt.group.resuming, attempt.number
+            self._resuming = attempt.group.resuming
+            self._resuming_attempt = attempt.number
             self._resuming_until = now + (self._processor_time() - began) / _RESUMING_SHARE
         return self._resuming
 
     def look(self, state: JobState, attempt: Attempt | None) -> None:
-        """Look at what the state asks for, where it is time to."""
+        """Reap processes and look at what the state asks for, if a look is due; else do nothing.
+
+        Args:
+            state: the state of the job.
+            attempt: the newest attempt; None before the first.
+        """
         now = self._context.clock()
-        if now - self._called > _HELD_UP:
+        if now - self._called > _HELD_UP_SECONDS:
             self._awake_since = now
         self._called = now
         if now < self.next_look(state, attempt) and not (attempt is not None and attempt.must_look):
             return
-        began, look = self._processor_time(), self._looks.get(state)
+        began = self._processor_time()
+        observe = self._observers.get(state)
         if attempt is not None:
             attempt.must_look = False
             self._reap(attempt.group)
-            if look is not None:
-                look(self, attempt, now)
+            if observe is not None:
+                observe(self, attempt, now)
         self._looked = self._context.clock()
-        self._cost = self._processor_time() - began  # what others had of the processor meanwhile does not count
+        self._cost = self._processor_time() - began
 
     # --- running ----------------------------------------------------------------------------------------------
 
-    def _running(self, attempt: Attempt, now: float) -> None:
+    def _observe_running(self, attempt: Attempt, now: float) -> None:
         try:
             attempt.refill(now)
         except SpawnFailed as failed:
@@ -132,53 +178,58 @@ class Watch:
             return
         group = attempt.group
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
-        views, pages = group.views(), group.pages()
+        views = group.views()
+        pages = group.pages()
         self._tell_progress(attempt, views, now)
-        proof_ends = self._judge_proof(attempt, views, pages, now)
+        proof_ends = self._judge_proof(attempt, views=views, pages=pages, now=now)
         if proof_ends or self._judge_numbers(attempt, pages) or self._judge_failures(attempt, now):
             return
         if self._saving.finding:
-            self._awake_since = now  # ranks wait for the saver's answer: that is no hang of theirs
+            self._awake_since = now  # ranks that wait for the saver's answer do not hang
         waited = hang_detection.waits(views)
-        self._learning.look(attempt.waits, waited, self._awake_since, now)
+        self._learning.look(attempt=attempt.waits, waited=waited, awake_since=self._awake_since, now=now)
         if self._judge_ends(attempt):
             return
         self._saving.tick([page for _, page in pages], front(views), now)
-        late = hang_detection.late_ranks(waited, now, self._awake_since, self._learning.limits)
+        late = hang_detection.late_ranks(
+            waited=waited, now=now, awake_since=self._awake_since, limits=self._learning.limits
+        )
         if late:
             attempt.examination.suspect(hang_detection.of_laggard(late, views), views)
             self._context.loop.post(Event.HANG)
             return
         if self._context.spec.limits.on_slow != "off" and self._judge_stragglers(attempt, views, now):
             return
-        suspects = hang_detection.suspects(waited, now, self._awake_since, self._learning.limits)
+        suspects = hang_detection.suspects(
+            waited=waited, now=now, awake_since=self._awake_since, limits=self._learning.limits
+        )
         self._tell_silence(suspects, views)
 
     def _tell_progress(self, attempt: Attempt, views: Sequence[RankView], now: float) -> None:
-        """A finished resume, new steps, and what the ranks have agreed on about memory."""
+        """Report a finished resume, new steps, and what the ranks have agreed on about their snapshots in memory."""
         for news in attempt.progress.look(views, now):
             self._context.tell(of_progress(news, attempt.group.pages))
             if isinstance(news, Resumption) and news.kind in RESTORED_FROM:
                 attempt.proof.begin(news.step)
         leader = attempt.group.ranks.get(0)
         page = None if leader is None else leader.page
-        if page is not None and (told := self._memory.look(page.memory, page.step_seconds)):
-            self._context.tell(told)
+        if page is not None and (event := self._memory.look(page.memory, page.step_seconds)):
+            self._context.tell(event)
 
     def _judge_proof(
         self, attempt: Attempt, views: Sequence[RankView], pages: Sequence[tuple[int, Page]], now: float
     ) -> bool:
-        """Tell what the steps made again have shown; return whether a difference ends the attempt."""
-        found = self._tell_proof(attempt, views, pages, now)
-        if found is None or found.act != "stop":
+        """Report what the repeated steps have shown of a resume; return whether a difference ends the attempt."""
+        difference = self._tell_proof(attempt, views=views, pages=pages, now=now)
+        if difference is None or difference.act != "stop":
             return False
-        self._incidents.resume_differs(attempt, found)
+        self._incidents.resume_differs(attempt, difference)
         return True
 
     def _tell_proof(
         self, attempt: Attempt, views: Sequence[RankView], pages: Sequence[tuple[int, Page]], now: float
     ) -> ResumeDiffers | None:
-        """Tell what the steps made again have shown, once that is known; return a difference."""
+        """Report what the repeated steps have shown of a resume, once this is known; return a difference, or None."""
         is_over = any(view.exited for view in views)
         proof = attempt.proof.look(pages, now, is_over=is_over)
         if proof is None:
@@ -191,7 +242,7 @@ class Watch:
         return event if isinstance(event, ResumeDiffers) else None
 
     def _judge_numbers(self, attempt: Attempt, pages: Sequence[tuple[int, Page]]) -> bool:
-        """Whether what the ranks report of their losses and replicas ends the attempt."""
+        """Report numeric faults of losses and replicas; return whether one of the faults ends the attempt."""
         for fault in self._numbers.look(pages):
             self._context.tell(Unsound(fault))
             if fault.act != "warn":
@@ -200,36 +251,39 @@ class Watch:
         return False
 
     def _judge_failures(self, attempt: Attempt, now: float) -> bool:
-        """Whether a rank has failed; one that is about to end is waited for, others may have left because of it."""
+        """Judge ranks that have failed; return whether there are any.
+
+        While a rank is dying, nothing is judged: the others may have left because of the dying rank.
+        """
         dying = attempt.group.dying()
         self._tell_slow_deaths(dying, now)
         return False if dying else self._incidents.ranks_failed(attempt, now)
 
     def _judge_ends(self, attempt: Attempt) -> bool:
-        """Whether all ranks have ended well."""
+        """Post ALL_DONE or PAUSE if all ranks have ended without a failure; return whether they have."""
         group = attempt.group
         if group.empty and group.all_done():
             if self._is_swept(group):
                 self._context.loop.post(Event.ALL_DONE)
             return True
         if group.empty and not group.refilling and self._incidents.read_failed(group) == []:
-            self._context.loop.post(Event.PAUSE)  # all have stopped in good order: a head that has died had told them
+            self._context.loop.post(Event.PAUSE)  # the ranks have stopped because a head had told them and then died
             return True
         return False
 
     def _reap(self, group: RankGroup) -> None:
-        """Take the exit status of orphans; where some have just ended, others are about to."""
+        """Take the exit status of orphans. If some have ended, look again soon, because others are about to end."""
         context = self._context
         if context.bulkheads.call("take the exit status of orphans", lambda: group.reap(context.helpers.pids), 0):
-            context.loop.call_at(context.clock() + _FAST_TICK, "orphans", lambda: self._reap(group))
+            context.loop.call_at(context.clock() + _FAST_TICK_SECONDS, "orphans", lambda: self._reap(group))
 
     def _is_swept(self, group: RankGroup) -> bool:
-        """Kill what the ranks have left; return whether nothing of it is left."""
+        """Kill the processes that the ranks have left behind; return whether none is left."""
         spared = self._context.helpers.pids
         return self._context.bulkheads.call("find what the ranks have left", lambda: group.sweep(spared), False)
 
     def _judge_stragglers(self, attempt: Attempt, views: Sequence[RankView], now: float) -> bool:
-        """Whether a rank that the others wait for ends the attempt."""
+        """Report stragglers; return whether a straggler ends the attempt (on_slow: restart)."""
         spec = self._context.spec
         for news in attempt.stragglers.look(own_times(views), now):
             self._context.tell(RankSlow(news) if news.slow else RankSlowOver(news))
@@ -239,58 +293,65 @@ class Watch:
                 return True
         return False
 
-    # --- told once --------------------------------------------------------------------------------------------
+    # --- reported once ----------------------------------------------------------------------------------------
 
     def _tell_silence(self, suspects: Sequence[Late], views: Sequence[RankView]) -> None:
-        """Ranks over half their limit: told once, until all of them make progress again."""
-        if suspects and not self._silent:
+        """Report ranks over half their limit once, until all of these make progress again."""
+        if suspects and not self._is_silence_reported:
             self._context.tell(HangSuspected(hang_detection.of_laggard(suspects, views)))
-        self._silent = bool(suspects)
+        self._is_silence_reported = bool(suspects)
 
     def _tell_slow_deaths(self, dying: Mapping[int, float], now: float) -> None:
-        """Ranks whose end has begun, and when: told once where the kernel takes its time."""
-        slow = {rank: now - since for rank, since in dying.items() if now - since > _SLOW_DEATH}
+        """Report once each rank that the kernel takes long to end.
+
+        Args:
+            dying: number of the rank -> monotonic moment at which its end began.
+            now: monotonic seconds.
+        """
+        slow = {rank: now - since for rank, since in dying.items() if now - since > _SLOW_DEATH_SECONDS}
         for rank in slow.keys() - self._slow_to_die:
             self._context.tell(RankDyingSlowly(rank, slow[rank]))
         self._slow_to_die = set(slow)
 
     # --- other states -----------------------------------------------------------------------------------------
 
-    def _examining(self, attempt: Attempt, now: float) -> None:
+    def _observe_examining(self, attempt: Attempt, now: float) -> None:
         cause = attempt.examination.look(attempt.can_replace)
         if cause is not None:
             self._incidents.examined(attempt, cause)
 
-    def _pausing(self, attempt: Attempt, now: float) -> None:
+    def _observe_pausing(self, attempt: Attempt, now: float) -> None:
         if attempt.broken_off or not self._judge_failures(attempt, now):
-            self._stopping(attempt, now)
+            self._observe_stopping(attempt, now)
 
-    def _stopping(self, attempt: Attempt, now: float) -> None:
+    def _observe_stopping(self, attempt: Attempt, now: float) -> None:
         group = attempt.group
-        views, pages = group.views(), group.pages()
+        views = group.views()
+        pages = group.pages()
         self._tell_progress(attempt, views, now)
-        self._tell_proof(attempt, views, pages, now)
-        if not group.empty:  # what all ranks hold already need not wait for their ends
+        self._tell_proof(attempt, views=views, pages=pages, now=now)
+        if not group.empty:  # a step that all ranks hold already is saved before the ranks have ended
             self._saving.tick([page for _, page in pages], front(views), now)
         elif self._is_swept(group):
             done = group.all_done() and all_attached(views)
             self._context.loop.post(Event.ALL_DONE if done else Event.ALL_GONE)
 
-    def _clearing(self, attempt: Attempt, now: float) -> None:
-        loop, group = self._context.loop, attempt.group
+    def _observe_clearing(self, attempt: Attempt, now: float) -> None:
+        loop = self._context.loop
+        group = attempt.group
         if group.empty and self._is_swept(group):
             loop.cancel(Event.GRACE_OVER)
             attempt.grace_cut.end()
             loop.post(Event.ALL_GONE)
         elif attempt.grace_cut.look(now):
-            loop.post(Event.GRACE_OVER)  # the rest of the grace is of no use to any of them
+            loop.post(Event.GRACE_OVER)  # no rank can use the rest of the grace
 
-    _looks: Mapping[JobState, Callable[[Watch, Attempt, float], None]] = {
-        JobState.RUNNING: _running,
-        JobState.EXAMINING: _examining,
-        JobState.PAUSING: _pausing,
-        JobState.STOPPING: _stopping,
-        JobState.CLEARING: _clearing,
-        JobState.ABANDONING: _clearing,
-        JobState.LEAVING: _clearing,
+    _observers: Mapping[JobState, Callable[[Watch, Attempt, float], None]] = {
+        JobState.RUNNING: _observe_running,
+        JobState.EXAMINING: _observe_examining,
+        JobState.PAUSING: _observe_pausing,
+        JobState.STOPPING: _observe_stopping,
+        JobState.CLEARING: _observe_clearing,
+        JobState.ABANDONING: _observe_clearing,
+        JobState.LEAVING: _observe_clearing,
     }
