@@ -1,4 +1,4 @@
-"""Checkpoints as `ftctl checkpoints` prints them. Pure: what was found in, lines out."""
+"""Formats checkpoints as `ftctl checkpoints` prints them. Pure: results of `checkpoints/catalog.py` in, lines out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ _WORDS = {None: "not read", True: "yes", False: "no"}
 
 
 def list_lines(entries: Sequence[CatalogEntry], age: Callable[[CatalogEntry], float | None]) -> Iterator[str]:
-    """A table with a row for each; below it what is wrong with some."""
+    """Yield a table with a row for each checkpoint, and below the table what is wrong with some.
+
+    Args:
+        entries: the checkpoints, in the order of the rows.
+        age: returns the seconds since a checkpoint was saved, or None if this is unknown.
+    """
     rows = [("step", "why", "size", "ranks", "state", "verified", "health", "age")]
     for entry in entries:
         seconds = age(entry)
@@ -40,7 +45,12 @@ def list_lines(entries: Sequence[CatalogEntry], age: Callable[[CatalogEntry], fl
 
 
 def verified_line(entry: CatalogEntry, seconds: float) -> str:
-    """What checking one has come to."""
+    """Return the line about one verified checkpoint.
+
+    Args:
+        entry: the checkpoint.
+        seconds: how long the verification took.
+    """
     if entry.state == "foreign":
         return f"step {entry.step}: not looked at: {entry.problem}"
     if entry.problem is not None:
@@ -49,7 +59,12 @@ def verified_line(entry: CatalogEntry, seconds: float) -> str:
 
 
 def pruned_lines(done: Pruned, kept: Sequence[CatalogEntry]) -> Iterator[str]:
-    """What was deleted, and what is left."""
+    """Yield what `prune` has deleted and which checkpoints are left.
+
+    Args:
+        done: what was deleted.
+        kept: the entries of the directory afterwards.
+    """
     for step, count in done.deleted:
         yield f"deleted step {step} ({size(count)})"
     for step in done.cleared:
@@ -64,7 +79,11 @@ def pruned_lines(done: Pruned, kept: Sequence[CatalogEntry]) -> Iterator[str]:
 
 
 def show_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """One checkpoint, with a row for every tensor."""
+    """Yield the contents of one checkpoint, with a row for every tensor.
+
+    Args:
+        found: the contents, from `catalog.shown`.
+    """
     ranks = found["ranks"]
     yield f"step {found['step']} in {found['path']}"
     yield f"  saved:    {found['created']}, why: {found['why']}, by {ranks} {'rank' if ranks == 1 else 'ranks'}"

@@ -1,7 +1,8 @@
-"""The last commit of a job: the newest step that all ranks have in memory, before the supervisor leaves.
+"""Commits the newest step that all ranks have in memory, before the supervisor leaves or the nodes change.
 
-It waits for a saver that works, however long that takes, and not for one that is in a system call that does not come
-back: the step stays in memory then, and the same command goes on from it.
+A saver that works is waited for, however long the save takes. A saver that hangs in a system call is not waited for:
+the step stays in memory then, and the same command goes on from there. `engine/supervisor.py` makes one FinalSave for a
+job and calls it in the main thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from ftlaunch_contract.protocol import Why
 
 
 class FinalSave:
-    """Goes on until storage has that step, or it cannot be saved. Never waits."""
+    """Asks the saver until storage has the newest step, or the step cannot be saved. No method waits.
+
+    Attributes:
+        error: why the step could not be saved, as words after a colon; "": nothing has failed.
+    """
 
     def __init__(
         self,
@@ -29,75 +34,103 @@ class FinalSave:
         post: Callable[[Event], None],
         peers: PeerMemory | None,
     ) -> None:
-        """post: told SAVED or SAVE_FAILED, once. peers: None on one node."""
+        """Make the final save of a job; nothing is asked of the saver until `begin`.
+
+        Args:
+            saving: asks the saver.
+            pages: the pages of all ranks.
+            numbers: knows which steps are numerically unhealthy.
+            post: called with SAVED or SAVE_FAILED, once for each `begin`.
+            peers: the snapshots that other nodes keep; None on one node.
+        """
         self.error = ""
-        self._saving, self._pages, self._numbers, self._post, self._peers = saving, pages, numbers, post, peers
-        self._made_whole = False  # all that other nodes keep of lost ranks is in memory, or cannot be had
-        self._why: Why | None = None  # none: it is not under way
-        self._work: object = None  # of the saver, when it was last looked at
+        self._saving = saving
+        self._pages = pages
+        self._numbers = numbers
+        self._post = post
+        self._peers = peers
+        self._is_whole = False  # whether memory has all that other nodes keep of lost ranks, or this cannot be had
+        self._why: Why | None = None  # None: no final save is under way
+        self._work: object = None  # what the saver had done at the last `look`
 
     def begin(self, why: Why) -> None:
-        """Commit it, unless storage has it."""
-        self._why, self.error, self._made_whole = why, "", self._peers is None
-        if self._peers is None:
-            self._go_on(why)
-        else:
-            self._peers.save_lost(self._saving.committed, self._on_made_whole)
+        """Commit the newest step, unless storage has it. The result is posted.
 
-    def _on_made_whole(self) -> None:
-        self._made_whole = True
+        Args:
+            why: the reason that is noted in the checkpoint.
+        """
+        self._why = why
+        self.error = ""
+        self._is_whole = self._peers is None
+        if self._peers is None:
+            self._ask_or_finish(why)
+        else:
+            self._peers.save_lost(self._saving.committed, self._on_whole)
+
+    def _on_whole(self) -> None:
+        self._is_whole = True
         if self._why is not None:
-            self._go_on(self._why)
+            self._ask_or_finish(self._why)
 
     def heed(self, answer: Answer) -> None:
-        """The saver has answered, or died."""
-        if self._why is None or not self._made_whole:
+        """Take an answer of the saver, or the news of its death. Does nothing while no final save is under way."""
+        if self._why is None or not self._is_whole:
             return
         if answer["did"] == "save" and "error" in answer and answer["step"] == self._pages.newest_common():
             self.abandon(answer["error"])
         else:
-            self._go_on(self._why)
+            self._ask_or_finish(self._why)
 
     def abandon(self, error: str) -> None:
-        """It cannot be saved, should it be under way."""
+        """Give up the final save that may be under way, and post SAVE_FAILED.
+
+        Args:
+            error: why the step cannot be saved.
+        """
         if self._why is not None:
             self.error = error
-            self._over(Event.SAVE_FAILED)
+            self._finish(Event.SAVE_FAILED)
 
     def look(self) -> None:
-        """Note what the saver has done up to now, for `judge`."""
+        """Note what the saver has done up to now, for the next `judge`."""
         self._work = self._saving.work()
 
     def judge(self, silent: float) -> bool:
-        """Whether to wait for longer: the saver has worked since the last look. If not, it is waited for no longer.
+        """Decide whether to wait on for the saver; if not, end the final save and post its result.
 
-        silent: seconds since that look.
+        Args:
+            silent: seconds since the last `look`.
+
+        Returns:
+            True if a final save is under way and the saver has worked since the last `look`.
         """
         before = self._work
         self.look()
         if self._why is None or before != self._work:
             return self._why is not None
         if self._is_saved():
-            self._over(Event.SAVED)  # what the saver was asked for is not needed any more
+            self._finish(Event.SAVED)  # the request under way is not needed any more
         else:
             self.abandon(f"storage has not answered for {duration(silent)} ({self._saving.spec.checkpoint_dir})")
         return False
 
     def _is_saved(self) -> bool:
-        """Whether storage has all that is to be saved."""
-        step, rotten = self._pages.newest_common(), self._numbers.rotten
-        bad = rotten is not None and step >= rotten
-        return bad or step <= self._saving.committed or (step == 0 and self._saving.committed == NONE)
+        """Return whether storage has the newest step, or the step must not be saved because its numbers are wrong."""
+        step = self._pages.newest_common()
+        rotten = self._numbers.rotten
+        is_rotten = rotten is not None and step >= rotten
+        return is_rotten or step <= self._saving.committed or (step == 0 and self._saving.committed == NONE)
 
-    def _go_on(self, why: Why) -> None:
+    def _ask_or_finish(self, why: Why) -> None:
+        """Ask the saver for the newest step, or finish if storage has it; wait if the saver is busy."""
         if self._saving.busy:
             self._saving.hurry()
-            return  # its answer leads here again
+            return  # the answer to the request under way leads here again
         if self._is_saved():
-            self._over(Event.SAVED)
+            self._finish(Event.SAVED)
         else:
             self._saving.save(self._pages.newest_common(), why)
 
-    def _over(self, event: Event) -> None:
+    def _finish(self, event: Event) -> None:
         self._why = None
         self._post(event)

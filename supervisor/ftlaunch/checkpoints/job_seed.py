@@ -1,4 +1,7 @@
-"""The seed of a job: drawn once, and found again by every later start of the job."""
+"""The random seed of a job, drawn once and found again by every later start of the job.
+
+`engine/workspace.py` settles the seed before any rank is started.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,33 @@ from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 
 
 def settle(run_dir: Path, checkpoint_dir: Path, *, load: InitialCheckpoint | None, fresh: bool) -> int:
-    """Return the job's seed, and have the run dir keep it.
+    """Return the job's seed, and write the seed into the run dir.
 
-    The checkpoints come first: the state that the job goes on from was made with their seed. Without checkpoints it is
-    the run dir's, then that of the other job whose training is gone on with, and then a new one.
+    The seed of the job's checkpoints comes first, because the state that the job continues was made with this seed.
+    Then come the seed of the run dir, the seed of the other job whose training is continued, and a new seed.
 
     Args:
-        load: the checkpoint of another job that this job begins with.
-        fresh: the job starts over: what it has kept does not count.
+        run_dir: run dir of the job.
+        checkpoint_dir: checkpoint directory of the job.
+        load: the checkpoint of another job that this job begins with; None: there is none.
+        fresh: whether the job starts over, so that the seeds of its checkpoints and run dir do not count.
 
     Raises:
-        OSError: the run dir cannot keep it.
+        OSError: the seed cannot be written.
     """
     found: int | None = None
     if not fresh:
         found = seeds.read(checkpoint_dir) if layout.list_iterations(checkpoint_dir) else None
         found = seeds.read(run_dir) if found is None else found
     if found is None and load is not None and not load.weights_only:
-        found = _beside(load.path)
+        found = _seed_beside(load.path)
     if found is None:
         found = secrets.randbelow(seeds.MOST)
     seeds.keep(run_dir, found)
     return found
 
 
-def _beside(checkpoint: Path) -> int | None:
-    """The seed beside another job's checkpoint, or in the folder of its checkpoints."""
+def _seed_beside(checkpoint: Path) -> int | None:
+    """Return the seed that another job has left in a checkpoint, or in the folder of its checkpoints."""
     in_folder = seeds.read(checkpoint)
     return seeds.read(checkpoint.parent) if in_folder is None else in_folder

@@ -1,4 +1,9 @@
-"""Where an attempt takes its state from: performs what `recovery` decides; the saver says what storage has."""
+"""Decides where the ranks of an attempt take their state from: memory, other nodes, storage, or nowhere.
+
+The choice among the snapshots is made in `memory/recovery_plan.py`, which is pure. This module asks the saver which
+checkpoints verify, has snapshots fetched from other nodes, and writes the decision into the pages, where the ranks wait
+for it. `engine/supervisor.py` calls everything here in the main thread; nothing here waits.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +29,32 @@ from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.protocol import Resume
 
-# No step before this one is made again for a proof alone: in their first steps libraries lay out what they need later
-# (DDP its buckets), and a resume in the middle of that is less exact than a later one.
+# No earlier step is repeated just to prove a resume: in their first steps libraries lay out what they need later, such
+# as the buckets of DDP, and a resume in between is less exact than a later one.
 _FIRST_PROVING_STEP = 2
 
 
 @dataclass(frozen=True)
 class Inherited:
-    """What earlier runs, or the user, have left to begin with."""
+    """What the first attempt finds on storage beside the job's own checkpoints."""
 
     load: InitialCheckpoint | None
-    """the checkpoint that a job without anything of its own begins with"""
+    """the checkpoint of another job with which a job without a state of its own begins; None: there is none"""
     unfinished: Sequence[int]
-    """steps of checkpoints that were never committed"""
+    """steps of the job's checkpoints that were never committed"""
 
 
 class PeerMemory(Protocol):
-    """What the memory of other nodes holds for ranks that have lost theirs."""
+    """The snapshots that other nodes keep for ranks that have lost their own. The head of several nodes has one."""
 
     ranks_each: int
-    """of a node"""
+    """number of ranks on each node"""
 
     def kept(self) -> Sequence[Kept]:
-        """Snapshots that other nodes than a rank's own have."""
+        """Return the snapshots that are kept on another node than the rank's own."""
 
     def place_of_keeper(self, number: int) -> int:
-        """Return the place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
+        """Return the place of the node with this number, which is `node` of a Kept; NONE if the node has no place."""
 
     def fetch(
         self,
@@ -57,23 +62,29 @@ class PeerMemory(Protocol):
         planned: Callable[[list[dict[str, Any]]], None],
         done: Callable[[str, list[dict[str, Any]]], None],
     ) -> None:
-        """Bring what a plan takes from other nodes.
+        """Have the nodes fetch the snapshots that a plan takes from other nodes.
 
         Args:
             plan: which ranks lack which step.
-            planned: called before the nodes have read it, with a row for each node that fetches: what comes from where.
-            done: called with why it could not be brought, or nothing; and a row for each node that has fetched.
+            planned: called before the nodes begin, with a row for each node that fetches: what comes from where.
+            done: called with the reason of a failure, or "", and with a row for each node that has fetched.
         """
 
     def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
-        """Have the newest step in memory that is newer than a step made whole, for saving, where nodes are lost.
+        """Have the snapshots of lost nodes' ranks fetched, so that memory holds the newest step of all ranks.
 
-        done: called once it is, or cannot be.
+        Args:
+            newer_than: only a step after this one is of interest.
+            done: called once the snapshots are here, or cannot be fetched.
         """
 
 
 class ResumeDecision:
-    """Decides at once where memory has the state; else when the saver has verified what storage has. Never waits."""
+    """Decides where each attempt of a job resumes, and has the decision carried out.
+
+    The decision is immediate if memory has the state; else it follows once other nodes have sent their snapshots, or
+    the saver has verified the checkpoints. The ranks wait meanwhile. No method waits.
+    """
 
     def __init__(
         self,
@@ -87,24 +98,52 @@ class ResumeDecision:
         peers: PeerMemory | None,
         files: FileThread,
     ) -> None:
-        """tell: takes events. cannot: ends the job, with this sentence. peers: None on one node.
+        """Make the decision's state for a job.
 
-        files: touches the checkpoint directory.
+        Args:
+            spec: the job.
+            found: what the first attempt finds on storage.
+            pages: the pages of all ranks.
+            saving: asks the saver.
+            numbers: knows whether the job goes back to a healthy checkpoint.
+            tell: takes events.
+            cannot: ends the job; called with a sentence for the user.
+            peers: the snapshots that other nodes keep; None on one node.
+            files: the thread that touches the checkpoint directory.
         """
-        self.spec, self._found, self.pages = spec, found, pages
-        self.saving, self.numbers, self._tell = saving, numbers, tell
-        self._cannot, self._peers, self._files = cannot, peers, files
-        self._asked = False  # the saver has been, and its answer is awaited
-        self._listed: list[int] | None = None  # the steps that storage had when it was listed last
-        self._fetching: RecoveryPlan | None = None  # what it takes from other nodes is to be brought
+        self.spec = spec
+        self._found = found
+        self.pages = pages
+        self.saving = saving
+        self.numbers = numbers
+        self._tell = tell
+        self._cannot = cannot
+        self._peers = peers
+        self._files = files
+        self._is_answer_awaited = False  # of the saver
+        self._listed: list[int] | None = None  # the steps on storage when storage was last listed
+        self._fetching: RecoveryPlan | None = None  # the plan whose snapshots are to come from other nodes
 
     def decide(self, *, first: bool) -> tuple[Resume, int]:
-        """For the pages of an attempt; UNDECIDED while the saver verifies what storage has. Raises OSError."""
-        self._asked, self._fetching = False, None
+        """Decide where the next attempt takes its state from.
+
+        Args:
+            first: whether this is the job's first attempt.
+
+        Returns:
+            What to write into the pages of the ranks: the kind of the resume and the step. UNDECIDED: the decision
+            follows later, on the pages.
+
+        Raises:
+            OSError: storage cannot be read, or does not answer and was never listed.
+        """
+        self._is_answer_awaited = False
+        self._fetching = None
         if self.numbers.back_before is not None:
             self.saving.hurry()  # a save under way holds up all ranks
             self._write_map(Resume.UNDECIDED, RecoveryPlan(Resume.STORAGE, NONE, {}))
-            return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
+            # NONE: snapshots in memory do not count when the job goes back
+            return self._ask(NONE, healthy_before=self.numbers.back_before)
         stored = self._stored()
         plan = self._plan(stored, [] if self._peers is None else self._peers.kept())
         if plan.kind is Resume.PEER:
@@ -118,29 +157,31 @@ class ResumeDecision:
         return self._without_peers(plan, first=first)
 
     def _proving_step(self, newest: int, stored: Sequence[int]) -> int:
-        """Return the step in memory to resume at: one snapshot further back where that buys a proof of the resume."""
-        every = self.pages.slots()
+        """Return the step in memory to resume at: an older snapshot if the repeated steps can prove the resume."""
+        slots = self.pages.slots()
         return choose_proving_step(
             newest,
-            {rank: every[rank] for rank in range(len(self.pages))},
+            {rank: slots[rank] for rank in range(len(self.pages))},
             self.pages.evidence(),
             mode=self.spec.saving.verify_resume,
             step_seconds=self.pages.step_seconds(),
-            # a step that is being saved must be the one that the attempt goes on from: the end of a training is awaited
+            # A step that is being saved must not be repeated: the end of a training waits for this save.
             oldest=max((_FIRST_PROVING_STEP, self.pages.newest_held(), *stored)),
         )
 
     def _plan(self, stored: Sequence[int], kept: Sequence[Kept] = ()) -> RecoveryPlan:
-        each = 0 if self._peers is None else self._peers.ranks_each
-        return recovery_plan.of_snapshots(self.pages.slots(), len(self.pages), stored, each, kept)
+        """Return the best plan for memory, storage (steps `stored`), and the snapshots `kept` by other nodes."""
+        ranks_each = 0 if self._peers is None else self._peers.ranks_each
+        return recovery_plan.of_snapshots(self.pages.slots(), len(self.pages), stored, ranks_each, kept)
 
     def _without_peers(self, plan: RecoveryPlan, *, first: bool) -> tuple[Resume, int]:
+        """Decide as `decide` does, for a plan that takes nothing from memory. Raises OSError."""
         directory = self.spec.checkpoint_dir
         refused = plan.kind is Resume.FRESH and self._files.call(lambda: layout.refused_before(directory))
         load = self._found.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
             self._write_map(Resume.UNDECIDED, plan if not refused else replace(plan, step=NONE))
-            return self._ask(self.pages.newest_common())  # the next rung, should storage have nothing usable
+            return self._ask(self.pages.newest_common())  # memory is next if no checkpoint is usable
         if load is not None:
             self._write_map(Resume.UNDECIDED, replace(plan, step=NONE))
             return self._ask(self.pages.newest_common(), load=load.path)
@@ -151,7 +192,7 @@ class ResumeDecision:
         return plan.kind, plan.step
 
     def _write_map(self, kind: Resume, plan: RecoveryPlan) -> None:
-        """Tell where each rank is to take its state from, before any of them does."""
+        """Report from where each rank takes its state, before any rank does so."""
         peers = self._peers
         self._tell(
             RestorePlanned(
@@ -168,19 +209,26 @@ class ResumeDecision:
     # --- from other nodes -------------------------------------------------------------------------------------
 
     def begun(self) -> None:
-        """The ranks are started, and wait: have brought what other nodes keep for them."""
+        """Begin to fetch what the plan takes from other nodes. Called once the ranks are started and wait."""
         if (plan := self._fetching) is not None and self._peers is not None:
             self._peers.fetch(
                 plan,
                 planned=lambda nodes: self._tell(FetchPlanned(plan.step, nodes)),
-                done=lambda why, brought: self._fetched(plan, why, brought),
+                done=lambda why, rows: self._fetched(plan, why, rows),
             )
 
-    def _fetched(self, plan: RecoveryPlan, why: str, brought: list[dict[str, Any]]) -> None:
+    def _fetched(self, plan: RecoveryPlan, why: str, rows: list[dict[str, Any]]) -> None:
+        """Let the ranks resume from the fetched snapshots; if the fetch has failed, decide without other nodes.
+
+        Args:
+            plan: what was fetched.
+            why: why the fetch has failed; "": it has not.
+            rows: for each node that has fetched, what came from where.
+        """
         if self._fetching is not plan:
-            return  # of an attempt that is over
+            return  # the attempt that this was fetched for is over
         self._fetching = None
-        self._tell(FetchedFromPeers(plan.step, why, brought))
+        self._tell(FetchedFromPeers(plan.step, why, rows))
         if not why:
             self.pages.decide(Resume.PEER, plan.step, self.saving.first_due(plan.step))
             return
@@ -195,10 +243,13 @@ class ResumeDecision:
     # --- from storage -----------------------------------------------------------------------------------------
 
     def _stored(self) -> list[int]:
-        """Steps on storage. While the saver is at work there, storage is not asked: it may not answer.
+        """Return the steps on storage.
 
-        Raises OSError, also where storage does not answer and has never been listed: it may hold a newer step than
-        memory, saved by a run on another machine.
+        While the saver works on storage, which may hang, storage is not listed; the newest committed step must do.
+
+        Raises:
+            OSError: storage cannot be read. Or storage does not answer and was never listed, so that a run on another
+                machine may have saved a newer step than memory has.
         """
         if self.saving.busy:
             return self._committed()
@@ -218,49 +269,60 @@ class ResumeDecision:
         return [] if self.saving.committed == NONE else [self.saving.committed]
 
     def _ask(self, step: int, *, load: Path | None = None, healthy_before: int | None = None) -> tuple[Resume, int]:
-        self._asked = True
+        """Ask the saver which checkpoint verifies; return what to write into the pages meanwhile."""
+        self._is_answer_awaited = True
         self.saving.find(load, healthy_before)
         return Resume.UNDECIDED, step
 
     def heed(self, answer: Answer) -> None:
-        """The saver's answer to what `decide` has asked: what verified, and what was refused."""
-        if not self._asked:
+        """Take the saver's answer to a question of `decide`: which checkpoint verified, and which were refused."""
+        if not self._is_answer_awaited:
             return
-        self._asked = False
-        rejected, verified = answer.get("rejected", []), answer["step"]
+        self._is_answer_awaited = False
+        rejected = answer.get("rejected", [])
+        verified = answer["step"]
         if "error" in answer:
-            self._unverified(answer)
+            self._resume_unverified(answer)
         elif "load" in answer:
-            self._reject(rejected, verified)
+            self._report_rejected(rejected, verified)
             self._begin_with(verified)
         elif "healthy_before" in answer:
-            self._reject(rejected, verified)
+            self._report_rejected(rejected, verified)
             self._go_back(verified, answer["healthy_before"])
         else:
-            self._take_up(verified, rejected)
+            self._resume_from(verified, rejected)
 
-    def _unverified(self, answer: Answer) -> None:
-        """The saver could not say what is usable: an older step that memory has is, where any step will do."""
-        told = f"what is in {answer.get('load', self.spec.checkpoint_dir)} could not be verified: {answer['error']}"
+    def _resume_unverified(self, answer: Answer) -> None:
+        """Resume from an older step in memory because the saver could not verify storage; end the job if none will do.
+
+        An older step does not do if the job is to begin with another job's checkpoint, or to go back to a healthy one.
+        """
+        place = answer.get("load", self.spec.checkpoint_dir)
+        problem = f"what is in {place} could not be verified: {answer['error']}"
         plan = self._plan([])
         if plan.kind is Resume.FRESH or "load" in answer or "healthy_before" in answer:
-            self._cannot(f"cannot resume: {told}; nothing there was changed, and the same command tries it again")
+            self._cannot(f"cannot resume: {problem}; nothing there was changed, and the same command tries it again")
             return
-        self._tell(Note(f"{told}; going on from the older step {plan.step}, which memory has"))
+        self._tell(Note(f"{problem}; going on from the older step {plan.step}, which memory has"))
         self._write_map(plan.kind, plan)
         self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
 
-    def _reject(self, rejected: Sequence[dict[str, Any]], taken: int) -> None:
+    def _report_rejected(self, rejected: Sequence[dict[str, Any]], taken: int) -> None:
         for entry in rejected:
             self._tell(CheckpointRejected(entry, taken))
 
-    def _take_up(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
-        """The newest checkpoint that verified, or what memory has."""
+    def _resume_from(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
+        """Resume from the newest checkpoint that verified, or from memory; end the job if there is neither.
+
+        Args:
+            verified: the step of the checkpoint, or NONE.
+            rejected: the checkpoints that did not verify.
+        """
         stored = [] if verified == NONE else [verified]
         plan = self._plan(stored)
-        found = plan.kind is not Resume.FRESH
-        self._reject(rejected, plan.step if found else NONE)
-        if found:
+        is_usable = plan.kind is not Resume.FRESH
+        self._report_rejected(rejected, plan.step if is_usable else NONE)
+        if is_usable:
             self.saving.committed = verified
             self._write_map(plan.kind, plan)
             self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
@@ -271,7 +333,12 @@ class ResumeDecision:
         )
 
     def _go_back(self, step: int, before: int) -> None:
-        """Take up the healthy checkpoint of `step`; without any older than `before`, begin where the job began."""
+        """Go back to a healthy checkpoint, or to the job's beginning if storage has no checkpoint before `before`.
+
+        Args:
+            step: the newest healthy checkpoint that verified, or NONE.
+            before: the first step with wrong numbers.
+        """
         try:
             older = [found for found in self._list() if found < before]
         except OSError as error:
@@ -286,7 +353,12 @@ class ResumeDecision:
         self.saving.go_back(step, self.numbers.skip)
 
     def went_back(self, answer: Answer, *, goes_on: bool) -> None:
-        """The saver has put later checkpoints aside, or could not. goes_on: the ranks wait for that."""
+        """Take the saver's answer that later checkpoints are put aside, or could not be.
+
+        Args:
+            answer: the answer to a "go_back".
+            goes_on: whether ranks wait for this answer.
+        """
         if "error" in answer:
             if goes_on:
                 self._cannot(f"cannot put later checkpoints aside: {answer['error']}")
@@ -294,25 +366,28 @@ class ResumeDecision:
         step = answer["step"]
         for event in of_moves(Path(answer["aside"]), answer.get("moved", ()), "rolled back"):
             self._tell(event)
-        self._tell(RolledBack(step, answer["aside"], answer["skipped"], answer["not_skipped"]))
+        self._tell(
+            RolledBack(step=step, aside=answer["aside"], skipped=answer["skipped"], not_skipped=answer["not_skipped"])
+        )
         self.numbers.went_back(step)
         self.saving.went_back(step)
-        self._asked = False  # a later attempt has asked where to go back to: that is known now
-        self.pages.withdraw_snapshots()  # also of the step that the saver was reading as the attempt ended
+        self._is_answer_awaited = False  # a later attempt may have asked where to go back to, which is known now
+        self.pages.withdraw_snapshots()  # even of the step that the saver was reading when the attempt ended
         if goes_on:
             self._begin_at(step)
 
     def _begin_at(self, step: int) -> None:
+        """Let the ranks resume from the checkpoint of `step`, or decide anew if `step` is NONE."""
         try:
-            kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
+            kind, chosen = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
         except OSError as error:
             self._cannot(f"cannot go back: {error.filename or self.spec.checkpoint_dir}: {error.strerror}")
             return
         if kind is not Resume.UNDECIDED:
-            self.pages.decide(kind, found, self.saving.first_due(found))
+            self.pages.decide(kind, chosen, self.saving.first_due(chosen))
 
     def _begin_with(self, step: int) -> None:
-        """The checkpoint to begin with is verified, or not."""
+        """Let the ranks begin with another job's checkpoint; end the job if none verified (`step` is NONE)."""
         load = self._found.load
         assert load is not None
         if step == NONE:

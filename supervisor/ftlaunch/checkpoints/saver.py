@@ -1,18 +1,21 @@
 """The saver: a process of its own that commits held snapshots to storage and verifies checkpoints.
 
-It reads requests (one JSON object a line) from stdin and answers on stdout. It copies bytes and never imports
-torch; it runs at the lowest priority, so that the training comes first. When its supervisor is gone (end of stdin) it
-ends what that supervisor left running and leaves: no rank outlives its supervisor.
+The supervisor starts the saver (`checkpoints/saver_client.py`), sends requests to its stdin, one JSON object a line,
+and reads the answers from its stdout. The saver copies bytes, never imports torch, and runs at a low priority, so that
+the training comes first. At the end of stdin the supervisor is gone: then the saver kills the processes that the
+supervisor has left running, so that no rank outlives its supervisor, and exits.
+
+Requests and answers:
 
     {"do": "save", "step", "why", "checkpoint_dir", "prefix", "ranks": [slot directory, ...], "keep", "keep_every",
      "bandwidth": bytes a second or null, "abnormal": what is held against its numbers}
-        -> {"did": "save", "step", "path", "bytes", "seconds", "health", "displaced": where a checkpoint of the step
-            lies now that an earlier run had made, "deleted": [...], "notes": [...]}
+        -> {"did": "save", "step", "path", "bytes", "seconds", "health", "displaced": [where an earlier run's checkpoint
+            of the same step lies now, ...], "deleted": [steps], "notes": [sentences on what could not be deleted]}
         or {..., "error"}
 
-A checkpoint of several nodes is written in parts, by the savers of all nodes into one directory. TARGET stands for
-"step", "why", "checkpoint_dir", "prefix", "world_size", "abnormal", the same in all requests of one checkpoint. What
-fails says why in "error" and deletes nothing.
+The savers of several nodes write one checkpoint together, each its part, into one directory. TARGET stands for "step",
+"why", "checkpoint_dir", "prefix", "world_size", "abnormal", which are equal in all requests of one checkpoint. An
+answer to a request that has failed says why in "error"; nothing was deleted then.
 
     {"do": "prepare", TARGET}: make the directory, empty
         -> {"did": "prepare", "step", "why"}
@@ -23,16 +26,19 @@ fails says why in "error" and deletes nothing.
     {"do": "discard", TARGET}: delete what was written
         -> {"did": "discard", "step", "why"}
 
-    {"do": "hurry"}: the save or write under way, if there is one, is no longer held to its bandwidth; no answer
-    {"do": "find", "checkpoint_dir"}
+Requests on one node and on several:
+
+    {"do": "hurry"}: lift the bandwidth limit of the save or write under way, if there is one; no answer
+    {"do": "leave"}: exit with 0, and kill nothing; no answer
+    {"do": "find", "checkpoint_dir"}: find the newest checkpoint that verifies, and put those that do not in quarantine
         -> {"did": "find", "step", "rejected": [{"step", "why", "to"}]}; step -1: there is none
-    {"do": "find", "checkpoint_dir", "healthy_before": step}: likewise, but only what is older and marked healthy
-    {"do": "find", "load": path of a checkpoint or a folder of some, of another job}
-        -> likewise, with "load"
+    {"do": "find", "checkpoint_dir", "healthy_before": step}: the same among the older ones that are marked healthy
+    {"do": "find", "load": path of a checkpoint, or of a folder of checkpoints, of another job}: the same there
+        -> the same answer, with "load"
     {"do": "go_back", "checkpoint_dir", "step", "skip": [first sample, sample after the last] or null}: note the samples
         that are left out from now on, and put the checkpoints after a step (-1: all) aside
-        -> {"did": "go_back", "step", "aside": directory, or "" where there were none, "moved": steps that are there
-            now, "skipped": [...] as noted, or null, "not_skipped": why not, or ""}
+        -> {"did": "go_back", "step", "aside": directory, or "" if no checkpoint was moved, "moved": steps that are
+            there now, "skipped": [...] as noted, or null, "not_skipped": why not, or ""}
         or {..., "error"}
 """
 
@@ -73,18 +79,22 @@ from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.progress import SlowWork
 
 _IDLE_NICE = 19
-_BEHIND_STOP_SECONDS = 2.0  # how long ranks may take that make a step behind a stop
-_TERMINAL = 2  # standard error is the supervisor's
-_GROUP_NICE = 10  # a tenth of an equal share; at 19 a save of 10 ms took 600 ms on a busy machine
+_BEHIND_STOP_SECONDS = 2.0
+"""how long ranks may take for the step that they make after a stop, to leave a fingerprint for the next run"""
+_TERMINAL = 2
+"""standard error, which the saver shares with the supervisor"""
+_GROUP_NICE = 10
+"""gives a tenth of an equal share; at 19 a save of 10 ms took 600 ms on a busy machine"""
 
 
-Hurry = Callable[[float], bool]  # waits so many seconds for a reason not to keep to the bandwidth; True: there is one
-_STEADY: Hurry = lambda _: True  # noqa: E731 - what hurries from the beginning
+Hurry = Callable[[float], bool]
+"""Waits up to a number of seconds. Returns True as soon as the bandwidth limit should be lifted."""
+_AT_ONCE: Hurry = lambda _: True  # noqa: E731 - for requests without a bandwidth limit
 _Problems = (OSError, tensor_file.Damaged)
 
 
-def save(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
-    """Commit one step from the slots named; the answer says what was done or why not."""
+def save(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Commit one step of a job on one node; return the answer, which has `error` if the step was not committed."""
     began = time.monotonic()
     target = _target(request, len(request["ranks"]))
     answer = _about("save", target)
@@ -103,8 +113,8 @@ def save(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
 # --- a checkpoint of several nodes: one saver prepares and commits, the saver of each node writes ------------------
 
 
-def prepare(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
-    """Make the directory for the shards, empty."""
+def prepare(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Make the empty directory into which the savers of all nodes write; return the answer."""
     target = _target(request)
     try:
         writer.prepare(target)
@@ -113,9 +123,10 @@ def prepare(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     return _about("prepare", target)
 
 
-def write(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
-    """Write the shards of some ranks from the slots named; what an earlier try has left of them is replaced."""
-    began, target = time.monotonic(), _target(request)
+def write(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Write the shards of this node's ranks, replacing shards of an earlier try; return the answer."""
+    began = time.monotonic()
+    target = _target(request)
     slots = {int(rank): slot for rank, slot in request["ranks"].items()}
     if not (directory := layout.incomplete_dir(target.checkpoint_dir, target.step)).is_dir():
         return {
@@ -132,9 +143,13 @@ def write(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
     return {**_about("write", target), "bytes": size, "seconds": round(time.monotonic() - began, 4)}
 
 
-def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
-    """Commit what the savers of all nodes have written."""
-    began, target = time.monotonic(), _target(request)
+def commit(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Commit the shards that the savers of all nodes have written; return the answer.
+
+    The `claim` of the request is checked just before the commit: a head that another one has replaced commits nothing.
+    """
+    began = time.monotonic()
+    target = _target(request)
     place, term = request["claim"]
     try:
         done = _commit(target, lambda: load(ARBITER_AT)(place).check(term))
@@ -145,8 +160,8 @@ def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     return {**_about("commit", target), **done, "seconds": seconds, "deleted": deleted, "notes": notes}
 
 
-def discard(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
-    """Delete what was written of a checkpoint that will not be committed."""
+def discard(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Delete the shards of a checkpoint that will not be committed; return the answer."""
     target = _target(request)
     try:
         writer.discard(target)
@@ -155,17 +170,18 @@ def discard(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     return _about("discard", target)
 
 
-# --- what the answers are made of ----------------------------------------------------------------------------------
+# --- parts of the requests ------------------------------------------------------------------------------------------
 
 
 def _target(request: dict[str, Any], world_size: int | None = None) -> writer.SaveTarget:
+    """Return what a request saves. world_size: number of ranks; None: the request has this number."""
     return writer.SaveTarget(
-        Path(request["checkpoint_dir"]),
-        request["step"],
-        request["why"],
-        request["prefix"],
-        request["world_size"] if world_size is None else world_size,
-        request.get("abnormal", ""),
+        checkpoint_dir=Path(request["checkpoint_dir"]),
+        step=request["step"],
+        why=request["why"],
+        prefix=request["prefix"],
+        world_size=request["world_size"] if world_size is None else world_size,
+        abnormal=request.get("abnormal", ""),
     )
 
 
@@ -174,12 +190,32 @@ def _about(did: str, target: writer.SaveTarget) -> dict[str, Any]:
 
 
 def _write(target: writer.SaveTarget, slots: Mapping[int, str], request: dict[str, Any], hurry: Hurry) -> int:
-    """Write the shards of the ranks named; returns their bytes. Raises what `writer.write_shard_of` raises."""
+    """Write the shards of some ranks, within the bandwidth of the request.
+
+    Args:
+        target: what is saved.
+        slots: rank -> directory of the snapshot.
+        request: may have `bandwidth`, in bytes per second.
+        hurry: tells when to lift the bandwidth limit.
+
+    Returns:
+        The size of the shards in bytes.
+
+    Raises:
+        OSError: a shard cannot be written.
+        Damaged: a snapshot is damaged.
+    """
     bound = Bandwidth(request["bandwidth"], hurry).spent if request.get("bandwidth") else None
     return sum(writer.write_shard_of(target, rank, Path(slot), bound) for rank, slot in slots.items())
 
 
 def _commit(target: writer.SaveTarget, permit: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Commit the written shards; return the part of the answer about the checkpoint.
+
+    Args:
+        target: what is saved.
+        permit: called just before the commit; raises OSError if the commit must not happen.
+    """
     displaced: list[Path] = []
     path, size = writer.commit(target, permit, displaced.append)
     health = health_mark.of(verify.read_metadata(path))
@@ -187,9 +223,10 @@ def _commit(target: writer.SaveTarget, permit: Callable[[], None] = lambda: None
 
 
 def _leave_fingerprints(target: writer.SaveTarget, slots: Mapping[int, str]) -> None:
-    """Copy the ranks' fingerprints of their newest steps, for a run that resumes from storage.
+    """Copy the ranks' fingerprints of their newest steps to storage, for a run that resumes from there.
 
-    A rank that makes a step behind a stop is waited for. Without a copy a later resume is not verified, and no more.
+    Ranks that make one more step after a stop are waited for. A copy that fails is ignored: the next resume is then not
+    verified, but works all the same.
     """
     rings = {rank: fingerprint_ring.ring_path(Path(slot).parent, rank) for rank, slot in slots.items()}
     deadline = time.monotonic() + _BEHIND_STOP_SECONDS
@@ -204,12 +241,20 @@ def _leave_fingerprints(target: writer.SaveTarget, slots: Mapping[int, str]) -> 
 
 
 def _retire(target: writer.SaveTarget, keep: int, keep_every: int | None) -> tuple[list[int], list[str]]:
-    """Delete the checkpoints that need not be kept: their steps, and sentences about what could not be deleted."""
-    deleted, notes = [], []
+    """Delete the checkpoints that need not be kept.
+
+    Returns:
+        The steps of these checkpoints, and a sentence for each file or checkpoint that could not be deleted.
+    """
+    deleted = []
+    notes = []
     try:
-        for step, note in retention.retire(target.checkpoint_dir, keep, keep_every, target.step):
+        for step, note in retention.retire(
+            checkpoint_dir=target.checkpoint_dir, keep=keep, keep_every=keep_every, spare=target.step
+        ):
             deleted.append(step)
-            notes += [note] if note else []
+            if note:
+                notes.append(note)
     except OSError as error:
         notes.append(f"cannot delete an old checkpoint: {error}")
     return deleted, notes
@@ -220,7 +265,7 @@ def _reason(error: Exception) -> str:
 
 
 def _discard(target: writer.SaveTarget) -> str:
-    """Delete what was written so far; returns words on what could not be deleted."""
+    """Delete what was written so far; return words to append to the error if this fails, else ""."""
     try:
         writer.discard(target)
     except OSError as error:
@@ -228,8 +273,8 @@ def _discard(target: writer.SaveTarget) -> str:
     return ""
 
 
-def find(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
-    """The newest checkpoint that verifies, and what was refused on the way. How far it is, a log is told."""
+def find(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Find the newest checkpoint that verifies; return the answer. Long work is reported on the terminal."""
     place = Path(request.get("load") or request["checkpoint_dir"])
     newest = [] if "load" in request else layout.list_iterations(place)[:1]
     size = sum(verify.size_of(directory) for _, directory in newest)
@@ -242,51 +287,55 @@ def find(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
 
 
-def go_back(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
-    """Have storage be as it was at an older step; asked again, it has the same effect."""
-    place, step, skip = Path(request["checkpoint_dir"]), request["step"], request["skip"]
+def go_back(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Put later checkpoints aside and note the samples to leave out; return the answer. May be repeated safely."""
+    place = Path(request["checkpoint_dir"])
+    step = request["step"]
     about = {"did": "go_back", "step": step}
-    skipped, why_not = None, ""
-    if skip is not None:
+    skipped = None
+    why_not = ""
+    if request["skip"] is not None:
+        first, end = request["skip"]
         try:
             place.mkdir(parents=True, exist_ok=True)
-            skipped = skipped_samples.add(place, *skip)
+            skipped = skipped_samples.add(place, first, end)
         except (OSError, ValueError) as error:
             why_not = _reason(error)
     try:
         aside = layout.supersede(place, above=max(step, 0))
     except OSError as error:
         return {**about, "error": _reason(error)}
-    moved = [] if aside is None else [step for step, _ in layout.list_iterations(aside)]
+    moved = [] if aside is None else [number for number, _ in layout.list_iterations(aside)]
     return {**about, "aside": str(aside or ""), "moved": moved, "skipped": skipped, "not_skipped": why_not}
 
 
 def _say(line: str) -> None:
-    """A line for the terminal, if that takes it at once: the work must not wait for a terminal that is held."""
+    """Write a line to the terminal unless the terminal is blocked, as the work must not wait for a terminal."""
     with suppress(OSError):
         if is_writable(_TERMINAL, 0.0):
             os.write(_TERMINAL, f"{line}\n".encode())
 
 
-_DOERS = {
+_VERBS = {
     "save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "find": find,
     "go_back": go_back,
 }  # fmt: skip
 
 
 class Requests:
-    """The saver's stdin: requests, one JSON object a line, and whether the supervisor has more to say.
+    """Reads requests from the saver's stdin, one JSON object a line.
 
-    It is read without Python's buffer, into which `waiting` could not look.
+    Python's own buffer is not used, because `waiting` could not see what lies in that buffer.
     """
 
     def __init__(self, fd: int) -> None:
-        """fd: read until it ends."""
+        """Read from the descriptor `fd`."""
         self._fd = fd
         self._splitter = LineSplitter()
         self._lines: deque[bytes] = deque()  # requests that have come and were not taken
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the requests until the supervisor has closed its end."""
         while True:
             if self._lines:
                 yield json.loads(self._lines.popleft())
@@ -296,14 +345,17 @@ class Requests:
                 return
 
     def waiting(self, seconds: float) -> bool:
-        """Wait until there is more to read, or the supervisor is gone, `seconds` at most; True when so."""
+        """Wait up to `seconds`. Return True as soon as a request has arrived or the supervisor is gone."""
         return bool(self._lines) or is_readable(self._fd, seconds)
 
 
 def main() -> int:
-    """Serve until stdin ends."""
+    """Serve requests until stdin ends or "leave" is asked for.
+
+    sys.argv[1] is the marker in the environment of the processes to kill after the supervisor has gone.
+    """
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, signal.SIG_IGN)  # a signal to the whole group must not tear a save
+        signal.signal(signum, signal.SIG_IGN)  # a signal to the whole process group must not interrupt a save
     marker = sys.argv[1]
     _give_way()
     requests = Requests(sys.stdin.fileno())
@@ -311,20 +363,21 @@ def main() -> int:
         if request["do"] == "leave":
             return 0
         if request["do"] == "hurry":
-            continue  # what it was about is over
-        answer = _DOERS[request["do"]](request, requests.waiting)
+            continue  # the save that was to hurry is over
+        answer = _VERBS[request["do"]](request, requests.waiting)
         if not write_answer(answer):
-            break  # the supervisor has gone meanwhile
+            break  # the supervisor is gone
     kill_marked(marker)
     return 0
 
 
 def _give_way() -> None:
-    """Take processor and disk after the training, but not so far behind it that saves come to a standstill."""
-    me = psutil.Process()
-    me.nice(_IDLE_NICE)
-    me.ionice(psutil.IOPRIO_CLASS_BE, 7)
-    with suppress(OSError):  # where sessions are scheduled as groups, niceness counts only within ours
+    """Lower the priority for processor and disk below the training's, but not so far that saves stand still."""
+    this_process = psutil.Process()
+    this_process.nice(_IDLE_NICE)
+    this_process.ionice(psutil.IOPRIO_CLASS_BE, 7)
+    # Where the kernel schedules sessions as groups, niceness counts only within a session, so the group's is set, too.
+    with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(_GROUP_NICE))
 
 

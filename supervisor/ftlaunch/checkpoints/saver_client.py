@@ -1,4 +1,8 @@
-"""The supervisor's end of the saver: starts it, asks it, reads its answers, notices its death."""
+"""The supervisor's end of the saver: starts the saver process, sends requests, reads answers, notices its death.
+
+Runs in the supervisor's main thread and never waits, except in `close`. `Saver` is the interface that the scheduler
+uses; `SaverLink` implements it for one node, `nodes/` for several.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,20 @@ from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
 PROGRAM = "ftlaunch.checkpoints.saver"
-_STOPPED = 2.0  # seconds: less than a grace, so that a job which was told to stop is still saved
+"""the module that a saver runs"""
+_STOPPED_SECONDS = 2.0
+"""how long a saver may be stopped over a request; less than a grace, so that a job that must stop is still saved"""
 
 
 class Saver(Protocol):
-    """Commits steps and verifies checkpoints, one request at a time: a process, or one on each node."""
+    """Commits steps and verifies checkpoints, one request at a time. Stands for one process, or for one on each node.
+
+    A saver is used once: after `answers` has returned None, a new one takes its place. `checkpoints/saver.py` lists the
+    requests and answers.
+    """
 
     fd: int
-    """readable when it has answered, or is gone"""
+    """readable when an answer has arrived, or the saver is gone"""
 
     @property
     def pid(self) -> int:
@@ -29,47 +39,57 @@ class Saver(Protocol):
 
     @property
     def pending(self) -> dict[str, Any] | None:
-        """The request under way."""
+        """The request under way; None: there is none."""
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called: nothing may be asked any more."""
+        """Whether `close` was called, after which nothing may be asked."""
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Send a request: `pending` until its answer is there."""
+        """Send a request. `pending` must be None, and is the request until the answer has arrived."""
 
     def hurry(self) -> None:
-        """Let the save under way go on as fast as it can."""
+        """Lift the bandwidth limit of the save under way."""
 
     def answers(self) -> list[dict[str, Any]] | None:
-        """Answers that have arrived; None when it is gone."""
+        """Return the answers that have arrived; None if the saver is gone."""
 
     def work(self) -> object:
-        """Changes whenever it has done something."""
+        """Return a value that changes whenever the saver has done something."""
 
     def look(self, now: float) -> None:
-        """End a saver that cannot answer, at monotonic `now`: the loop hears that on `fd`."""
+        """Kill a saver that cannot answer. The event loop then learns of its end from `fd`. now: monotonic seconds."""
 
     def close(self, timeout: float) -> int | None:
-        """Let it finish and leave; SIGKILL it after `timeout` seconds."""
+        """Let the saver finish and leave; SIGKILL the saver after `timeout` seconds.
+
+        Returns:
+            The exit status; None: the saver is in a system call that does not return.
+        """
 
 
 class SaverLink:
-    """A running saver. At most one request is under way; its answer arrives on `fd`."""
+    """A running saver process. At most one request is under way; its answer arrives on `fd`."""
 
     def __init__(self, helpers: HelperProcesses, marker: str, locks: Sequence[int], program: str = PROGRAM) -> None:
-        """Start the saver. Raises OSError.
+        """Start the saver.
 
-        locks: descriptors of the memory and the checkpoint directory's locks, held by the saver too: should
-        the supervisor be killed, its successor waits until a save under way is finished. program: the module to run:
-        the saver, or another that takes requests as the saver does.
+        Args:
+            helpers: starts the process.
+            marker: marks the environment of the processes that the saver kills after the supervisor has gone.
+            locks: descriptors of the locks of the memory directory and the checkpoint directory. The saver holds them,
+                too: if the supervisor is killed, its successor waits until a save under way is finished.
+            program: the module to run: the saver, or another that takes requests as the saver does.
+
+        Raises:
+            OSError: the process cannot be started.
         """
         self._process = helpers.start(
             module(program, marker),
             stdin=PIPE,
             stdout=PIPE,
             pass_fds=tuple(locks),
-            outlives_us=True,  # it finishes the save under way
+            outlives_us=True,  # to finish the save under way
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -83,47 +103,48 @@ class SaverLink:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called: nothing may be asked any more."""
+        """Whether `close` was called, after which nothing may be asked."""
         return self._stdin.closed
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Send a request: `pending` until its answer is there. Requests are short: the pipe takes them at once."""
+        """Send a request, which is `pending` until its answer has arrived. A pipe takes a request at once."""
         assert self.pending is None
         self.pending = request
         self._send(request)
 
     def hurry(self) -> None:
-        """Let the save under way go on as fast as it can."""
+        """Lift the bandwidth limit of the save under way."""
         self._send({"do": "hurry"})
 
     def _send(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the saver is gone: the loop hears that on `fd`
+        with contextlib.suppress(BrokenPipeError):  # the saver is gone, which the event loop learns from `fd`
             atomic.write_all(self._stdin.fileno(), json.dumps(message).encode() + b"\n")
 
     def answers(self) -> list[dict[str, Any]] | None:
-        """Answers that have arrived; None when the saver is gone."""
+        """Return the answers that have arrived; None if the saver is gone."""
         answers = self._answers.read()
         if answers:
             self.pending = None
         return answers
 
     def work(self) -> tuple[float, int]:
-        """What the saver has done up to now: seconds of processor time, and bytes read and written."""
+        """Return what the saver has done up to now: its processor seconds, and the bytes read and written."""
         return process_activity.work_of(self.pid)
 
     def look(self, now: float) -> None:
-        """End a saver that was stopped (SIGSTOP) over a request: nobody may continue it, and another one can save."""
+        """Kill a saver that is stopped (SIGSTOP) over a request, because perhaps nobody will continue this saver."""
         if self.pending is None or self.closed or processes.state_of(self.pid) != "T":
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now
-        elif now - self._stopped_since > _STOPPED:
+        elif now - self._stopped_since > _STOPPED_SECONDS:
             self._process.kill()
 
     def close(self, timeout: float) -> int | None:
-        """Let the saver finish and leave; SIGKILL it after `timeout` seconds.
+        """Let the saver finish and leave; SIGKILL the saver after `timeout` seconds.
 
-        Returns its exit status; None: it is in a system call that does not come back, and ends with that.
+        Returns:
+            The exit status; None: the saver is in a system call that does not return, and will end after this call.
         """
         if not self.closed:
             self._send({"do": "leave"})

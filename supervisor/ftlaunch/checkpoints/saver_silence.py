@@ -1,7 +1,8 @@
-"""Says, again and again, that storage does not answer: the saver is in a system call that does not come back.
+"""Reports that storage does not answer: the saver hangs in a system call.
 
-Nothing is done about it: a process in such a call cannot be killed, and another saver would run into the same call. The
-training goes on. Its end does not wait for such a saver: see final_save.py. A saver that was stopped is ended instead.
+Nothing can be done about this: a process in such a call cannot be killed, and another saver would run into the same
+call. The training goes on, and the end of the job does not wait for such a saver (`final_save.py`). A saver that was
+stopped by SIGSTOP is killed instead. `engine/supervisor.py` calls `look` in every turn of its loop.
 """
 
 from __future__ import annotations
@@ -12,39 +13,55 @@ from ftlaunch.checkpoints.save_scheduler import SaveScheduler
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.checkpoints import StorageAnswers, StorageSilent
 
-_LOOK = 5.0  # seconds between looks at what the saver does
-_FIRST = 60.0  # seconds without a sign of work until it is said; then after twice as long each time
-_LONGEST = 3600.0
+_LOOK_SECONDS = 5.0
+"""time between two looks at what the saver has done"""
+_FIRST_REPORT_SECONDS = 60.0
+"""time without a sign of work until the first report; the time to the next report doubles with each one"""
+_LONGEST_PAUSE_SECONDS = 3600.0
+"""longest time between two reports"""
 
 
 class SaverSilence:
-    """Notices when the saver of a job has done nothing for a while, and tells so."""
+    """Notices when the saver of a job has done nothing for a while, and reports this, and the end of the silence."""
 
     def __init__(self, saving: SaveScheduler, tell: Callable[[JobEvent], None]) -> None:
-        self._saving, self._tell = saving, tell
-        self._work: object = None
-        self._since, self._looked = 0.0, float("-inf")
-        self._due, self._pause = _FIRST, _FIRST
+        self._saving = saving
+        self._tell = tell
+        self._work: object = None  # what the saver had done at the last look
+        self._since = 0.0  # monotonic; when the saver was last seen to have worked
+        self._looked = float("-inf")
+        self._due_seconds = _FIRST_REPORT_SECONDS  # length of the silence at which it is reported next
+        self._pause_seconds = _FIRST_REPORT_SECONDS
 
     def look(self, now: float) -> None:
-        """Compare what the saver has done with what it had done at the look before. now: monotonic seconds."""
+        """Compare what the saver has done with what it had done at the last look. now: monotonic seconds."""
         self._saving.link.look(now)
-        if now - self._looked < _LOOK:
+        if now - self._looked < _LOOK_SECONDS:
             return
         self._saving.link.look(now)
-        self._looked, work = now, self._saving.work()
+        self._looked = now
+        work = self._saving.work()
         if work is None or work != self._work:
-            self._end(now)
-            self._work, self._since = work, now
+            self._end_silence(now)
+            self._work = work
+            self._since = now
             return
-        silent = now - self._since
-        if silent >= self._due:
-            newest = self._saving.committed, self._saving.age(now)
-            self._tell(StorageSilent(silent, self._saving.spec.checkpoint_dir, *newest))
-            self._pause = min(2 * self._pause, _LONGEST)
-            self._due = silent + self._pause
+        silent_seconds = now - self._since
+        if silent_seconds >= self._due_seconds:
+            self._tell(
+                StorageSilent(
+                    seconds=silent_seconds,
+                    place=self._saving.spec.checkpoint_dir,
+                    newest=self._saving.committed,
+                    age=self._saving.age(now),
+                )
+            )
+            self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+            self._due_seconds = silent_seconds + self._pause_seconds
 
-    def _end(self, now: float) -> None:
-        if self._pause != _FIRST:
+    def _end_silence(self, now: float) -> None:
+        """Report the end of a silence that was reported."""
+        if self._pause_seconds != _FIRST_REPORT_SECONDS:
             self._tell(StorageAnswers(now - self._since))
-        self._due = self._pause = _FIRST
+        self._due_seconds = _FIRST_REPORT_SECONDS
+        self._pause_seconds = _FIRST_REPORT_SECONDS

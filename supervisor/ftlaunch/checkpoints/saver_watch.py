@@ -1,4 +1,7 @@
-"""Listens to the saver for the event loop, and starts another in the place of one that has died."""
+"""Connects the saver to the event loop: reports its answers, and starts another saver after one has died.
+
+`engine/supervisor.py` makes one SaverWatch for a job; all calls come from the event loop in the main thread.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from ftlaunch.reporting.events.checkpoints import SaverDied, SaverMissing, is_ab
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.loop import Loop
 
-_AGAIN = 1.0  # seconds until it is tried again to start a saver
+_RETRY_SECONDS = 1.0
+"""time between two tries to start a saver"""
 
 
 class SaverWatch:
-    """Hears the saver of a job, limits how long a save may stand still, and replaces a saver that has died."""
+    """Takes the answers of a job's saver, and replaces a saver that has died."""
 
     def __init__(
         self,
@@ -25,14 +29,28 @@ class SaverWatch:
         heed: Callable[[Answer], None],
         abandon: Callable[[str], None],
     ) -> None:
-        """heed: takes what the saver answers, and that it has died. abandon: gives up what waits for a save."""
-        self._spec, self._loop, self._clock, self._tell = spec, loop, clock, tell
-        self._heed, self._abandon = heed, abandon
-        self._missing_since: float | None = None
-        self._after_abnormal = False
+        """Watch nothing until `listen`.
+
+        Args:
+            spec: the job.
+            loop: waits for answers, and for the time of the next try to start a saver.
+            clock: returns monotonic seconds.
+            tell: takes events.
+            heed: called with each answer of the saver, and with the news of its death (`did` is "die").
+            abandon: called with a reason when no saver can be started for longer than the grace, to give up the last
+                save of the job if one is under way.
+        """
+        self._spec = spec
+        self._loop = loop
+        self._clock = clock
+        self._tell = tell
+        self._heed = heed
+        self._abandon = abandon
+        self._missing_since: float | None = None  # monotonic; None: there is a saver
+        self._after_abnormal = False  # whether the newest checkpoint is marked abnormal
 
     def listen(self, saving: SaveScheduler) -> None:
-        """Take what the running saver answers."""
+        """Take the answers of the running saver, and of all that take its place."""
         self._loop.register(saving.link.fd, lambda: self._on_answer(saving))
 
     def _on_answer(self, saving: SaveScheduler) -> None:
@@ -43,19 +61,19 @@ class SaverWatch:
             self._revive(saving)
             return
         for answer in answers:
-            self._take(answer, saving.keep)
+            self._handle(answer, saving.keep)
 
     def _revive(self, saving: SaveScheduler) -> None:
-        """Start another saver.
+        """Start another saver, or try again later.
 
-        The ranks go on without one for as long as none can be started: what is due is saved later. At its end the
-        job waits no longer than the grace, counted from when there was none.
+        The ranks train on while no saver can be started, and what is due is saved later. The end of the job waits for a
+        saver no longer than the grace, counted from the moment when the first try failed.
         """
         now = self._clock()
         try:
             answers = saving.revive()
         except OSError as error:
-            self._loop.call_at(now + _AGAIN, "saver", lambda: self._revive(saving))
+            self._loop.call_at(now + _RETRY_SECONDS, "saver", lambda: self._revive(saving))
             if self._missing_since is None:
                 self._missing_since = now
                 self._tell(SaverMissing(error.strerror))
@@ -65,9 +83,10 @@ class SaverWatch:
         self._missing_since = None
         self.listen(saving)
         for answer in answers:
-            self._take(answer, saving.keep)
+            self._handle(answer, saving.keep)
 
-    def _take(self, answer: Answer, keep: int) -> None:
+    def _handle(self, answer: Answer, keep: int) -> None:
+        """Report an answer of the saver and hand it on. keep: number of checkpoints that are kept."""
         if answer["did"] == "die":
             self._tell(SaverDied(answer))
         elif answer["did"] == "save":

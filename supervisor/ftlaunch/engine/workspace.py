@@ -1,4 +1,8 @@
-"""The places of a job: run dir and memory directory, locked; what an earlier life left in them."""
+"""The directories of a job: run dir, checkpoint directory and memory directory, locked, with what earlier runs left.
+
+`engine/main.py` and the head of several nodes make one Workspace before anything else of the job is started, in the
+main thread. The constructor decides what the job goes on from: its own memory, its checkpoints, or neither (--fresh).
+"""
 
 from __future__ import annotations
 
@@ -35,43 +39,61 @@ from ftlaunch_contract.files.dirlock import LOCK, DirLock, Holder, Locked
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
-_ALL = sys.maxsize  # checkpoints kept: how many that are the script may say, which has not run yet
+_KEEP_ALL = sys.maxsize
+"""checkpoints to keep in a save before the script has run, which may ask for a number of checkpoints to be kept"""
 LIMIT_REACHED = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
 class Unusable(Exception):
-    """The job cannot use its places; the message is a sentence for the user."""
+    """The job cannot use its directories, or cannot start; the message is a sentence for the user."""
 
 
 def limit_hint(error: OSError) -> str:
-    """Return what is said besides where no process or thread can be started as a limit is reached; else nothing."""
+    """Return the hint to append to an error message if a limit on processes or memory is reached; else ""."""
     return LIMIT_REACHED if error.errno in (errno.EAGAIN, errno.ENOMEM) else ""
 
 
 class Workspace:
-    """Run dir, memory directory, their locks, the journal, and the pages.
+    """Run dir, checkpoint directory and memory directory with their locks, the journal, and the pages.
 
     Attributes:
-        spec: the job; `saving.fresh` is true where this start begins anew, not where it only was given --fresh.
+        spec: the job; `saving.fresh` is true if this start begins anew, not just because --fresh was given.
+        memory_dir: the directory of pages and snapshots.
+        checkpoints: the custody of the checkpoint directory.
+        load: the checkpoint of another job to begin with; None if there is none or the job has a state of its own.
+        seed: the seed of the job.
+        journal: the journal, open for appending.
+        files: the threads that touch the job's directories.
+        pages: the pages of all ranks.
     """
 
     def __init__(
         self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None,
         gone: Holder | None = None, *, takes_over: bool = False, store: StoreOpening | None = None,
     ) -> None:  # fmt: skip
-        """Take possession. Raises Unusable; nothing is left behind then but what was there before.
+        """Make and lock the directories, and take over or put aside what earlier runs have left.
 
-        make_pages: makes the pages in the memory directory, which has no snapshots; None: pages and snapshots of all
-        ranks are there. gone: a head in whose place this one works: its locks count for nothing. takes_over: a head
-        works in the place of a dead one: it goes on with the job, also where that was begun with --fresh. store: the
-        job's store, which is opened; None: there is none.
+        Args:
+            spec: the job.
+            say: shows a sentence to the user.
+            make_pages: makes the pages in the memory directory, for a head whose memory has no snapshots; None: the
+                memory directory has pages and snapshots of all ranks, as on a single node.
+            gone: a dead head whose place this one takes, and whose locks are ignored.
+            takes_over: whether a head takes the place of a dead one. The job goes on then, even if the job was begun
+                with --fresh.
+            store: the checkpoint store of the job, which is opened; None: there is none.
+
+        Raises:
+            Unusable: the job cannot start. Directories and locks that were newly made are removed again.
         """
         self._gone = gone
         self._takes_over = takes_over
         self._store = store
         self.changes: list[JobEvent] = []
-        """what was saved, deleted and put aside before there was a journal"""
-        self.spec, self.say, self._make_pages = spec, say, make_pages
+        """events of saves, deletions and moves from before there was a journal"""
+        self.spec = spec
+        self.say = say
+        self._make_pages = make_pages
         self._asked = (
             None
             if spec.saving.load_checkpoint is None
@@ -105,7 +127,7 @@ class Workspace:
             undo.pop_all()
 
     def _refuse_strange_files(self) -> None:
-        """Raises Unusable where a FIFO or the like is in the place of a file: whoever opens it may wait for ever."""
+        """Raise Unusable if a FIFO or the like has the name of one of the job's files."""
         spec = self.spec
         found = find_strange_file(spec.run_dir, spec.log_dir, spec.checkpoint_dir)
         if found is not None:
@@ -113,7 +135,11 @@ class Workspace:
             raise Unusable(f"cannot start: {path} is no regular file ({kind}); remove it, or name another place")
 
     def _take_possession(self, undo: contextlib.ExitStack) -> None:
-        """Make and lock the directories. undo: gives back what was taken, where something cannot be taken."""
+        """Make and lock the directories.
+
+        Args:
+            undo: gives back what was taken if a later directory cannot be taken.
+        """
         spec = self.spec
         mine = self._asked is not None and initial.is_own(self._asked, spec.checkpoint_dir)
         self._own = self._asked if mine else None
@@ -128,9 +154,10 @@ class Workspace:
         self.checkpoints = self._take_checkpoints()
         undo.callback(self.checkpoints.leave)
         places = places_of(spec.run_dir, spec.checkpoint_dir)
-        memory = memory_owner.take(spec.job_id, places, self._wait_for, self.say)
+        memory = memory_owner.take(job_id=spec.job_id, places=places, wait=self._say_waiting, say=self.say)
         undo.callback(memory.give_back)
-        self.memory_dir, self.memory_lock = memory.directory, memory.lock
+        self.memory_dir = memory.directory
+        self.memory_lock = memory.lock
 
     def _end_leftovers(self) -> None:
         """End what an earlier supervisor left running."""
@@ -174,28 +201,33 @@ class Workspace:
 
     @property
     def fresh_run(self) -> str:
-        """The name of the run that began anew and that this start begins or goes on with; empty: there is none."""
+        """The name of the run, begun with --fresh, that this start begins or continues; "": there is none."""
         return self._fresh.run
 
-    def _wait_for(self, holder: int) -> None:
+    def _say_waiting(self, holder: int) -> None:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")
 
     def _take_checkpoints(self) -> Custody:
-        """Raises Unusable while another job saves there, or another program, or OSError."""
+        """Lock the checkpoint directory.
+
+        Raises:
+            Unusable: another job or another program saves there.
+            OSError: the directory cannot be made or locked.
+        """
         try:
-            return Custody(self.spec.checkpoint_dir, self._wait_for, self.say, self._gone)
+            return Custody(directory=self.spec.checkpoint_dir, wait=self._say_waiting, say=self.say, gone=self._gone)
         except (Locked, ForeignCheckpoints) as error:
             raise Unusable(f"cannot start: {error}; give this job another --checkpoint-dir") from error
 
     @property
     def locks(self) -> list[int]:
-        """Descriptors of the locks that the saver is to hold too."""
+        """Descriptors of the locks that the saver holds together with the supervisor."""
         return [self.memory_lock.fd, *self.checkpoints.fds]
 
     def _start_over(self) -> None:
-        """--fresh: forget the memory, put checkpoints aside (never delete them)."""
+        """Forget the snapshots in memory, and put the checkpoints aside, for --fresh. No checkpoint is deleted."""
         if self._asked is not None:
-            initial.check(self._asked)  # before anything is changed
+            initial.check(self._asked)  # may raise CannotLoad, so it must precede every change
         forget_snapshots(self.memory_dir)
         moved = layout.supersede(self.spec.checkpoint_dir)
         self._have_store_follow()
@@ -204,7 +236,7 @@ class Workspace:
             self.say(f"--fresh: earlier checkpoints are now in {moved}")
 
     def _go_back(self) -> None:
-        """--load-checkpoint of a step of the job's own."""
+        """Put newer checkpoints aside if --load-checkpoint names one of the job's own checkpoints."""
 
         def forget_memory() -> None:
             inherited = count_pages(self.memory_dir)
@@ -212,7 +244,13 @@ class Workspace:
                 self._keep_snapshots_of(inherited, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 
-        aside = initial.settle_own(self._own, self.spec.checkpoint_dir, self._fresh, forget_memory, self.say)
+        aside = initial.settle_own(
+            load=self._own,
+            checkpoint_dir=self.spec.checkpoint_dir,
+            fresh=self._fresh,
+            forget_memory=forget_memory,
+            say=self.say,
+        )
         if aside is not None:
             self._have_store_follow()
             self._note_moves(aside, "--load-checkpoint")
@@ -222,7 +260,7 @@ class Workspace:
         self.changes += of_moves(aside, steps, why)
 
     def _load_elsewhere(self) -> InitialCheckpoint | None:
-        """What to begin with, for a job that has nothing of its own."""
+        """Return the checkpoint of another job to begin with; None if there is none, or the job has its own state."""
         load = None if self._own is not None else self._asked
         if load is None:
             return None
@@ -241,19 +279,26 @@ class Workspace:
         if inherited not in (0, self.spec.launch.nproc):
             self._keep_snapshots_of(inherited, f"with {inherited} ranks")
         pages = Pages(self.memory_dir, self.spec.launch.nproc)
-        pages.reading(NONE)  # of a supervisor killed in mid-save: its saver has ended, else it held our lock
+        # A supervisor that was killed during a save has left its mark. Its saver has ended, or we would not have the
+        # lock.
+        pages.reading(NONE)
         return pages
 
     def _keep_snapshots_of(self, ranks: int, instead: str) -> None:
-        """Snapshots that cannot be taken up in place, as of another number of ranks, become a checkpoint.
+        """Save the newest snapshots in memory as a checkpoint, because this job cannot resume from memory.
 
-        instead: how to start where that fails.
+        Args:
+            ranks: the number of ranks that have left snapshots.
+            instead: how to start if the save fails, as words after "start".
+
+        Raises:
+            Unusable: the save has failed.
         """
         pages = Pages(self.memory_dir, ranks)
         step = pages.newest_common()
-        stored = max((s for s, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
+        stored = max((number for number, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
         if step > max(stored, 0):
-            slots = [str(layout.slot_dir(self.memory_dir, r, pages.slot_of(r, step))) for r in range(ranks)]
+            slots = [str(layout.slot_dir(self.memory_dir, rank, pages.slot_of(rank, step))) for rank in range(ranks)]
             answer = saver.save(
                 {
                     "step": step,
@@ -261,7 +306,7 @@ class Workspace:
                     "checkpoint_dir": str(self.spec.checkpoint_dir),
                     "prefix": self.spec.job_id,
                     "ranks": slots,
-                    "keep": _ALL,
+                    "keep": _KEEP_ALL,
                     "keep_every": self.spec.saving.keep_every,
                 }
             )
@@ -270,41 +315,49 @@ class Workspace:
                     f"cannot start: the snapshots of {ranks} ranks in memory could not be saved"
                     f" ({answer['error']}); start {instead}, or with --fresh"
                 )
-            told = of_save(answer, self.spec, keep=_ALL, after_abnormal=False)
-            self.changes += [event for event in told if event.name]
+            events = of_save(answer, self.spec, keep=_KEEP_ALL, after_abnormal=False)
+            self.changes += [event for event in events if event.name]
             self.say(f"saved step {step} of {ranks} ranks from memory")
         pages.close()
 
     def begins_anew(self, reached: int) -> str:
-        """A sentence on a job that has finished and begins anew though nobody asked for that; else nothing.
+        """Return a sentence if the job had finished and begins anew although nobody asked for this; else "".
 
-        reached: the newest step in memory, or -1. Must be called before `job_started` is written.
+        Must be called before `job_started` is written to the journal.
+
+        Args:
+            reached: the newest step in memory, or -1.
         """
-        end, saving = history.load(self.spec.run_dir).end, self.spec.saving
-        asked = saving.fresh or self._asked is not None
-        if asked or end is None or end["event"] != "job_finished" or reached != NONE:
+        end = history.load(self.spec.run_dir).end
+        is_asked = self.spec.saving.fresh or self._asked is not None
+        if is_asked or end is None or end["event"] != "job_finished" or reached != NONE:
             return ""
         if layout.list_iterations(self.spec.checkpoint_dir) or layout.refused_before(self.spec.checkpoint_dir):
             return ""
         return messages.begins_anew(str(end.get("t")), self.spec.checkpoint_dir)
 
     def note_end(self) -> None:
-        """Note that the job is done or given up: the same command with --fresh begins anew. Raises OSError."""
+        """Note that the job is done or given up, so that the same command with --fresh begins anew. Raises OSError."""
         fresh_start.note_end(self.spec.checkpoint_dir)
 
     def forget_memory(self) -> None:
-        """Remove pages and snapshots: storage has what they hold. Raises OSError."""
+        """Remove pages and snapshots, whose state is on storage or is not needed. Raises OSError."""
         self.pages.close()
         remove_memory(self.memory_dir)
 
     def leave(self, *, storage_answers: bool = True, is_written: bool = True) -> None:
-        """Give everything back, also what comes after a part that raises OSError; memory stays as it is.
+        """Release the locks and close the journal, the pages and the threads. Snapshots stay in memory.
 
-        Storage that does not answer is not touched: its lock goes with this process and with the saver.
+        Args:
+            storage_answers: whether storage may be touched. If not, the lock of the checkpoint directory ends with this
+                process and with the saver.
+            is_written: whether nothing waits to be written any more. If not, the run dir stays locked, and the journal
+                open, until this process ends.
 
-        is_written: whether nothing waits to be written any more.
+        Raises:
+            OSError: a part could not be closed; all other parts are closed all the same.
         """
-        with contextlib.ExitStack() as parts:  # the last one first
+        with contextlib.ExitStack() as parts:  # runs the last callback first
             if storage_answers and is_written:
                 parts.callback(self.run_lock.release)
                 parts.callback(self.checkpoints.leave)
@@ -318,9 +371,9 @@ class Workspace:
 
 
 def _places_of_files(spec: JobSpec) -> list[Path]:
-    """Where the supervisor touches files while the job runs, and which disks it looks at when one may be full."""
+    """Return the directories in which the supervisor touches files, and whose disks are checked for room."""
     places = [spec.run_dir, spec.log_dir, spec.checkpoint_dir]
     for find in (os.getcwd, tempfile.gettempdir):
-        with contextlib.suppress(OSError):  # removed; or no directory for temporary files is to be had
+        with contextlib.suppress(OSError):  # a working directory may be removed, a temporary one may not be found
             places.append(Path(find()))
     return places
