@@ -1,1 +1,1 @@
-"""What happened, told on terminal, journal and notices. Nothing here decides, and no decision asks it."""
+"""Reports what has happened, to the terminal, the journal and notices. Nothing here decides anything about the job."""

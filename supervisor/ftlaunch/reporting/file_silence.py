@@ -1,4 +1,7 @@
-"""Tells of file systems that do not answer the supervisor, and has errors of what was written beside the loop told."""
+"""Reports file systems that do not answer the supervisor, and errors of writes that were made beside the event loop.
+
+The reporter calls `FileSilence.look` in every turn of the loop, in the main thread; nothing here waits.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,45 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.files import FilesAnswer, FilesSilent
 from ftlaunch.system.file_thread import FileThread, FileThreads
 
-_FIRST = 2.0
-"""seconds without an answer until it is told; then after twice as long each time"""
+_FIRST_REPORT_SECONDS = 2.0
+"""time without an answer until the first report; the next reports follow each at twice the time of the last"""
 
 
 class FileSilence:
-    """Tells when a file system of the job gives no answer, or refuses to be written, and when that is over."""
+    """Reports when a file system of the job gives no answer, and when the file system answers again."""
 
     def __init__(self, files: FileThreads, tell: Callable[[JobEvent], None]) -> None:
         self._files = files
         self._watched = [_Watched(thread, tell) for thread in files.threads]
 
     def look(self) -> None:
-        """Tell what has failed, and which file systems have been silent for too long."""
+        """Report writes that have failed, file systems that are silent for too long, and those that answer again."""
         self._files.tell_failures()
         for watched in self._watched:
             watched.look()
 
 
 class _Watched:
-    """One file system."""
+    """Observes one file system."""
 
     def __init__(self, thread: FileThread, tell: Callable[[JobEvent], None]) -> None:
-        self._thread, self._tell = thread, tell
-        self._due, self._longest = _FIRST, 0.0
-        self._refused = 0
+        self._thread = thread
+        self._tell = tell
+        self._due_seconds = _FIRST_REPORT_SECONDS  # length of the silence at which it is reported next
+        self._last_silent_seconds = 0.0  # the silence at the last look
+        self._refused = 0  # writes that were refused for want of memory and are reported
 
     def look(self) -> None:
-        silent = self._thread.silent_seconds
-        if silent >= self._due:
-            self._due = 2 * self._due
-            self._tell(FilesSilent(self._thread.where, silent, self._thread.waiting))
-        is_news = self._due > _FIRST or self._thread.refused > self._refused
-        if is_news and silent < self._longest:
-            lost, self._refused = self._thread.refused - self._refused, self._thread.refused
-            self._tell(FilesAnswer(self._thread.where, self._longest, lost))
-            self._due, silent = _FIRST, 0.0
-        self._longest = silent
+        silent_seconds = self._thread.silent_seconds
+        if silent_seconds >= self._due_seconds:
+            self._due_seconds = 2 * self._due_seconds
+            self._tell(FilesSilent(place=self._thread.where, seconds=silent_seconds, waiting=self._thread.waiting))
+        is_news = self._due_seconds > _FIRST_REPORT_SECONDS or self._thread.refused > self._refused
+        if is_news and silent_seconds < self._last_silent_seconds:
+            refused = self._thread.refused
+            lost = refused - self._refused
+            self._refused = refused
+            self._tell(FilesAnswer(place=self._thread.where, seconds=self._last_silent_seconds, lost=lost))
+            self._due_seconds = _FIRST_REPORT_SECONDS
+            silent_seconds = 0.0
+        self._last_silent_seconds = silent_seconds

@@ -1,4 +1,7 @@
-"""What the ranks have agreed on about their snapshots in memory, and whether that is news. Pure."""
+"""Turns the ranks' agreement about their snapshots in memory into events, if the agreement has changed.
+
+Used by `engine/watch.py`. Keeps what was reported last, and has no other effects.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,48 @@ from ftlaunch.reporting.events.checkpoints import MemoryIntervalChanged, MemoryR
 from ftlaunch_contract.pages.memory_state import Memory
 from ftlaunch_contract.protocol import MEMORY_SLOTS
 
-_AGAIN = 4  # times as many steps between snapshots as people were told of
-_LEAST = 10.0  # seconds of training that a crash must cost to be worth a line
+_SHOWN_FACTOR = 4
+"""how many times longer than the interval shown last an interval must be, to be shown on the terminal again"""
+_LEAST_LOSS_SECONDS = 10.0
+"""training time that a crash must cost for the interval to be shown on the terminal"""
 
 
 class MemoryNews:
-    """Compares what rank 0's page tells with what was told last."""
+    """Compares what rank 0's page says about snapshots with what was reported last."""
 
     def __init__(self, interval: int) -> None:
-        """interval: steps, with which the ranks begin."""
-        self._slots, self._interval = MEMORY_SLOTS, interval
-        self._said = interval
+        """Begin with the job's settings.
+
+        Args:
+            interval: steps between snapshots with which the ranks begin.
+        """
+        self._slots = MEMORY_SLOTS
+        self._interval = interval
+        self._shown_interval = interval
 
     def look(self, memory: Memory, step_seconds: float) -> JobEvent | None:
-        """What is new in an attempt's page. step_seconds: how long a step takes."""
-        if not memory.needed:  # nothing is agreed on yet
+        """Return the event of a change, or None if nothing has changed.
+
+        Args:
+            memory: from the page of rank 0.
+            step_seconds: how long a step takes.
+        """
+        if not memory.needed:  # the ranks have not agreed on anything yet
             return None
-        before = self._slots, self._interval
+        slots_before = self._slots
+        interval_before = self._interval
         self._slots = memory.slots if memory.reduced else MEMORY_SLOTS
         self._interval = memory.interval
-        if self._slots != before[0]:
-            return MemoryReduced(memory) if self._slots < before[0] else MemoryRestored(memory)
-        if self._interval != before[1]:
-            says = self._interval >= _AGAIN * self._said and self._interval * step_seconds >= _LEAST
-            self._said = self._interval if says else self._said
-            return MemoryIntervalChanged(self._interval, before[1], step_seconds, says)
-        return None
+        if self._slots != slots_before:
+            return MemoryReduced(memory) if self._slots < slots_before else MemoryRestored(memory)
+        if self._interval == interval_before:
+            return None
+        is_shown = (
+            self._interval >= _SHOWN_FACTOR * self._shown_interval
+            and self._interval * step_seconds >= _LEAST_LOSS_SECONDS
+        )
+        if is_shown:
+            self._shown_interval = self._interval
+        return MemoryIntervalChanged(
+            interval=self._interval, before=interval_before, step_seconds=step_seconds, says=is_shown
+        )

@@ -1,4 +1,4 @@
-"""What the supervisor says on the terminal. Pure: facts in, lines out."""
+"""Sentences that the supervisor shows on the terminal. Pure: facts in, lines out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ftlaunch.spec.job_spec import JobSpec
 PREFIX = "ftlaunch: "
 _DESCRIPTORS = 64
 _DESCRIPTORS_A_RANK = 4
-"""what a supervisor has open at most: about 20, 2 for each rank, and clients; with room for a restart"""
+"""descriptors that a supervisor wants: it has about 20 open, 2 for each rank, and clients; the rest is for a restart"""
 
 
 def opening(spec: JobSpec, run_dir: Path) -> str:
-    """The first line of a run."""
+    """Return the first line of a run."""
     ranks = "1 rank" if spec.launch.nproc == 1 else f"{spec.launch.nproc} ranks"
     hang = "off" if spec.limits.hang_timeout is None else spec.limits.hang_timeout
     limit = duration(hang) if isinstance(hang, float) else hang
@@ -32,7 +32,14 @@ def opening(spec: JobSpec, run_dir: Path) -> str:
 
 
 def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> str:
-    """Said once all ranks have their state back."""
+    """Return the sentence for a resume, once all ranks have their state.
+
+    Args:
+        kind: where the state came from: memory, peer, storage and so on.
+        step: the step of the state.
+        lost: steps that must be repeated; None: unknown.
+        seconds: time since the failure was seen; None: there was no failure.
+    """
     after = "" if seconds is None else f", {duration(seconds)} after the failure was seen"
     cost = "" if lost is None else f", {lost_steps(lost, step)}"
     source = "the memory of other nodes" if kind == "peer" else kind
@@ -40,7 +47,12 @@ def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> st
 
 
 def begun_again(step: int, lost: int) -> str:
-    """Say that neither memory nor storage had the steps that were made; the script may have loaded some by itself."""
+    """Return the sentence for a start without any state of ours, after steps were made and lost.
+
+    Args:
+        step: the step at which the script begins, which the script may have loaded by itself.
+        lost: steps that are lost.
+    """
     steps = "1 step is lost" if lost == 1 else f"{lost} steps are lost"
     if step > 0:
         return f"beginning again at step {step}, which the script has loaded by itself: {steps}"
@@ -48,33 +60,66 @@ def begun_again(step: int, lost: int) -> str:
 
 
 def complete(step: int, since: str, checkpoint_dir: Path) -> str:
-    """The last line of a job that was complete before it was run. since: when its last step was committed."""
+    """Return the last line of a run that found nothing left to train.
+
+    Args:
+        step: the last step of the job.
+        since: when this step was committed, as a date and time.
+        checkpoint_dir: the checkpoint directory.
+    """
     what = f"nothing was left to train: the job is complete at step {step}, since {since} ({checkpoint_dir})"
     return f"done; {what}; to begin anew, give --fresh (its checkpoints are put aside) or another --run-dir"
 
 
 def begins_anew(finished: str, checkpoint_dir: Path) -> str:
-    """Said of a job that has finished and left no checkpoint. finished: when, as its journal says."""
+    """Return the sentence for a job that had finished, left no checkpoint, and begins anew.
+
+    Args:
+        finished: when the job finished, as the journal says.
+        checkpoint_dir: the checkpoint directory.
+    """
     return f"this job finished before, at {finished}, and there is no checkpoint in {checkpoint_dir}: it begins anew"
 
 
 def unsaved(step: int, why: str, memory: Path | None) -> str:
-    """The last line of a job whose newest step could not be saved. memory: None where the job has several nodes."""
-    what, same = f"the last snapshot, of step {step}, could not be saved: {why}", "the same `ftlaunch` command goes on"
+    """Return the last line of a job whose newest step could not be saved.
+
+    Args:
+        step: the newest step.
+        why: why the step could not be saved.
+        memory: the memory directory; None: the job has several nodes.
+    """
+    what = f"the last snapshot, of step {step}, could not be saved: {why}"
+    same = "the same `ftlaunch` command goes on"
     if memory is None:
         return f"{what}; it stays in the memory of all nodes: {same} from it on these machines, until one is rebooted"
     return f"{what}; it stays in {memory}: {same} from it on this machine, until that is rebooted"
 
 
 def unwritten(place: Path, waiting: int, silent: float) -> str:
-    """Said at the end of a job where a file system does not answer. silent: for how many seconds."""
+    """Return the sentence for the end of a job with a file system that does not answer.
+
+    Args:
+        place: a directory on the file system.
+        waiting: number of writes that wait.
+        silent: seconds since the last answer.
+    """
     since = f"its file system has not answered for {duration(silent)}"
     what = "1 write" if waiting == 1 else f"{waiting} writes"
     return f"cannot make {what} in {place}: {since}; the journal may lack its last events"
 
 
 def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str, run_dir: Path) -> list[str]:
-    """The last screen of a job that was given up. logs: of the last attempt. report: what is saved."""
+    """Return the last screen of a job that was given up.
+
+    Args:
+        cause: why the job has failed.
+        budget: what was spent on restarts.
+        sentence: the verdict, for people.
+        logs: directory of the last attempt's logs.
+        report: which step is saved and where, for people.
+        run_dir: run dir of the job.
+    """
     lines = ["", f"{PREFIX}the job has failed.", f"  what:   {cause.sentence}"]
     if cause.trace:
         lines += ["  trace:", *(f"    {line}" for line in cause.trace.splitlines())]
@@ -91,7 +136,7 @@ def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str
 
 
 def limited_files(most: int | None) -> str:
-    """Say what a limit on the size of files means; empty without a limit. most: bytes of a file."""
+    """Return a warning about a limit on the size of files; "" without a limit. most: the limit in bytes."""
     if most is None:
         return ""
     return (
@@ -101,10 +146,11 @@ def limited_files(most: int | None) -> str:
 
 
 def few_descriptors(most: int | None, ranks: int) -> str:
-    """Say what a low limit on open descriptors means; empty where there are enough.
+    """Return a warning about a low limit on open descriptors; "" if there are enough.
 
-    most: descriptors that this process may have; None without a limit. ranks: those that it is told of one by one: the
-    ranks of one machine, or the nodes of a job of several.
+    Args:
+        most: descriptors that this process may have open; None: there is no limit.
+        ranks: number of ranks of the machine; for the head of several nodes, the number of nodes.
     """
     wanted = _DESCRIPTORS + _DESCRIPTORS_A_RANK * ranks
     if most is None or most >= wanted:
@@ -116,15 +162,16 @@ def few_descriptors(most: int | None, ranks: int) -> str:
 
 
 def spent(budget: Budget) -> str:
-    """How much of the budget is used up, and what was free."""
-    used, hangs = len(budget.failures), len(budget.hangs)
-    told = f"{used} of {budget.limits.restarts} restarts used"
+    """Return how much of the restart budget is spent, and how many restarts cost nothing, as words."""
+    used = len(budget.failures)
+    hangs = len(budget.hangs)
+    text = f"{used} of {budget.limits.restarts} restarts used"
     if budget.limits.hang_restarts is not None and hangs:
-        told += f", and {hangs} of {budget.limits.hang_restarts} after hangs"
+        text += f", and {hangs} of {budget.limits.hang_restarts} after hangs"
     free = budget.restarts - used - hangs
-    return f"{told}; {free} more did not count" if free else told
+    return f"{text}; {free} more did not count" if free else text
 
 
 def excerpt(rank: int, trace: str) -> Sequence[str]:
-    """A failing rank's last words, shown where its output is not followed anyway."""
+    """Return the lines of a failed rank's traceback, for a rank whose output is not on the terminal."""
     return [f"[{rank}] {line}" for line in trace.splitlines()]

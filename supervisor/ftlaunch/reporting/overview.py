@@ -1,4 +1,4 @@
-"""A job at a moment, frozen: what `ftctl status` is told."""
+"""The state of a job at one moment, as the control socket gives it to `ftctl status`. Plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ftlaunch.ranks.view import RankView
 
 @dataclass(frozen=True)
 class RankOverview:
-    """A rank at that moment."""
+    """The state of one rank."""
 
     rank: int
     pid: int
@@ -20,14 +20,15 @@ class RankOverview:
     phase: str
     step: int
     seen: int
-    """optimizer steps seen, in a script without attach()"""
+    """optimizer steps seen in a script that does not call attach()"""
     beat_age: float | None
-    """seconds"""
+    """seconds since the rank's newest beat; None: the rank does not beat"""
     step_seconds: float | None
+    """duration of the newest step"""
 
 
 def of_rank(rank: Rank, view: RankView, now: float) -> RankOverview:
-    """What is known of a rank."""
+    """Return the state of a rank at monotonic `now`."""
     page = rank.page
     return RankOverview(
         rank=view.rank,
@@ -43,7 +44,7 @@ def of_rank(rank: Rank, view: RankView, now: float) -> RankOverview:
 
 @dataclass(frozen=True)
 class Overview:
-    """The whole job."""
+    """The state of a job."""
 
     job_id: str
     state: str
@@ -59,16 +60,17 @@ class Overview:
     checkpoint_dir: str
     last_incident: dict[str, Any] | None
     ranks: Sequence[RankOverview]
-    """empty where they were not asked for: of many they take time"""
+    """the ranks; empty if the request did not ask for them, because many ranks take time"""
     slow: Sequence[str]
-    """a sentence for each rank that the others wait for"""
+    """a sentence for each straggler"""
     failed_calls: Mapping[str, int]
-    """how often a call has failed that the job goes on without, by what it was for"""
+    """purpose of a call that the job can do without -> how often this call has failed"""
     resume: str = ""
-    """what the steps made again have shown of the newest resume, in a sentence; empty: nothing yet"""
+    """what the repeated steps have shown of the newest resume, as a sentence; "": nothing yet"""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready. dataclasses.asdict would copy every value: it made an answer for 256 ranks twice as slow."""
+        """Return the state, JSON-ready."""
+        # dataclasses.asdict copies every value, which made an answer for 256 ranks twice as slow.
         return {
             **vars(self),
             "ranks": [vars(rank) for rank in self.ranks],

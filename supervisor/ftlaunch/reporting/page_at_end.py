@@ -1,7 +1,8 @@
-"""Has report.html written when a run ends, by a process of its own, and waits for it, but not for long.
+"""Writes report.html at the end of a run: starts a process for the page, and waits for this process, but not for long.
 
-A page tells of a job that has ended. When the run goes on it is put aside under another name: `report.html` never says
-"stopped" of a job that runs. It is not removed: should this run come to a sudden end, the last page is still there.
+A page describes a job that has ended. At the start of the next run the page gets another name, so that `report.html`
+never says "stopped" about a job that runs. The old page is kept until a new one is written, in case this run ends
+suddenly. Called by `engine/main.py` and the head of several nodes, in the main thread.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch.system.own_modules import module
 
-PAGE, PUT_ASIDE = "report.html", "report.before.html"
+PAGE = "report.html"
+PUT_ASIDE = "report.before.html"
 PATIENCE = 30.0
-"""seconds that the end of a run waits for its page: a month's page takes less than ten"""
+"""seconds that the end of a run waits for its page; the page of a run of one month takes less than ten"""
 PATIENCE_AT_STOP = 5.0
-"""the same where somebody has asked the job to stop: the machine may be taken away soon"""
+"""seconds that a job which was asked to stop waits for its page, as the machine may be taken away soon"""
 
 
 def put_page_aside(run_dir: Path) -> str:
-    """A run begins: the page of the run before gets another name; returns a sentence where that cannot be done."""
-    page, aside = run_dir / PAGE, run_dir / PUT_ASIDE
+    """Rename the page of the run before; return a warning if this fails, else ""."""
+    page = run_dir / PAGE
+    aside = run_dir / PUT_ASIDE
     try:
         if page.is_file():
             page.replace(aside)
@@ -36,7 +39,17 @@ def put_page_aside(run_dir: Path) -> str:
 
 
 def page_at_end(helpers: HelperProcesses, spec: JobSpec, state: JobState, *, storage_answers: bool) -> str:
-    """Have the page written; returns a sentence on where it is, or on why there is none, or nothing if it is off."""
+    """Have the page of an ended run written, and wait for it.
+
+    Args:
+        helpers: starts the process.
+        spec: the job.
+        state: how the job has ended.
+        storage_answers: whether the run dir may be written to; if not, no page is tried.
+
+    Returns:
+        A sentence on where the page is, or why there is none; "" if the job wants no page.
+    """
     if not spec.report_page:
         return ""
     page = spec.run_dir / PAGE
@@ -48,16 +61,16 @@ def page_at_end(helpers: HelperProcesses, spec: JobSpec, state: JobState, *, sto
     except OSError as error:
         return f"{_no_page(page)}: {error.strerror}; {_by_hand(spec.run_dir)}"
     try:
-        _, said = writer.communicate(timeout=patience)
+        _, errors = writer.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         writer.end()
         return f"{_no_page(page)}: it takes longer than {duration(patience)}; {_by_hand(spec.run_dir)}"
     if writer.returncode == 0:
-        with contextlib.suppress(OSError):  # an older page that stays says by its name that it is
+        with contextlib.suppress(OSError):  # an old page that cannot be removed is known by its name
             (spec.run_dir / PUT_ASIDE).unlink()
         return f"the report for a browser is {page}"
-    last = said.decode(errors="replace").strip().rpartition("\n")[2]
-    why = last or f"its process ended with exit status {writer.returncode}"
+    last_line = errors.decode(errors="replace").strip().rpartition("\n")[2]
+    why = last_line or f"its process ended with exit status {writer.returncode}"
     return f"{_no_page(page)}: {why}; {_by_hand(spec.run_dir)}"
 
 

@@ -1,4 +1,8 @@
-"""Hands each event to every sink: journal, notices, terminal, report.json."""
+"""Hands each event of a job to every sink: journal, notices, terminal, report.json and others.
+
+`engine/main.py` and the head of several nodes make one Reporter for a job; all calls come from the main thread. Sinks
+never wait for a file system: `FileThreads` write beside the loop.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,12 @@ from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThreads
 
-_LAST_WRITES = 10.0
-"""seconds that the end of a job waits for a file system that does not answer"""
+_LAST_WRITES_SECONDS = 10.0
+"""how long the end of a job waits for a file system that does not answer"""
 
 
 class Reporter:
-    """Tells what happens. No decision asks it."""
+    """Reports events. Nothing that is decided about the job depends on the reporter."""
 
     def __init__(
         self,
@@ -40,8 +44,19 @@ class Reporter:
         terminal: Terminal,
         more: Sequence[Sink] = (),
     ) -> None:
-        """files: of the run dir at least. more: sinks of this place only."""
-        self._journal, self._notifier, self._files = journal, notifier, files
+        """Make the sinks of a job.
+
+        Args:
+            spec: the job.
+            journal: the journal of the run, open for appending.
+            files: the threads that write files, one of them in the run dir.
+            notifier: the process that delivers notices.
+            terminal: shows sentences and the ranks' output.
+            more: further sinks.
+        """
+        self._journal = journal
+        self._notifier = notifier
+        self._files = files
         in_run_dir = files.of(spec.run_dir)
         self._sinks: Sequence[Sink] = (
             JournalSink(journal, in_run_dir, self.complain),
@@ -57,37 +72,41 @@ class Reporter:
     def tell(self, event: JobEvent) -> None:
         """Hand an event to all sinks."""
         if isinstance(event, AttemptStarted):
-            self._journal.attempt = event.attempt  # of this event and of all after it
+            self._journal.attempt = event.attempt  # counts for this event and all later ones
         line = self._journal.stamped(event.name, **event.fields()) if event.name else None
         for sink in self._sinks:
             sink.take(event, line)
 
     def say(self, sentence: str) -> None:
-        """Say a sentence on the terminal."""
+        """Show a sentence on the terminal."""
         self.tell(Note(sentence))
 
     def complain(self, sentence: str) -> None:
-        """Say on the terminal, as a warning, that something cannot be done."""
+        """Show on the terminal, as a warning, that something cannot be done."""
         self.tell(Complaint(sentence))
 
     def tell_outcomes(self) -> None:
-        """Tell what became of notices, and of what was to be written. Never waits."""
-        self._tell_of(self._notifier.outcomes())
+        """Report which notices were delivered and which failed, and file systems that do not answer. Never waits."""
+        self._tell_deliveries(self._notifier.outcomes())
         self._silence.look()
 
     def farewell(self) -> None:
-        """Let the last notices go out; waits a few seconds at most."""
-        self._tell_of(self._notifier.close())
+        """Wait a few seconds at most for the last notices to go out, and report the outcomes."""
+        self._tell_deliveries(self._notifier.close())
 
     def write_all(self) -> bool:
-        """Wait a few seconds at most until all is written; return whether it is. Else it is told."""
-        if not (is_written := self._files.flush(_LAST_WRITES)):
+        """Wait up to `_LAST_WRITES_SECONDS` until all writes are done; report file systems whose writes still wait.
+
+        Returns:
+            Whether all is written.
+        """
+        if not (is_written := self._files.flush(_LAST_WRITES_SECONDS)):
             for thread in self._files.threads:
                 if thread.waiting:
                     self.complain(messages.unwritten(thread.where, thread.waiting, thread.silent_seconds))
         self._silence.look()
         return is_written
 
-    def _tell_of(self, outcomes: Sequence[DeliveryOutcome]) -> None:
+    def _tell_deliveries(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         for outcome in outcomes:
             self.tell(NotifyFailed(outcome) if outcome.error else Notified(outcome))

@@ -1,4 +1,8 @@
-"""Where events go: the journal, those who are to be told, the terminal, report.json."""
+"""Sinks, which take every event: journal, recovery.json, operation log, notices, terminal, systemd, report.json.
+
+To add a sink, write a class with the method of `Sink` and add it to the list in `reporting/reporter.py`. The reporter
+calls `take` in the main thread, so a sink must not wait; files are written by a FileThread.
+"""
 
 from __future__ import annotations
 
@@ -35,32 +39,44 @@ from ftlaunch_contract.checkpoint import operation_log
 from ftlaunch_contract.files import atomic
 
 REPORT = "report.json"
-_MOST_WAITING = 1000  # lines
+_MOST_WAITING = 1000
+"""lines of the operation log that are kept until the script has named the file"""
 Line = dict[str, Any]
-"""A line of the journal: an event's fields with its time and attempt."""
-_NO_MAP: Line = {"lost": "", "sources": [], "replicas": []}  # of a job that begins with nothing
+"""A line of the journal: an event's fields with the time and the attempt of the event."""
+_NO_MAP: Line = {"lost": "", "sources": [], "replicas": []}
+"""the restore map of a job that begins without a state"""
 
 
 class Sink(Protocol):
-    """Takes every event."""
+    """Takes every event of a job."""
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """line: what the journal says of the event; None where the event is for the terminal only."""
+        """Take an event. Must not wait.
+
+        Args:
+            event: what has happened.
+            line: what the journal says about the event; None: the event is for the terminal only.
+        """
 
 
 class JournalSink:
     """Writes events.jsonl."""
 
     def __init__(self, journal: Journal, files: FileThread, complain: Callable[[str], None]) -> None:
-        """complain: says a sentence on the terminal, once, where the journal cannot be written; the job goes on.
+        """Write to a journal.
 
-        files: writes in the run dir.
+        Args:
+            journal: the journal.
+            files: the thread that writes in the run dir.
+            complain: called once with a sentence if the journal cannot be written; the job goes on.
         """
-        self._journal, self._files, self._complain = journal, files, complain
+        self._journal = journal
+        self._files = files
+        self._complain = complain
         self._broken = False
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Have the line appended."""
+        """Have the line appended to the journal."""
         if line is not None:
             written = encoded(line)
             self._files.write(lambda: self._journal.append(written), self._failed, size=len(written))
@@ -73,19 +89,27 @@ class JournalSink:
 
 
 class RecoverySink:
-    """Writes recovery.json: where the state of the newest attempt is to come from, and then what came from where."""
+    """Writes recovery.json: from where the newest attempt's ranks take their state, first as planned, then as done.
+
+    `ftctl recovery` shows this file.
+    """
 
     def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
-        """files: writes in the run dir. complain: says a sentence on the terminal where the file cannot be written."""
-        self._path, self._files, self._complain = spec.run_dir / RECOVERY, files, complain
+        """Write into the run dir of a job.
+
+        Args:
+            spec: the job.
+            files: the thread that writes in the run dir.
+            complain: called with a sentence if the file cannot be written.
+        """
+        self._path = spec.run_dir / RECOVERY
+        self._files = files
+        self._complain = complain
         self._planned = _NO_MAP
-        self._supplied: Sequence[Line] = ()  # what each node that fetches reads from where
+        self._supplied: Sequence[Line] = ()  # for each node that fetches: what comes from where
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Have the file written as the restart is planned, and again once more is known.
-
-        That is: which node supplies what, and that all ranks have their state.
-        """
+        """Have the file written when a restart is planned, when a fetch is planned, and when all ranks have a state."""
         if isinstance(event, FetchPlanned):
             self._supplied = event.nodes
             self._have_written({**self._planned, "done": False, "fetched": list(event.nodes)})
@@ -99,8 +123,8 @@ class RecoverySink:
             self._have_written({**self._planned, **line, "done": True, "fetched": list(self._supplied)})
             self._planned = _NO_MAP
 
-    def _have_written(self, told: Line) -> None:
-        text = json.dumps(told, indent=1) + "\n"
+    def _have_written(self, content: Line) -> None:
+        text = json.dumps(content, indent=1) + "\n"
         self._files.write(lambda: self._write(text), self._failed, size=len(text), replaces=RECOVERY)
 
     def _write(self, text: str) -> None:
@@ -113,17 +137,24 @@ class RecoverySink:
 
 
 class OperationSink:
-    """Writes the file that the script has named for the saves and deletions of its run."""
+    """Writes the operation log: the file that the script has named for the saves, moves and deletions of its run."""
 
     def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
-        """files: writes in the run dir. complain: says a sentence on the terminal, once, where it cannot be written."""
-        self._run_dir, self._files, self._complain = spec.run_dir, files, complain
-        # lines from before the script has named the file, most scripts name none; touched by the thread alone
-        self._waiting = deque[str](maxlen=_MOST_WAITING)
+        """Keep lines until the script has named a file; most scripts name none.
+
+        Args:
+            spec: the job.
+            files: the thread that writes in the run dir.
+            complain: called once with a sentence if the file cannot be written.
+        """
+        self._run_dir = spec.run_dir
+        self._files = files
+        self._complain = complain
+        self._waiting = deque[str](maxlen=_MOST_WAITING)  # touched by the file thread only
         self._broken = False
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Have the line of a save, a move or a deletion appended; at the end of the job what still waits."""
+        """Have the line of a save, move or deletion appended. At the end of the job, append the lines that wait."""
         if sentence := operation(event):
             text = operation_log.stamped(sentence)
             self._files.write(lambda: self._append(text), self._failed, size=len(text))
@@ -145,10 +176,10 @@ class OperationSink:
 
 
 def operation(event: JobEvent) -> str:
-    """Return what an event has done to a checkpoint, as the file of the script's says it; empty for other events."""
+    """Return what an event has done to a checkpoint, as the operation log says this; "" for other events."""
     if isinstance(event, CheckpointCommitted):
-        told = event.fields()
-        return f"saved step {told['step']} ({told['why']}, {told['bytes']} bytes) to {told['path']}"
+        fields = event.fields()
+        return f"saved step {fields['step']} ({fields['why']}, {fields['bytes']} bytes) to {fields['path']}"
     if isinstance(event, CheckpointFailed):
         return event.sentence()
     if isinstance(event, CheckpointDeleted):
@@ -163,26 +194,27 @@ def operation(event: JobEvent) -> str:
 
 
 class NoticeSink:
-    """Hands events to those who are to be told."""
+    """Hands events to the process that delivers notices."""
 
     def __init__(self, notifier: NotifierLink) -> None:
         self._notifier = notifier
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Hand over what somebody wants to be told."""
+        """Hand over the event, which the notifier delivers to the targets that want this kind of event."""
         if line is not None:
             self._notifier.hand(line)
 
 
 class TerminalSink:
-    """Says events to people, and follows the ranks' output."""
+    """Shows the sentences of events on the terminal, and follows the ranks' output."""
 
     def __init__(self, terminal: Terminal, spec: JobSpec) -> None:
-        self._terminal, self._spec = terminal, spec
+        self._terminal = terminal
+        self._spec = spec
         self._followed = followed_ranks(spec)
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Say its sentence."""
+        """Show the event's lines and sentence; follow the logs of a new attempt."""
         if isinstance(event, HangSeen):
             self._terminal.cut()
         if isinstance(event, AttemptStarted):
@@ -200,13 +232,13 @@ class TerminalSink:
 
 
 class ServiceSink:
-    """Tells systemd that the ranks run, what the job said last, and that it stops."""
+    """Tells systemd that the ranks run, what the job has reported last, and that the job stops."""
 
     def __init__(self, manager: ServiceManager) -> None:
         self._manager = manager
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Tell what concerns it."""
+        """Tell systemd about the start of an attempt, the event's sentence, and the end of the job."""
         if isinstance(event, AttemptStarted):
             self._manager.tell(READY)
         if sentence := event.sentence():
@@ -216,15 +248,23 @@ class ServiceSink:
 
 
 class ReportSink:
-    """Writes report.json at the end."""
+    """Writes report.json at the end of the job."""
 
     def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
-        """files: writes in the run dir. complain: says a sentence on the terminal where the file cannot be written."""
-        self._spec, self._files, self._complain = spec, files, complain
+        """Write into the run dir of a job.
+
+        Args:
+            spec: the job.
+            files: the thread that writes in the run dir.
+            complain: called with a sentence if the file cannot be written.
+        """
+        self._spec = spec
+        self._files = files
+        self._complain = complain
         self._path = spec.run_dir / REPORT
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Have it written, once the job is over."""
+        """Have the file written once the job is over."""
         if not isinstance(event, JobEnded):
             return
         summary = {
@@ -241,17 +281,17 @@ class ReportSink:
 
 
 def followed_ranks(spec: JobSpec) -> frozenset[int]:
-    """The ranks whose output goes to the terminal."""
+    """Return the ranks whose output goes to the terminal."""
     return frozenset({0}) if spec.launch.tee_ranks is None else spec.launch.tee_ranks
 
 
 def line_prefix(spec: JobSpec, rank: int, hosts: Sequence[str]) -> str:
-    """Return what comes before the lines of a rank, as torchrun makes it of a template.
+    """Return the prefix of a rank's output lines, made from the template as torchrun makes it.
 
     Args:
-        spec: of all ranks of the job.
-        rank: counted over all nodes.
-        hosts: of each node, in the order of the ranks, the name of the machine; none where there is one node.
+        spec: the job, with the ranks of all nodes.
+        rank: number of the rank, over all nodes.
+        hosts: host names of the nodes, in the order of the ranks; empty: the job has one node.
     """
     node, local_rank = divmod(rank, spec.launch.nproc // spec.nodes.most)
     return Template(spec.launch.log_line_prefix_template).safe_substitute(
