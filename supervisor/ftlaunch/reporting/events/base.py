@@ -1,4 +1,8 @@
-"""The form of an event: a name and fields for the journal, a sentence for people."""
+"""The base class of events: a name and fields for the journal, a sentence for people. Pure data.
+
+To add an event, write a dataclass in one of the modules beside this one, and run `python scripts/docs/generate.py`,
+which lists each event with its class docstring. The reporter hands events to the sinks (`reporting/sinks.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,23 @@ from ftlaunch.system.systemd import Priority
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Something that has happened to a job. Sinks (sinks.py) take it."""
+    """Something that has happened to a job."""
 
     name: ClassVar[str] = ""
-    """the journal's `event`; empty: the event is for the terminal only"""
+    """the name of the event in the journal; "": the event is for the terminal only"""
     priority: ClassVar[Priority] = Priority.INFO
-    """of what is said for people, where that goes to systemd's journal"""
+    """the priority of the event's sentence in systemd's journal"""
 
     def fields(self) -> dict[str, Any]:
-        """The journal's fields, JSON-ready."""
+        """Return the fields of the event in the journal, JSON-ready."""
         return {}
 
     def sentence(self) -> str:
-        """One line for the terminal; empty: nothing is said."""
+        """Return one line for the terminal; "": nothing is shown."""
         return ""
 
     def lines(self) -> Sequence[str]:
-        """Further lines for the terminal, said before the sentence and without the prefix `ftlaunch: `."""
+        """Return further lines for the terminal, shown before the sentence and without the prefix `ftlaunch: `."""
         return ()
 
 
@@ -38,7 +42,7 @@ class Note(JobEvent):
     text: str
 
     def sentence(self) -> str:
-        """The text."""
+        """Return the text."""
         return self.text
 
 

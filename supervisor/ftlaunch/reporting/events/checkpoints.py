@@ -1,4 +1,4 @@
-"""Snapshots and checkpoints: committed, failed, deleted, refused; and the saver that makes them."""
+"""Events about snapshots and checkpoints (committed, failed, moved, deleted, refused), and about the saver. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ftlaunch_contract.checkpoint.writer import MADE_AGAIN
 from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 
 Answer = Mapping[str, Any]
-"""An answer of the saver, see checkpoints/saver.py."""
+"""An answer of the saver, with the keys that `checkpoints/saver.py` lists."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class CheckpointUnfinished(JobEvent):
     name = "checkpoint_unfinished"
     step: int
     path: Path
-    """the folder of what was left, which is deleted, but for what is not ours"""
+    """the folder with the remains, whose files are deleted unless others have put them there"""
 
     def fields(self) -> dict[str, Any]:
-        """Its step and its folder."""
+        """Return the step and the folder of the unfinished checkpoint."""
         return {"step": self.step, "path": str(self.path)}
 
 
@@ -42,7 +42,7 @@ class CheckpointCommitted(JobEvent):
     answer: Answer
 
     def fields(self) -> dict[str, Any]:
-        """What was written, why, where, how fast, and what is known of its numbers."""
+        """Return what was written, why, where, how fast, and the health of the step's numbers."""
         answer = self.answer
         return {
             "step": answer["step"],
@@ -64,7 +64,7 @@ class CheckpointFailed(JobEvent):
     directory: str
 
     def fields(self) -> dict[str, Any]:
-        """The step, why it was to be saved, and why it was not."""
+        """Return the step, the reason for the save, and the error."""
         return {"step": self.answer["step"], "why": self.answer.get("why"), "error": self.answer["error"]}
 
     def sentence(self) -> str:
@@ -80,11 +80,12 @@ class CheckpointDeleted(JobEvent):
     step: int
     path: Path
     why: str
-    """retention | prune | interrupted: only what an interrupted save had left was deleted, by prune"""
+    """retention, prune, or interrupted (prune has deleted the remains of an interrupted save)"""
     keep: int
+    """number of checkpoints that are kept"""
 
     def fields(self) -> dict[str, Any]:
-        """Its step and path, why, and how many are kept."""
+        """Return the step, the path, the reason, and how many checkpoints are kept."""
         return {"step": self.step, "path": str(self.path), "why": self.why, "keep": self.keep}
 
 
@@ -95,37 +96,50 @@ class CheckpointMoved(JobEvent):
     name = "checkpoint_moved"
     step: int
     path: Path
-    """where it lay"""
+    """the old place of the checkpoint"""
     to: Path
+    """the new place of the checkpoint"""
     why: str
 
     def fields(self) -> dict[str, Any]:
-        """Its step, where it was, where it is, and why."""
+        """Return the step, the old place, the new place, and the reason."""
         return {"step": self.step, "path": str(self.path), "to": str(self.to), "why": self.why}
 
 
 def of_moves(aside: Path, steps: Iterable[int], why: str) -> Iterator[CheckpointMoved]:
-    """The events of checkpoints that were put aside. aside: where they are, in the checkpoint directory."""
+    """Yield the events of checkpoints that were put aside.
+
+    Args:
+        aside: the folder, inside the checkpoint directory, in which the checkpoints lie now.
+        steps: the steps of the checkpoints.
+        why: why they were moved.
+    """
     for step in steps:
         to = layout.iteration_dir(aside, step)
-        yield CheckpointMoved(step, aside.parent / to.name, to, why)
+        yield CheckpointMoved(step=step, path=aside.parent / to.name, to=to, why=why)
 
 
 def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -> Iterator[JobEvent]:
-    """The events of a save that has ended.
+    """Yield the events of a save that has ended.
 
-    keep: how many checkpoints are kept. after_abnormal: the checkpoint before was marked abnormal already.
+    Args:
+        answer: the saver's answer to the save.
+        spec: the job.
+        keep: number of checkpoints that are kept.
+        after_abnormal: whether the checkpoint before was marked abnormal, so that people know already.
     """
     if "error" in answer:
         yield CheckpointFailed(answer, str(spec.checkpoint_dir))
         return
     for to in answer.get("displaced", ()):
-        yield CheckpointMoved(answer["step"], Path(answer["path"]), Path(to), MADE_AGAIN)
+        yield CheckpointMoved(step=answer["step"], path=Path(answer["path"]), to=Path(to), why=MADE_AGAIN)
     yield CheckpointCommitted(answer)
-    if is_abnormal(answer) and not after_abnormal:  # of several in a row the first is told to people
+    if is_abnormal(answer) and not after_abnormal:  # only the first of several in a row is shown on the terminal
         yield Note(f"the checkpoint of step {answer['step']} is marked abnormal: {answer['health']['why']}")
     for old in answer["deleted"]:
-        yield CheckpointDeleted(old, layout.iteration_dir(spec.checkpoint_dir, old), "retention", keep)
+        yield CheckpointDeleted(
+            step=old, path=layout.iteration_dir(spec.checkpoint_dir, old), why="retention", keep=keep
+        )
     for note in answer["notes"]:
         yield Note(note)
     if answer.get("why") != "interval":
@@ -133,7 +147,7 @@ def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -
 
 
 def is_abnormal(answer: Answer) -> bool:
-    """Whether a committed checkpoint is marked abnormal."""
+    """Return whether the committed checkpoint of an answer is marked abnormal."""
     return bool(answer["health"]["status"] == health_mark.ABNORMAL)
 
 
@@ -146,7 +160,7 @@ class SaverDied(JobEvent):
     answer: Answer
 
     def fields(self) -> dict[str, Any]:
-        """Its exit status, and the step that it was saving."""
+        """Return the saver's exit status, and the step that the saver was saving."""
         request = self.answer["request"]
         return {"status": self.answer["status"], "step": request.get("step") if request else None}
 
@@ -173,11 +187,11 @@ class SaverMissing(JobEvent):
     why: str | None
 
     def fields(self) -> dict[str, Any]:
-        """The system's reason."""
+        """Return the system's reason."""
         return {"why": self.why}
 
     def sentence(self) -> str:
-        """What happens meanwhile."""
+        """Return what is wrong, and what happens meanwhile."""
         return (
             f"the saver died, and another cannot be started ({self.why}): training goes on, checkpoints wait;"
             " trying again every second"
@@ -195,10 +209,10 @@ class StorageSilent(JobEvent):
     newest: int
     """the newest step on storage, or -1"""
     age: float | None
-    """seconds since it was committed; None where an earlier run did that"""
+    """seconds since `newest` was committed; None: an earlier run has committed `newest`"""
 
     def fields(self) -> dict[str, Any]:
-        """How long, and what storage has."""
+        """Return the length of the silence in seconds, the newest step on storage, and its age in seconds."""
         return {"seconds": round(self.seconds, 1), "newest": self.newest, "age": self.age and round(self.age, 1)}
 
     def sentence(self) -> str:
@@ -218,7 +232,7 @@ class StorageAnswers(JobEvent):
     seconds: float
 
     def fields(self) -> dict[str, Any]:
-        """How long it was silent."""
+        """Return the length of the silence in seconds."""
         return {"seconds": round(self.seconds, 1)}
 
     def sentence(self) -> str:
@@ -233,7 +247,7 @@ class CheckpointRejected(JobEvent):
     name = "checkpoint_rejected"
     priority = Priority.WARNING
     entry: Answer
-    """step, why, and where it lies now"""
+    """the step of the checkpoint, why it was refused, and where it lies now: `step`, `why`, `to`"""
     taken: int
     """the step that the job resumes from, or -1"""
 
@@ -242,13 +256,14 @@ class CheckpointRejected(JobEvent):
         return self.entry["step"] - self.taken if self.taken >= 0 else None
 
     def fields(self) -> dict[str, Any]:
-        """Which, why, where it is, and how many steps it cost."""
+        """Return the step, the reason, the new place of the checkpoint, and how many steps the refusal costs."""
         entry = self.entry
         return {"step": entry["step"], "why": entry["why"], "to": entry["to"], "steps_lost": self._cost}
 
     def sentence(self) -> str:
         """Return the event as a sentence for the terminal."""
-        entry, cost = self.entry, self._cost
+        entry = self.entry
+        cost = self._cost
         older = f"; the next usable one is {cost} steps older" if cost is not None else ""
         return f"checkpoint of step {entry['step']} refused: {entry['why']}; it is now {entry['to']}{older}"
 
@@ -262,7 +277,7 @@ class Loaded(JobEvent):
     step: int
 
     def fields(self) -> dict[str, Any]:
-        """Which one."""
+        """Return the step, the path, and whether only the weights are taken."""
         return {"step": self.step, "path": str(self.load.path), "weights_only": self.load.weights_only}
 
     def sentence(self) -> str:
@@ -278,12 +293,12 @@ class MemoryReduced(JobEvent):
     memory: Memory
 
     def fields(self) -> dict[str, Any]:
-        """What there is, and what would be needed."""
+        """Return how many snapshots memory holds, the steps between them, and the bytes needed and available."""
         memory = self.memory
         return {"slots": memory.slots, "interval": memory.interval, "needed": memory.needed, "room": memory.room}
 
     def sentence(self) -> str:
-        """What it means."""
+        """Return what the lack of room means."""
         return reduced_memory(self.memory)
 
 
@@ -294,7 +309,7 @@ class MemoryRestored(MemoryReduced):
     name = "memory_restored"
 
     def sentence(self) -> str:
-        """Nothing: good news is in the journal."""
+        """Return "": good news is in the journal only."""
         return ""
 
 
@@ -304,17 +319,19 @@ class MemoryIntervalChanged(JobEvent):
 
     name = "memory_interval"
     interval: int
+    """steps between snapshots from now on"""
     before: int
+    """steps between snapshots before"""
     step_seconds: float
     says: bool
-    """whether people are told, too"""
+    """whether the change is shown on the terminal, too"""
 
     def fields(self) -> dict[str, Any]:
-        """The interval now, and the one before."""
+        """Return the new interval and the old one."""
         return {"interval": self.interval, "before": self.before}
 
     def sentence(self) -> str:
-        """What a crash may cost."""
+        """Return what a crash may cost from now on; "" if the change is for the journal only."""
         if not self.says:
             return ""
         seconds = duration(self.interval * self.step_seconds)

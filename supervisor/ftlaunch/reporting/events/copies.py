@@ -19,14 +19,14 @@ class RestorePlanned(JobEvent):
     map: RestoreMap
 
     def fields(self) -> dict[str, Any]:
-        """The step, the ranks that do not find it in the memory of their node, and what supplies which ranks."""
-        found = self.map
+        """Return the step, the ranks whose own node does not have the step in memory, and what supplies each rank."""
+        restore_map = self.map
         return {
-            "step": found.step,
-            "source": found.source,
-            "lost": stretches(found.lost),
-            "sources": [row.fields() for row in found.rows],
-            "replicas": list(found.replicas),
+            "step": restore_map.step,
+            "source": restore_map.source,
+            "lost": stretches(restore_map.lost),
+            "sources": [row.fields() for row in restore_map.rows],
+            "replicas": list(restore_map.replicas),
         }
 
 
@@ -40,7 +40,7 @@ class FetchPlanned(JobEvent):
     """a row for each node that fetches: place, sources"""
 
     def fields(self) -> dict[str, Any]:
-        """The step, and what is to come from where."""
+        """Return the step, and for each node what is to come from where."""
         return {"step": self.step, "nodes": list(self.nodes)}
 
 
@@ -51,12 +51,12 @@ class FetchedFromPeers(JobEvent):
     name = "fetched"
     step: int
     why: str
-    """why it could not be fetched; empty where it was"""
+    """why the snapshots could not be fetched; "": they were fetched"""
     nodes: Sequence[dict[str, Any]]
     """a row for each node that has fetched: place, seconds, bytes, sources"""
 
     def fields(self) -> dict[str, Any]:
-        """The step, and what came from where."""
+        """Return the step, the error, and for each node what came from where."""
         return {"step": self.step, "error": self.why, "nodes": list(self.nodes)}
 
     def sentence(self) -> str:

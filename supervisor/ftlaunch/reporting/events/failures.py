@@ -1,4 +1,4 @@
-"""Calls of the supervisor's own that have failed: those that the job goes on without, and those that end it."""
+"""Events about failed calls of the supervisor itself: calls that the job can do without, and bugs that end the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 300
 
 
 def describe_error(error: Exception) -> str:
-    """Return the kind of an exception and what it says, in one line."""
+    """Return the class and the message of an exception, in one line of bounded length."""
     return cut_in_the_middle(f"{type(error).__name__}: {error}", _LONGEST)
 
 
@@ -36,7 +36,7 @@ class CallFailed(JobEvent):
     failed: FailedCall
 
     def fields(self) -> dict[str, Any]:
-        """What failed, how, and how often by now."""
+        """Return what failed, the error, the traceback, and how often this call has failed by now."""
         return {
             "what": self.failed.what,
             "error": describe_error(self.failed.error),
@@ -45,7 +45,7 @@ class CallFailed(JobEvent):
         }
 
     def sentence(self) -> str:
-        """Say the first failure of its kind."""
+        """Return a sentence for the first failure of this call; "" for later ones."""
         if self.failed.count > 1:
             return ""
         why = describe_error(self.failed.error)
@@ -63,11 +63,11 @@ class InternalError(JobEvent):
     """the file with the traceback; None where it could not be written"""
 
     def fields(self) -> dict[str, Any]:
-        """The error, and its traceback."""
+        """Return the error and its traceback."""
         return {"error": describe_error(self.error), "traceback": format_traceback(self.error)}
 
     def sentence(self) -> str:
-        """Say what happened, what follows, and where the traceback is."""
+        """Return what happened, what follows, and where the traceback is."""
         where = "in the journal" if self.path is None else f"in {self.path}"
         return (
             f"a bug of ftlaunch's own: {describe_error(self.error)}; the ranks are ended, and their newest step is"
@@ -84,5 +84,5 @@ class JobBrokenOff(JobEvent):
     error: Exception
 
     def fields(self) -> dict[str, Any]:
-        """The exit code and the error."""
+        """Return the exit code and the error."""
         return {"code": EXIT_BUG, "cause": None, "sentence": f"a bug of ftlaunch's own: {describe_error(self.error)}"}

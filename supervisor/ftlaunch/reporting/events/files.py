@@ -1,4 +1,4 @@
-"""File systems that the supervisor itself writes to, and that stand still."""
+"""Events about file systems that do not answer the supervisor. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class FilesSilent(JobEvent):
     place: Path
     seconds: float
     waiting: int
-    """writes"""
+    """number of writes that wait"""
 
     def fields(self) -> dict[str, Any]:
-        """Which, for how long, and how many writes wait."""
+        """Return the place, the length of the silence in seconds, and how many writes wait."""
         return {"place": str(self.place), "seconds": round(self.seconds, 1), "waiting": self.waiting}
 
     def sentence(self) -> str:
@@ -42,10 +42,10 @@ class FilesAnswer(JobEvent):
     place: Path
     seconds: float
     lost: int
-    """lines of the journal that there was no room for in memory"""
+    """lines of the journal that are lost, because memory had no room for them"""
 
     def fields(self) -> dict[str, Any]:
-        """Which, how long it was silent, and what was lost."""
+        """Return the place, the length of the silence in seconds, and how many events were lost."""
         return {"place": str(self.place), "seconds": round(self.seconds, 1), "lost": self.lost}
 
     def sentence(self) -> str:

@@ -1,4 +1,4 @@
-"""Failures: a hang is seen, numbers are wrong, a verdict is given, the job goes back."""
+"""Events about failures: a hang, wrong numbers, the verdict on a failure, the return to a healthy checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HangSeen(JobEvent):
     """the directory of the autopsy"""
 
     def fields(self) -> dict[str, Any]:
-        """How long, against which limit, by which rule."""
+        """Return the late rank, its step, the broken rule, and the age and the limit in seconds."""
         late = self.late
         return {
             "rule": late.rule,
@@ -53,17 +53,18 @@ class IncidentJudged(JobEvent):
     reached: int
     """the newest step that all ranks had completed"""
     since_progress: float
-    """seconds"""
+    """seconds since the job has made its last progress"""
     autopsy: str | None
-    """the directory of a hang's autopsy"""
+    """the directory of a hang's autopsy; None: there was no autopsy"""
     followed: bool
-    """the output of the rank that failed is on the terminal already"""
+    """whether the output of the failed rank is on the terminal already"""
     host: str | None = None
-    """of the rank that failed, where the job has several nodes"""
+    """the host of the failed rank; None: unknown, or the job has one node"""
 
     def fields(self) -> dict[str, Any]:
-        """Cause, culprit, verdict, and what is left of the budget."""
-        cause, verdict = self.cause, self.verdict
+        """Return the cause, the culprit, the verdict, and what is left of the restart budget."""
+        cause = self.cause
+        verdict = self.verdict
         return {
             "cause": cause.sentence,
             "kind": cause.kind,
@@ -83,13 +84,16 @@ class IncidentJudged(JobEvent):
         }
 
     def lines(self) -> Sequence[str]:
-        """The last words of a rank whose output is not followed; a job that is given up shows them at its end."""
+        """Return the traceback of a failed rank whose output is not followed.
+
+        A job that is given up shows the traceback at its end instead.
+        """
         if not self.verdict.restart or self.followed:
             return ()
         return messages.excerpt(self.cause.rank, self.cause.trace)
 
     def sentence(self) -> str:
-        """The verdict; that of a job that is given up is told at its end."""
+        """Return the verdict; "" for a job that is given up, which shows the verdict at its end."""
         return self.verdict.sentence if self.verdict.restart else ""
 
 
@@ -102,7 +106,7 @@ class Unsound(JobEvent):
     fault: NumericFault
 
     def fields(self) -> dict[str, Any]:
-        """What was found, where, and what is done about it."""
+        """Return the fault, its rank and step, and what is done about the fault."""
         fault = self.fault
         return {
             "kind": fault.kind,
@@ -127,16 +131,16 @@ class RolledBack(JobEvent):
     name = "rolled_back"
     priority = Priority.WARNING
     step: int
-    """-1: the beginning"""
+    """the step to go on from; -1: the beginning of the job"""
     aside: str
-    """where later checkpoints are now; empty: there were none"""
+    """the folder in which later checkpoints are now; "": there were none"""
     skipped: Sequence[int] | None = None
-    """the first sample that is left out from now on, and the one after the last; None: none is"""
+    """the first sample that is left out from now on, and the sample after the last; None: no sample is left out"""
     not_skipped: str = ""
-    """why samples that were to be left out are not"""
+    """why samples that were to be left out cannot be; "": nothing has failed"""
 
     def fields(self) -> dict[str, Any]:
-        """The step, where later checkpoints are, and which samples are left out."""
+        """Return the step, the folder of later checkpoints, and the samples that are left out."""
         samples = None if self.skipped is None else list(self.skipped)
         return {"step": self.step if self.step >= 0 else None, "aside": self.aside or None, "skipped": samples}
 

@@ -1,4 +1,4 @@
-"""The job's beginning and end, stops, and what became of notices."""
+"""Events about the job as a whole: its start and end, requests, delivered notices, and outlets. Pure."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ class JobStarted(JobEvent):
     pid: int
     start_time: int
     killed_at: tuple[int, float] | None
-    """of a supervisor that was killed: the newest step of its ranks, and the seconds since their newest beat"""
+    """newest step of a killed supervisor's ranks, and seconds since their newest beat; None: none was killed"""
     host: str
-    """where the supervisor runs: of several nodes the one that answers `ftctl`"""
+    """the machine of the supervisor; of several nodes, the machine that answers `ftctl`"""
     stop_command: str | None = None
-    """what stops the job for good, where it is a service that is started again after each end"""
+    """the command that stops a job for good if a service manager starts the job again after each end"""
     jobset_restart: int | None = None
-    """how often JobSet has started the job again, where JobSet has started it"""
+    """how often JobSet has restarted the job; None: the job does not run under JobSet"""
 
     def fields(self) -> dict[str, Any]:
-        """The job as it was asked for, secrets masked."""
-        spec, killed = self.spec, self.killed_at
+        """Return the job as the user has asked for it, with secrets masked."""
+        spec = self.spec
+        killed = self.killed_at
         restarts = spec.restarts.max_restarts
         apart = spec.restarts.max_hang_restarts
         return {
@@ -70,11 +71,11 @@ class StopRequested(JobEvent):
     reason: str
 
     def fields(self) -> dict[str, Any]:
-        """Who asked."""
+        """Return who asked."""
         return {"by": self.reason}
 
     def sentence(self) -> str:
-        """Who asked."""
+        """Return who asked."""
         return f"stopping: {self.reason}"
 
 
@@ -86,11 +87,11 @@ class SaveRequested(JobEvent):
     reason: str
 
     def fields(self) -> dict[str, Any]:
-        """Who asked."""
+        """Return who asked."""
         return {"by": self.reason}
 
     def sentence(self) -> str:
-        """Who asked."""
+        """Return who asked."""
         return f"a checkpoint is asked for: {self.reason}"
 
 
@@ -103,7 +104,7 @@ class DrainRequested(JobEvent):
     reason: str
 
     def fields(self) -> dict[str, Any]:
-        """Which node, by its place or its host, and who asked."""
+        """Return the node, by its place or its host, and who asked."""
         return {"node": self.node, "by": self.reason}
 
     def sentence(self) -> str:
@@ -118,10 +119,10 @@ class StopAnnounced(JobEvent):
     name = "stop_announced"
     step: int
     front: int
-    """the newest step that any rank had completed then"""
+    """the newest step that any rank had completed at the announcement"""
 
     def fields(self) -> dict[str, Any]:
-        """The steps."""
+        """Return both steps."""
         return {"step": self.step, "front": self.front}
 
 
@@ -133,7 +134,7 @@ class Notified(JobEvent):
     outcome: DeliveryOutcome
 
     def fields(self) -> dict[str, Any]:
-        """What was told to whom."""
+        """Return the kind of the event, the target, the tries, and the seconds until the delivery."""
         outcome = self.outcome
         return {
             "kind": outcome.kind,
@@ -151,13 +152,13 @@ class NotifyFailed(Notified):
     priority = Priority.WARNING
 
     def fields(self) -> dict[str, Any]:
-        """What was to be told to whom, and why it was not."""
+        """Return the kind of the event, the target, the tries, the seconds, and the error."""
         return {**super().fields(), "error": self.outcome.error}
 
     def sentence(self) -> str:
         """Return the event as a sentence for the terminal."""
-        told = self.outcome
-        return f"cannot tell {told.target} of {told.kind}: {told.error} ({told.tries} tries)"
+        outcome = self.outcome
+        return f"cannot tell {outcome.target} of {outcome.kind}: {outcome.error} ({outcome.tries} tries)"
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class MetricsServed(JobEvent):
     url: str
 
     def fields(self) -> dict[str, Any]:
-        """The address."""
+        """Return the address."""
         return {"url": self.url}
 
     def sentence(self) -> str:
@@ -183,13 +184,13 @@ class OutletEnded(JobEvent):
     name = "outlet_ended"
     priority = Priority.WARNING
     what: str
-    """metrics or traces"""
+    """what the process tells: metrics, traces or progress"""
     why: str
     again: float | None
-    """seconds until another one is started; None: there will be none"""
+    """seconds until the process is started again; None: it is not"""
 
     def fields(self) -> dict[str, Any]:
-        """Which one, why, and when another one is started."""
+        """Return what the process tells, why it has ended, and the seconds until it is started again."""
         return {"what": self.what, "why": self.why, "again": self.again}
 
     def sentence(self) -> str:
@@ -216,14 +217,14 @@ class JobFinished(JobEnded):
 
     name = "job_finished"
     complete_since: str
-    """when its last step was committed, where this run had nothing left to train; else empty"""
+    """when the job's last step was committed, if this run had nothing left to train; else empty"""
 
     def fields(self) -> dict[str, Any]:
-        """The exit code, and how many restarts it took."""
+        """Return the exit code, and how many restarts the job took."""
         return {"code": self.code, "restarts": self.budget.restarts}
 
     def sentence(self) -> str:
-        """How many restarts it took; or that there was nothing to do, and how to begin anew."""
+        """Return how many restarts the job took; or that nothing was left to train, and how to begin anew."""
         if not self.complete_since:
             return f"done; {messages.spent(self.budget)}"
         return messages.complete(self.committed, self.complete_since, self.spec.checkpoint_dir)
@@ -236,7 +237,7 @@ class JobStopped(JobEnded):
     name = "job_stopped"
 
     def fields(self) -> dict[str, Any]:
-        """The exit code, and the step that the same command goes on from."""
+        """Return the exit code, and the step from which the same command goes on."""
         return {"code": self.code, "step": self.committed}
 
     def sentence(self) -> str:
@@ -257,23 +258,28 @@ class JobFailed(JobEnded):
     cause: Cause | None
     verdict: Verdict | None
     unsaved: str
-    """why the last snapshot could not be saved; empty: it was"""
+    """why the last snapshot could not be saved; empty if it was saved"""
     attempt: int
 
     def fields(self) -> dict[str, Any]:
-        """The exit code, the cause, and the verdict."""
+        """Return the exit code, the cause, and the verdict."""
         reason = self.unsaved or (self.verdict.sentence if self.verdict else "")
         return {"code": self.code, "cause": self.cause.sentence if self.cause else None, "sentence": reason}
 
     def lines(self) -> Sequence[str]:
-        """The last screen: what failed, what was tried, where the state and the logs are."""
+        """Return the last screen: what failed, what was tried, where the state and the logs are."""
         if self.cause is None or self.verdict is None:
             return ()
         saved = f"step {self.committed} is in {self.spec.checkpoint_dir}"
         state = saved if self.committed >= 0 else "nothing was saved"
-        logs = self.spec.log_dir / f"attempt_{self.attempt}"
-        told = self.verdict.sentence, logs, state, self.spec.run_dir
-        return list(messages.failure(self.cause, self.verdict.budget, *told))
+        return messages.failure(
+            cause=self.cause,
+            budget=self.verdict.budget,
+            sentence=self.verdict.sentence,
+            logs=self.spec.log_dir / f"attempt_{self.attempt}",
+            report=state,
+            run_dir=self.spec.run_dir,
+        )
 
 
 @dataclass(frozen=True)
@@ -286,5 +292,5 @@ class StartRefused(JobEvent):
     reason: str
 
     def fields(self) -> dict[str, Any]:
-        """The exit code and the reason."""
+        """Return the exit code and the reason."""
         return {"code": self.code, "cause": None, "sentence": self.reason}

@@ -1,4 +1,4 @@
-"""The nodes of a job: they come, get a place or stand by, and leave. A job of one node has none of these events."""
+"""Events about the nodes of a job of several nodes: a node joins, gets a place or stands by, and leaves. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class NodeJoined(JobEvent):
 
     name = "node_joined"
     node: int
-    """the number that this head has given to it"""
+    """the number that the head has given to the node"""
     host: str
     address: str
 
     def fields(self) -> dict[str, Any]:
-        """Its number at this head, and where it is."""
+        """Return the node's number at this head, its host and its address."""
         return {"node": self.node, "host": self.host[:_LONGEST], "address": self.address[:_LONGEST]}
 
 
@@ -35,7 +35,7 @@ class NodePlaced(JobEvent):
     place: int
 
     def fields(self) -> dict[str, Any]:
-        """Its number, and its place: -1 where it stands by from now on."""
+        """Return the node's number and its place; place -1: the node stands by from now on."""
         return {"node": self.node, "place": self.place}
 
 
@@ -50,5 +50,5 @@ class NodeLeft(JobEvent):
     why: str
 
     def fields(self) -> dict[str, Any]:
-        """Its number, the place that it had, and why it is gone."""
+        """Return the node's number, its last place, and why the node is gone."""
         return {"node": self.node, "place": self.place, "why": self.why}

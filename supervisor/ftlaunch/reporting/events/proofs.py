@@ -1,4 +1,4 @@
-"""What the steps that were made again after a resume have shown."""
+"""Events about what the repeated steps after a resume have shown. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class ResumeVerified(JobEvent):
 
     def fields(self) -> dict[str, Any]:
         """Return where the job resumed, how many steps were compared, and what differs by rounding."""
-        proof, deviation = self.proof, self.proof.deviation
+        proof = self.proof
+        deviation = proof.deviation
         return {
             "step": proof.resumed,
             "steps": proof.steps,
@@ -115,7 +116,13 @@ class ResumeDiffers(JobEvent):
 def of_proof(
     proof: ResumeProof, parameter: str, on_difference: str
 ) -> ResumeVerified | ResumeUnverified | ResumeDiffers:
-    """Return the event that tells of a proof. parameter: see ResumeDiffers. on_difference: continue or stop."""
+    """Return the event that reports a proof.
+
+    Args:
+        proof: the proof of a resume.
+        parameter: name of the parameter or the object that differs; "": none differs, or its name is unknown.
+        on_difference: "continue" or "stop", as the job is set.
+    """
     if proof.answer is ProofAnswer.DIFFERENT:
         return ResumeDiffers(proof, parameter, on_difference)
     if proof.answer is ProofAnswer.UNVERIFIED:

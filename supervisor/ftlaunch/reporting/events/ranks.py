@@ -1,4 +1,4 @@
-"""What ranks do: they start, resume, make steps, fall silent, and end."""
+"""Events about ranks: they start, resume, make steps, fall silent, and end. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM
 
 SAID_ONE_BY_ONE = 8
-"""ranks whose losses and step times the journal has one by one"""
+"""greatest number of ranks whose losses and step times are in the journal one by one"""
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,21 @@ class AttemptStarted(JobEvent):
     name = "attempt_started"
     attempt: int
     pids: Sequence[int]
-    """0: not known yet, as of ranks on other nodes"""
+    """process ids by rank; 0: not known yet, such as those of ranks on other nodes"""
     port: int
+    """the port of the rendezvous of the ranks"""
     logs: Mapping[int, tuple[Path, int]]
-    """of each rank: its log, and where in it the attempt begins, in bytes"""
+    """rank -> its log, and the offset in bytes at which the attempt begins in the log"""
     hosts: Sequence[str] = ()
-    """by place; none where the job has one node"""
+    """host names by place; empty: the job has one node"""
     seconds: float | None = None
-    """that starting them took; None: they ran already"""
+    """how long the start of all ranks took; None: the ranks ran already"""
 
     def fields(self) -> dict[str, Any]:
-        """Processes, where they are known, port, the hosts of several nodes, and how long starting them took."""
+        """Return the process ids if all are known, the port, the hosts of several nodes, and the time of the start."""
         pids = list(self.pids) if all(self.pids) else None
-        took = self.seconds and round(self.seconds, 4)
-        return {"pids": pids, "port": self.port, "hosts": list(self.hosts) or None, "seconds": took}
+        seconds = self.seconds and round(self.seconds, 4)
+        return {"pids": pids, "port": self.port, "hosts": list(self.hosts) or None, "seconds": seconds}
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class RankRestarted(JobEvent):
     restarts: int
 
     def fields(self) -> dict[str, Any]:
-        """The new process, and how often there was one."""
+        """Return the rank, its new process id, and how often the rank was restarted."""
         return {"rank": self.rank, "pid": self.pid, "restarts": self.restarts}
 
 
@@ -80,7 +81,7 @@ class RankDying(JobEvent):
     signum: int
 
     def fields(self) -> dict[str, Any]:
-        """The rank and the signal."""
+        """Return the rank and the signal."""
         return {"rank": self.rank, "signal": signal_name(self.signum)}
 
 
@@ -89,12 +90,12 @@ class RankDyingSlowly(JobEvent):
     """The kernel takes its time over a dead rank."""
 
     priority = Priority.WARNING
-    priority = Priority.WARNING
     rank: int
     seconds: float
+    """time since the end of the rank began"""
 
     def sentence(self) -> str:
-        """Since when."""
+        """Return the event as a sentence for the terminal."""
         return f"rank {self.rank} died {self.seconds:.0f} s ago, and the kernel has not taken it apart yet: waiting"
 
 
@@ -106,11 +107,11 @@ class RankExited(JobEvent):
     rank: int
     pid: int
     code: int
-    """negative: the signal that ended it"""
+    """exit code; negative: the number of the signal that has ended the rank"""
     step: int
 
     def fields(self) -> dict[str, Any]:
-        """How it ended, and at which step."""
+        """Return the rank, its process id, its exit code or signal, and its newest step."""
         signal = signal_name(-self.code) if self.code < 0 else None
         return {"rank": self.rank, "pid": self.pid, "code": self.code, "signal": signal, "step": self.step}
 
@@ -125,11 +126,11 @@ class RankCrashedAtEnd(JobEvent):
     signum: int
 
     def fields(self) -> dict[str, Any]:
-        """The rank and the signal."""
+        """Return the rank and the signal."""
         return {"rank": self.rank, "signal": signal_name(self.signum)}
 
     def sentence(self) -> str:
-        """What happened, and what it counts as."""
+        """Return what happened, and that the rank counts as done."""
         name = signal_name(self.signum)
         return f"warning: {name} has ended rank {self.rank} after its script had ended well: that counts as exit code 0"
 
@@ -142,14 +143,14 @@ class RanksKilled(JobEvent):
     priority = Priority.WARNING
     ranks: Sequence[int]
     why: str
-    """the reason, where that is before the grace is over"""
+    """why the ranks are killed before the grace is over; empty if the grace is over"""
 
     def fields(self) -> dict[str, Any]:
-        """Those who get it."""
+        """Return the killed ranks and the reason."""
         return {"ranks": list(self.ranks), "why": self.why or None}
 
     def sentence(self) -> str:
-        """The reason."""
+        """Return the reason."""
         return self.why
 
 
@@ -161,7 +162,7 @@ class Resumed(JobEvent):
     news: Resumption
 
     def fields(self) -> dict[str, Any]:
-        """From where, at which step, what was lost."""
+        """Return the step, the source of the state, the lost steps, and the seconds since the failure was seen."""
         news = self.news
         return {
             "step": news.step,
@@ -171,12 +172,12 @@ class Resumed(JobEvent):
         }
 
     def sentence(self) -> str:
-        """Return the event as a sentence for the terminal. A fresh start is passed over, unless something was lost."""
+        """Return the event as a sentence for the terminal; "" for a fresh start that has lost no step."""
         news = self.news
         source = RESTORED_FROM.get(news.kind)
         if source is None:
             return messages.begun_again(news.step, news.lost) if news.lost else ""
-        return messages.resumed(source, news.step, news.lost, news.seconds)
+        return messages.resumed(kind=source, step=news.step, lost=news.lost, seconds=news.seconds)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Recovered(JobEvent):
     news: Recovery
 
     def fields(self) -> dict[str, Any]:
-        """How long it took."""
+        """Return the step, and the seconds since the failure."""
         return {"step": self.news.step, "seconds": round(self.news.seconds, 4)}
 
 
@@ -198,27 +199,36 @@ class Progressed(JobEvent):
     name = "progress"
     news: Milestone
     loss: Sequence[tuple[int, float]]
-    """rank and value, of those ranks that have said one"""
+    """rank and loss, for each rank that reports a loss"""
     step_seconds: Sequence[tuple[int, float]]
-    """rank and seconds of its last step"""
+    """rank and duration of its last step in seconds"""
 
     def fields(self) -> dict[str, Any]:
-        """The step, and the ranks' losses and step times: of many ranks the lowest, the median and the highest."""
-        loss, step_seconds = extremes(self.loss, SAID_ONE_BY_ONE), extremes(self.step_seconds, SAID_ONE_BY_ONE)
-        many = max(len(self.loss), len(self.step_seconds)) > SAID_ONE_BY_ONE
-        of = max(len(self.loss), len(self.step_seconds)) if many else None
-        return {"step": self.news.step, "loss": loss, "step_seconds": step_seconds, "of": of}
+        """Return the step and the ranks' losses and step times: for many ranks the lowest, the median, the highest."""
+        ranks = max(len(self.loss), len(self.step_seconds))
+        return {
+            "step": self.news.step,
+            "loss": extremes(self.loss, SAID_ONE_BY_ONE),
+            "step_seconds": extremes(self.step_seconds, SAID_ONE_BY_ONE),
+            "of": ranks if ranks > SAID_ONE_BY_ONE else None,
+        }
 
 
 def of_progress(news: News, pages: Callable[[], Sequence[tuple[int, Page]]]) -> JobEvent:
-    """The event that tells of progress. pages: those of the attempt, with their ranks."""
+    """Return the event that reports progress.
+
+    Args:
+        news: what is new.
+        pages: returns each rank of the attempt with its page.
+    """
     if isinstance(news, Resumption):
         return Resumed(news)
     if isinstance(news, Recovery):
         return Recovered(news)
-    found = pages()
-    losses = [(rank, page.loss) for rank, page in found if isfinite(page.loss)]
-    return Progressed(news, losses, [(rank, page.step_seconds) for rank, page in found if page.step_seconds > 0])
+    ranks_and_pages = pages()
+    losses = [(rank, page.loss) for rank, page in ranks_and_pages if isfinite(page.loss)]
+    step_seconds = [(rank, page.step_seconds) for rank, page in ranks_and_pages if page.step_seconds > 0]
+    return Progressed(news=news, loss=losses, step_seconds=step_seconds)
 
 
 @dataclass(frozen=True)
@@ -229,7 +239,7 @@ class HangSuspected(JobEvent):
     late: Late
 
     def fields(self) -> dict[str, Any]:
-        """How long, against which limit."""
+        """Return the late rank, its step, and the age and the limit in seconds."""
         late = self.late
         return {"rank": late.rank, "step": late.step, "age": round(late.age, 3), "limit": late.limit}
 
@@ -243,10 +253,15 @@ class RankSlow(JobEvent):
     news: StragglerNews
 
     def fields(self) -> dict[str, Any]:
-        """What its part of a step takes, and the others'."""
+        """Return the rank, the seconds of its own part of a step and of the others' part, and of the whole step."""
         news = self.news
-        took = {"own": round(news.own, 6), "others": round(news.others, 6), "step_seconds": round(news.step, 6)}
-        return {"rank": news.rank, **took, "sentence": news.sentence}
+        return {
+            "rank": news.rank,
+            "own": round(news.own, 6),
+            "others": round(news.others, 6),
+            "step_seconds": round(news.step, 6),
+            "sentence": news.sentence,
+        }
 
     def sentence(self) -> str:
         """Return the event as a sentence for the terminal."""
@@ -269,5 +284,5 @@ class ForkServerNews(JobEvent):
     details: Mapping[str, Any]
 
     def fields(self) -> dict[str, Any]:
-        """Its state, and its process or the reason."""
+        """Return the state of the fork server, and its process id or the reason."""
         return dict(self.details)
