@@ -172,7 +172,9 @@ class ResumeDecision:
     def _plan(self, stored: Sequence[int], kept: Sequence[Kept] = ()) -> RecoveryPlan:
         """Return the best plan for memory, storage (steps `stored`), and the snapshots `kept` by other nodes."""
         ranks_each = 0 if self._peers is None else self._peers.ranks_each
-        return recovery_plan.of_snapshots(self.pages.slots(), len(self.pages), stored, ranks_each, kept)
+        return recovery_plan.of_snapshots(
+            slots=self.pages.slots(), ranks=len(self.pages), stored=stored, ranks_each=ranks_each, kept=kept
+        )
 
     def _without_peers(self, plan: RecoveryPlan, *, first: bool) -> tuple[Resume, int]:
         """Decide as `decide` does, for a plan that takes nothing from memory. Raises OSError."""

@@ -97,14 +97,15 @@ def save(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
     """Commit one step of a job on one node; return the answer, which has `error` if the step was not committed."""
     began = time.monotonic()
     target = _target(request, len(request["ranks"]))
+    slots = dict(enumerate(request["ranks"]))
     answer = _about("save", target)
     try:
         writer.prepare(target)
-        _write(target, dict(enumerate(request["ranks"])), request, hurry)
+        _write(target, slots=slots, request=request, hurry=hurry)
         done = _commit(target)
     except _Problems as error:
         return {**answer, "error": _reason(error) + _discard(target)}
-    _leave_fingerprints(target, dict(enumerate(request["ranks"])))
+    _leave_fingerprints(target, slots)
     deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
     seconds = round(time.monotonic() - began, 4)
     return {**answer, **done, "seconds": seconds, "deleted": deleted, "notes": notes}
@@ -136,7 +137,7 @@ def write(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
     try:
         for rank in slots:
             writer.withdraw_shard(target, rank)
-        size = _write(target, slots, request, hurry)
+        size = _write(target, slots=slots, request=request, hurry=hurry)
     except _Problems as error:
         return {**_about("write", target), "error": _reason(error)}
     _leave_fingerprints(target, slots)
@@ -205,8 +206,8 @@ def _write(target: writer.SaveTarget, slots: Mapping[int, str], request: dict[st
         OSError: a shard cannot be written.
         Damaged: a snapshot is damaged.
     """
-    bound = Bandwidth(request["bandwidth"], hurry).spent if request.get("bandwidth") else None
-    return sum(writer.write_shard_of(target, rank, Path(slot), bound) for rank, slot in slots.items())
+    spent = Bandwidth(request["bandwidth"], hurry).spent if request.get("bandwidth") else None
+    return sum(writer.write_shard_of(target, rank=rank, slot=Path(slot), spent=spent) for rank, slot in slots.items())
 
 
 def _commit(target: writer.SaveTarget, permit: Callable[[], None] = lambda: None) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Attempt:
         self.proof = ProofWatch(len(context.pages))
         self.examination = HangExamination(context, group)
         in_run_dir = context.files.of(context.spec.run_dir)
-        self.grace_cut = GraceCut(context.collect, context.spec.run_dir, in_run_dir, group)
+        self.grace_cut = GraceCut(collect=context.collect, run_dir=context.spec.run_dir, files=in_run_dir, group=group)
         self.must_look = False
         """whether the next turn of the loop must look at the ranks, because a process has ended or can be judged now"""
         self.broken_off = False

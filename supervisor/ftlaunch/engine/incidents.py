@@ -119,7 +119,7 @@ class Incidents:
             self.budget,
             self.backoff,
             policy=context.spec.restarts.restart_policy,
-            progressed=attempt.progress.made or self._lived_long(attempt, cause.rank, views, now),
+            progressed=attempt.progress.made or self._lived_long(attempt, rank=cause.rank, views=views, now=now),
             random=context.random(),
             now=now,
             step=self._progress.newest(views),
