@@ -1,1 +1,1 @@
-"""The one loop: it waits, and performs what the state table says. Decisions belong to the floors below."""
+"""Runs a job: the event loop waits, and the supervisor acts as the state table says. Decisions are made below."""
