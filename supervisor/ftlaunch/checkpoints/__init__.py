@@ -1,1 +1,1 @@
-"""When which step is saved, and where an attempt resumes. The format of the files belongs to the contract."""
+"""Decides which step is saved when, and where an attempt resumes. The format of the files belongs to the contract."""

@@ -1,1 +1,1 @@
-"""What a job has to tell, as frozen events: each gives its journal fields and its sentence. Nothing here writes."""
+"""Events of a job, as frozen data: each gives its journal fields and its sentence. Nothing here writes."""
