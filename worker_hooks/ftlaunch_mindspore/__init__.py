@@ -1,4 +1,7 @@
-"""MindSpore: `ExceptionCheckpoint` keeps `Model.train()` safe, and goes on at its step. Needs MindSpore, and no torch.
+"""Keep the trainings of MindSpore's `Model` safe by the callback `ExceptionCheckpoint`. Torch is not needed.
+
+Importing this package, in each rank, joins the supervisor, sets the variables of MindSpore's dynamic cluster and wraps
+`Model.train()` and `Model.fit()`:
 
 from ftlaunch_mindspore import ExceptionCheckpoint
 

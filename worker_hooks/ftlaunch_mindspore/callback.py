@@ -1,4 +1,8 @@
-"""ExceptionCheckpoint: the callback of a training that is told to stop, and goes on where it was."""
+"""The callback that keeps a MindSpore training: saves it when it is told to stop, and resumes it at its step.
+
+The wrapped `Model.train()` and `Model.fit()` (model_wrapping) call `join` before MindSpore builds anything; MindSpore
+calls the `on_...` methods during training. All of this happens on the main thread of each rank.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from ftlaunch_mindspore.saving.slot import Groups
 from ftlaunch_mindspore.training_state import TrainingState
 from ftlaunch_mindspore.unsaved import Unsaved
 
-_begun = False  # one process keeps one training
+_begun = False  # whether this process has begun to keep a training: each keeps only its first one
 
 
 class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no types
@@ -36,13 +40,23 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
     def __init__(
         self, prefix: str | None = None, directory: str | None = None, config: CheckpointConfig | None = None
     ) -> None:
-        """prefix: of the files' names. directory: of the checkpoints. config: with exception_save=True.
+        """Check the arguments; training is joined later.
 
-        Raises TrainingRefused for what cannot be kept.
+        Args:
+            prefix: how the names of checkpoint files begin; None: as the environment or the supervisor says.
+            directory: where checkpoints are saved; None: as the environment or the supervisor says.
+            config: when to save and how many checkpoints to keep, with exception_save=True.
+
+        Raises:
+            TrainingRefused: an argument asks for something that cannot be done.
         """
         super().__init__()
-        self.others: list[Callback] = []  # the script's own; set before training begins
-        self.epochs = self.steps = 0
+        self.others: list[Callback] = []
+        """the script's own callbacks; model_wrapping sets them before training begins"""
+        self.epochs = 0
+        """number of epochs of this training; set by model_wrapping"""
+        self.steps = 0
+        """number of steps in those epochs; set by model_wrapping"""
         self._joined = False
         self._state: TrainingState | None = None
         error_file.count_as_final(TrainingRefused)
@@ -50,16 +64,20 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
 
     @classmethod
     def of_all_ranks(cls, own: ExceptionCheckpoint | None) -> ExceptionCheckpoint | None:
-        """Return this rank's callback, one that is made for it, or None where no rank has one.
+        """Return the callback that keeps this rank, or None where no rank has a callback.
 
-        Where ranks train together all of them are kept, also where the script gives the callback to some of them alone:
-        the others get one with what the first of these was given. Every rank that trains calls it.
+        Ranks that train together are all kept, even if the script gives the callback only to some of them: a rank
+        without a callback gets a new one with the settings of the first rank that has one. This is a collective: every
+        rank that trains calls it at the same place.
+
+        Args:
+            own: the callback that the script gave to this rank, if any.
         """
         given = settings.exchange(None if own is None else own._given)
-        found = next(((rank, one) for rank, one in enumerate(given) if one is not None), None)
-        if own is not None or found is None:
+        first = next(((rank, chosen) for rank, chosen in enumerate(given) if chosen is not None), None)
+        if own is not None or first is None:
             return own
-        having, theirs = found
+        having, theirs = first
         without = given.index(None)
         if communication.get_rank() == without and os.environ.get(protocol.ENV_ATTEMPT, "0") == "0":
             say(
@@ -73,11 +91,19 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
     # --- called by the wrapped Model.train(), before MindSpore makes anything -----------------------------------
 
     def join(self, dataset: Any, sinks: bool) -> int:
-        """Find out where training begins, and seed the data pipeline; returns the steps that were made before.
+        """Find out at which step training begins, and seed the data pipeline.
 
-        sinks: whether the data set is sunk to a device. Raises TrainingRefused.
+        Args:
+            dataset: the training's data set.
+            sinks: the script's `dataset_sink_mode`, which moves whole epochs to the device.
+
+        Returns:
+            The number of steps that were completed before.
+
+        Raises:
+            TrainingRefused: this training cannot be kept or cannot be resumed.
         """
-        global _begun  # noqa: PLW0603 - see above
+        global _begun  # noqa: PLW0603 - one process keeps one training
         if _begun:
             raise TrainingRefused("cannot keep a second training of one process: only the first one can be resumed")
         _begun = True
@@ -91,15 +117,21 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         saved = self._job.saved
         self._data = DataSeed(saved.trees["training"]["data"] if saved is not None else None)
         self._python_data = model_wrapping.has_python_functions(dataset)
-        self._batch, self._looked = int(dataset.get_batch_size()), False
+        self._batch = int(dataset.get_batch_size())
         self._batches = int(dataset.get_dataset_size())
+        self._warned_of_unsaved = False
         if saved is not None and saved.ranks != self._job.world_size:
-            self._goes_on_with_other_ranks(saved)
+            self._report_other_ranks(saved)
         return self._job.step
 
-    def _goes_on_with_other_ranks(self, saved: SavedStep) -> None:
-        """Say what is not as it was. Raises TrainingRefused where a step stands for other data than before."""
-        ranks, training = self._job.world_size, saved.trees["training"]
+    def _report_other_ranks(self, saved: SavedStep) -> None:
+        """Tell the user what differs because another number of ranks resumes the training.
+
+        Raises:
+            TrainingRefused: a step would stand for other data than before.
+        """
+        ranks = self._job.world_size
+        training = saved.trees["training"]
         if "batch" not in training:
             raise TrainingRefused(
                 f"cannot resume: {saved.ranks} ranks have saved step {saved.step} with an earlier version, which did"
@@ -121,15 +153,25 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
             )
 
     def only_restore(self, train_network: Any, network: Any, optimizer: Any, loss_scale: Any) -> None:
-        """All steps were made before: the network gets its parameters, and training is over."""
-        self._restore(TrainingState(self._job.rank, train_network, network, optimizer, loss_scale))
+        """Restore the parameters of a training whose steps were all completed before, and end it.
+
+        The arguments are those of TrainingState. Raises TrainingRefused.
+        """
+        state = TrainingState(
+            rank=self._job.rank,
+            train_network=train_network,
+            network=network,
+            optimizer=optimizer,
+            loss_scale=loss_scale,
+        )
+        self._restore(state)
         self._job.enter(self._collect, self._job.step * self._batch, self.steps)
         self._job.end()
 
     # --- called by MindSpore ------------------------------------------------------------------------------------
 
     def on_train_begin(self, run_context: RunContext) -> None:
-        """The steps that were made before count."""
+        """Check the ranks, and have MindSpore count from the step that was restored. Raises TrainingRefused."""
         params = run_context.original_args()
         if not self._joined:
             raise TrainingRefused(
@@ -146,36 +188,45 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         params.epoch_num = self.epochs
 
     def on_train_step_begin(self, run_context: RunContext) -> None:
-        """The boundary: the step before is complete, with all that callbacks and evaluations have made of it."""
+        """Cross the boundary before a step: restore the state before the first one, take a snapshot before others.
+
+        The step before is complete now, with everything that callbacks and evaluations did after it. Raises
+        TrainingRefused, and SystemExit where the job stops here.
+        """
         params = run_context.original_args()
         done = params.cur_step_num - 1
         if self._state is None:
-            manager = params.loss_scale_mananger
-            state = TrainingState(self._job.rank, params.train_network, params.network, params.optimizer, manager)
+            state = TrainingState(
+                rank=self._job.rank,
+                train_network=params.train_network,
+                network=params.network,
+                optimizer=params.optimizer,
+                loss_scale=params.loss_scale_mananger,  # MindSpore spells it so
+            )
             self._restore(state)
             self._unsaved = Unsaved(params.train_network, self.others)
             self._job.enter(self._collect, done * self._batch, self.steps)
             return
         self._job.cross(done, done * self._batch)
-        if not self._looked:
-            self._looked = True
+        if not self._warned_of_unsaved:
+            self._warned_of_unsaved = True
             self._unsaved.look(done)
-            self._look_at_generators()
+            self._warn_of_drawn_numbers()
 
     def on_train_step_end(self, run_context: RunContext) -> None:
-        """What comes before the next step begins still belongs to this one."""
+        """Record that a step was made; whatever runs before the next one still belongs to this step."""
         self._job.step_made()
 
     def on_eval_begin(self, run_context: RunContext) -> None:
-        """Say so."""
+        """Record on the page that an evaluation begins."""
         self._job.evaluates(True)
 
     def on_eval_end(self, run_context: RunContext) -> None:
-        """Say so."""
+        """Record on the page that the evaluation is over."""
         self._job.evaluates(False)
 
     def on_train_end(self, run_context: RunContext) -> None:
-        """The last step is complete."""
+        """Save the last step, and end the job."""
         if self._state is not None:
             self._job.step = run_context.original_args().cur_step_num
             self._job.end()
@@ -183,6 +234,7 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
     # --- the state ----------------------------------------------------------------------------------------------
 
     def _restore(self, state: TrainingState) -> None:
+        """Give `state` and the generators what was saved, if anything. Raises TrainingRefused."""
         self._state = state
         if self._job.weights is not None:
             state.load_weights(self._job.weights)
@@ -195,6 +247,7 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         random_numbers.restore(saved.trees["training"]["random"], own_generators=not self._python_data)
 
     def _collect(self) -> tuple[Groups, dict[str, Any]]:
+        """Return the arrays and the JSON trees of this moment's state."""
         assert self._state is not None
         trees = self._state.trees()
         trees["training"] |= {
@@ -203,7 +256,8 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         }  # fmt: skip
         return self._state.arrays(), trees
 
-    def _look_at_generators(self) -> None:
+    def _warn_of_drawn_numbers(self) -> None:
+        """Say that a resumed run may differ, if Python's or NumPy's global generator is used during training."""
         if self._python_data and self._data.drawn_since:
             say(
                 "not exact for certain: Python's or NumPy's random numbers are drawn while training goes on. Those of"

@@ -1,4 +1,8 @@
-"""A rank's part in a job of MindSpore's: what is done between two steps of its training."""
+"""Do what a MindSpore rank owes its job between two steps: beat, take snapshots, stop when told to.
+
+ExceptionCheckpoint makes one KeptJob in each rank and calls it on the main thread, at step boundaries. All ranks act
+at the same steps, by orders that they share through their pages.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +27,26 @@ from ftlaunch_mindspore.saving.slot import Groups
 from ftlaunch_mindspore.saving.snapshots import MindSporeSnapshots
 
 Collect = Callable[[], tuple[Groups, dict[str, Any]]]
-"""Gives the state of this moment: arrays, and the trees of common.json."""
+"""Returns the state of this moment: its arrays, and its trees for common.json."""
 
 
 class KeptJob:
-    """Beats, takes snapshots, and stops where it is told to; at the same steps as the node's other ranks."""
+    """A rank's side of a job, from its first step boundary to its last."""
 
     def __init__(self, coordinator: Coordinator, request: SavingRequest) -> None:
-        """Find out where training begins. request: what is asked of whoever saves.
+        """Find out at which step training begins, and read that step's state.
 
-        Raises TrainingRefused.
+        Args:
+            coordinator: who decides for this rank.
+            request: when to save checkpoints and how many to keep, as the script asks.
+
+        Raises:
+            TrainingRefused: the step cannot be restored.
         """
-        self._coordinator, self._page = coordinator, coordinator.page
-        self.rank, self.world_size = coordinator.rank, coordinator.world_size
+        self._coordinator = coordinator
+        self._page = coordinator.page
+        self.rank = coordinator.rank
+        self.world_size = coordinator.world_size
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
         self._kind, step = coordinator.resume()
         self.saved = saved_step.find(self._kind, step, coordinator)
@@ -46,11 +57,20 @@ class KeptJob:
         self._began_ns = time.monotonic_ns()
 
     def enter(self, collect: Collect, consumed: int, total: int) -> None:
-        """The state is restored, and the first step is about to begin. total: steps that this training is to make.
+        """Begin the loop: the state is restored, and the first step is about to begin. All ranks meet here.
 
-        All ranks meet here.
+        Args:
+            collect: returns the state of the moment in which it is called.
+            consumed: number of samples that this rank has taken from its data.
+            total: number of steps after which this training ends.
+
+        Raises:
+            TrainingRefused: ranks ask for different checkpoints.
+            SystemExit: the job has been told to stop at this step.
         """
-        page, coordinator, step = self._page, self._coordinator, self.step
+        page = self._page
+        coordinator = self._coordinator
+        step = self.step
         self._collect = collect
         self._snapshots = MindSporeSnapshots(coordinator, step if self._kind.in_memory else NONE)
         self._schedule = StepSchedule(
@@ -79,21 +99,28 @@ class KeptJob:
         self._began_ns = time.monotonic_ns()
 
     def step_made(self) -> None:
-        """A step is over, and what belongs to it goes on: from the first one on the limits of a step hold."""
+        """Record that a step was made. From the first one on, the time limits of a step apply."""
         if self._page.phase != Phase.TRAIN:
             self._page.phase = Phase.TRAIN
 
     def evaluates(self, begins: bool) -> None:
-        """An evaluation begins, or is over."""
+        """Record that an evaluation begins, or with begins=False that it is over."""
         self._page.phase = Phase.EVAL if begins else Phase.TRAIN
 
     def cross(self, step: int, consumed: int) -> None:
-        """`step` steps are complete. Raises SystemExit where the job stops here.
+        """Cross the boundary after `step`: beat, and take the snapshot that is ordered for this step, if any.
 
-        Raises TrainingRefused where another rank is to make another number of steps, and nobody would end this one.
+        Args:
+            step: number of completed steps.
+            consumed: number of samples that this rank has taken from its data.
+
+        Raises:
+            SystemExit: the job stops here.
+            TrainingRefused: another rank makes another number of steps, so that this one would wait for ever.
         """
         now = time.monotonic_ns()
-        self.step, self._page.consumed = step, consumed
+        self.step = step
+        self._page.consumed = consumed
         if self._coordinator.even and (why := self._snapshots.budget.progress.other_intent()) is not None:
             raise TrainingRefused(why)
         self._coordinator.at_boundary(step)
@@ -105,7 +132,7 @@ class KeptJob:
             return
         order = self._schedule.read(step)
         if order.hold is not None:
-            now += self._schedule.await_saver(step)  # what a step takes, and a snapshot, is without it
+            now += self._schedule.await_saver(step)  # neither the step's time nor the snapshot's includes this wait
         taken = self._follow(order)
         ended = time.monotonic_ns()
         self._pace.note((ended - now + lasted) / 1e9, (ended - now) / 1e9, 0.0, taken)
@@ -119,7 +146,7 @@ class KeptJob:
             self._leave()
 
     def end(self) -> None:
-        """Training is over: its last step is saved."""
+        """End the job after the last step, which is saved."""
         self._page.beat(self.step, time.monotonic_ns())
         self._hold(Why.END)
         self._page.phase = Phase.TEARDOWN
@@ -127,7 +154,7 @@ class KeptJob:
         self._coordinator.finish()
 
     def _check_requests(self) -> None:
-        """Behind a meeting of all ranks. Raises TrainingRefused unless all of them ask for the same."""
+        """Raise TrainingRefused unless all ranks ask for the same checkpoints. Call it after a meeting of all ranks."""
         asked = {rank: peer.asked_saves for rank, peer in enumerate(self._coordinator.peers)}
         own = self._page.asked_saves
         for rank, theirs in asked.items():
@@ -138,22 +165,23 @@ class KeptJob:
                 )
 
     def _follow(self, order: BoundaryOrder) -> bool:
-        """Do what is ordered for this boundary; returns whether a snapshot was taken."""
+        """Carry out what is ordered for this boundary. Return whether a snapshot was taken."""
         if order.agree:
             self._snapshots.fit(self.step, self._collect()[0])
-        self._schedule.write(self.step + 1)  # before the snapshot: no rank waits for this one's to learn what comes
+        self._schedule.write(self.step + 1)  # before the snapshot, so that no rank waits for it to learn the next order
         if order.hold is None and not order.take:
             return False
         return self._take(order.hold, order.keep)
 
     def _take(self, hold: Why | None, keep: int = NONE) -> bool:
+        """Take a snapshot of this moment (MindSporeSnapshots.take). Return whether it was written."""
         groups, trees = self._collect()
         common = {"consumed_samples": self._page.consumed, "versions": _versions(), "state": trees}
         with self._coordinator.watched_lock:
-            return self._snapshots.take(self.step, groups, common, hold, keep)
+            return self._snapshots.take(step=self.step, groups=groups, common=common, hold=hold, keep=keep)
 
     def _hold(self, why: Why) -> None:
-        """No step follows: what the newest snapshot holds, or one that is taken now, is saved."""
+        """Have this step saved before the rank leaves: from the newest snapshot, or from one that is taken now."""
         self._schedule.await_saver(self.step)
         if self._snapshots.newest == self.step:
             self._page.hold_for_saver(self.step, why)
@@ -162,6 +190,7 @@ class KeptJob:
         self._coordinator.held(self._snapshots, self.step, why)
 
     def _leave(self) -> None:
+        """Exit with the status by which the coordinator knows a rank that stopped as told."""
         self._page.raise_flag(Flag.STOPPED)
         self._page.phase = Phase.TEARDOWN
         raise SystemExit(self._coordinator.leave())

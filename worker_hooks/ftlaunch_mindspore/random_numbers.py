@@ -1,4 +1,9 @@
-"""Random numbers that a training of MindSpore's draws: what is saved of them, and what seeds the order of the data."""
+"""Save and restore the random numbers of a MindSpore training, and seed the order of its data.
+
+Saved are Python's, NumPy's and MindSpore's global generators and MindSpore's seeds of operators. Random numbers that a
+kernel draws by itself cannot be saved (unsaved.py warns of these). ExceptionCheckpoint calls everything here on the
+main thread.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,20 @@ from ftlaunch_mindspore.refusal import TrainingRefused
 
 Json = Any
 
-_UNSEEDED = 5489  # what ds.config.get_seed() says before anybody has seeded: then each process has another order
+_UNSEEDED = 5489  # what ds.config.get_seed() returns before anybody seeds: each process then has another order of data
 
 
 class DataSeed:
-    """What the data pipeline draws its random numbers from, at the beginning of train()."""
+    """The seed and the states from which the data pipeline draws its random numbers as Model.train() begins."""
 
     def __init__(self, saved: Json | None) -> None:
-        """Set it, before the pipeline begins. saved: what `state` was, where training resumes; None: a new training."""
+        """Seed the data pipeline, before it begins.
+
+        Args:
+            saved: the `state` of the run that is resumed; None for a new training.
+        """
         if saved is not None:
-            if saved["generators"] is not None:  # this rank is new
+            if saved["generators"] is not None:  # None: no rank of the checkpoint corresponds to this one
                 _put_back(saved["generators"])
             seed = int(saved["seed"])
         else:
@@ -38,12 +47,12 @@ class DataSeed:
 
     @property
     def drawn_since(self) -> bool:
-        """Whether anybody has drawn from Python's or NumPy's generator since."""
+        """Whether a number was drawn from Python's or NumPy's global generator since the pipeline was seeded."""
         return bool(_global_generators() != self.state["generators"])
 
 
 def collect() -> Json:
-    """Where all generators are now."""
+    """Return the present states of all generators, as JSON. Raises TrainingRefused for those that cannot be saved."""
     return {
         "generators": _global_generators(),
         "mindspore": ms.get_rng_state().asnumpy().tolist(),
@@ -52,7 +61,15 @@ def collect() -> Json:
 
 
 def restore(saved: Json, *, own_generators: bool) -> None:
-    """Put them back. saved: None for a rank that is new. own_generators: Python's and NumPy's, too."""
+    """Put the generators back.
+
+    Args:
+        saved: what `collect` returned; None for a rank that no rank of the checkpoint corresponds to.
+        own_generators: whether to put back Python's and NumPy's generators, too.
+
+    Raises:
+        TrainingRefused: this version of MindSpore keeps its seeds of operators elsewhere.
+    """
     if saved is None:
         return
     if own_generators:
@@ -65,7 +82,11 @@ def restore(saved: Json, *, own_generators: bool) -> None:
 
 
 def _operator_seeds() -> MutableMapping[Any, int]:
-    """MindSpore's own table of the seeds of operators. Raises TrainingRefused where it has moved."""
+    """Return MindSpore's private table of the seeds of operators.
+
+    Raises:
+        TrainingRefused: this version of MindSpore has no such table in its place.
+    """
     found = vars(sys.modules["mindspore.common.seed"]).get("_KERNEL_SEED")
     if not isinstance(found, dict):
         raise TrainingRefused(
@@ -76,6 +97,7 @@ def _operator_seeds() -> MutableMapping[Any, int]:
 
 
 def _global_generators() -> Json:
+    """Return the states of Python's and NumPy's global generators. Raises TrainingRefused unless NumPy's is MT19937."""
     version, words, gauss = random.getstate()
     numpy: Any = np.random.get_state(legacy=False)
     if numpy["bit_generator"] != "MT19937":
@@ -91,15 +113,17 @@ def _global_generators() -> Json:
 
 
 def _put_back(saved: Json) -> None:
+    """Put Python's and NumPy's global generators back where `_global_generators` found them."""
     version, words, gauss = saved["python"]
     random.setstate((version, tuple(words), gauss))
-    one = saved["numpy"]
-    np.random.set_state(("MT19937", np.array(one["key"], np.uint32), one["pos"], *one["gauss"]))
+    numpy = saved["numpy"]
+    has_gauss, gauss = numpy["gauss"]
+    np.random.set_state(("MT19937", np.array(numpy["key"], np.uint32), numpy["pos"], has_gauss, gauss))
 
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Seeding the data pipeline seeds Python's and NumPy's generators as well; they stay as they are."""
+    """Put Python's and NumPy's generators back afterwards: seeding the data pipeline would seed them, too."""
     before = _global_generators()
     yield
     _put_back(before)

@@ -1,4 +1,4 @@
-"""What is raised where a training cannot be kept safe."""
+"""The exception for a training that cannot be kept safe."""
 
 from __future__ import annotations
 

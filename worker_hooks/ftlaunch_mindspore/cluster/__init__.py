@@ -1,1 +1,1 @@
-"""The ranks of a job, as MindSpore's dynamic cluster has them."""
+"""Connect the ranks of a job by MindSpore's dynamic cluster."""

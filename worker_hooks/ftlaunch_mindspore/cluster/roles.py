@@ -1,7 +1,7 @@
-"""Which rank this process is, in the words of torchrun and in those of MindSpore's dynamic cluster.
+"""Translate the environment variables that number ranks between torchrun and MindSpore's dynamic cluster.
 
-The supervisor numbers ranks as torchrun does; MindSpore wants words of its own, and a scheduler process by which the
-ranks find each other. Under `msrun` it is the other way round: MindSpore's words are there, the hooks want torchrun's.
+The supervisor numbers ranks by torchrun's variables. MindSpore reads variables of its own, and needs a scheduler
+process by which the ranks find each other. Under `msrun` MindSpore's variables are set, and the hooks need torchrun's.
 https://www.mindspore.cn/tutorials/en/master/parallel/dynamic_cluster.html
 """
 
@@ -15,15 +15,19 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 
 _OF_ONE_RANK = {"RANK_ID": "0", "RANK_SIZE": "1", "DEVICE_ID": "0"}
-"""what ModelArts' scripts read (`int(os.getenv("RANK_ID"))`) on a single rank, too; MindSpore does not act upon it"""
+"""variables that ModelArts' scripts read even on a single rank (`int(os.getenv("RANK_ID"))`); MindSpore ignores them"""
 _SCHEDULER = Path(__file__).with_name("scheduler.py")
 
 
 def adopt() -> None:
-    """Have the words of both. Call it before `mindspore.communication.init()`, in every rank.
+    """Set the variables that are missing in this process's environment, torchrun's or MindSpore's.
 
-    A rank that is the only one joins no cluster. Rank 0 of a supervisor's several ranks starts the scheduler, at
-    MASTER_PORT. Raises OSError where it cannot.
+    Importing ftlaunch_mindspore calls this function in every rank, before `mindspore.communication.init()`. A job of
+    one rank joins no cluster. With several ranks under a supervisor, rank 0 also starts the scheduler process, which
+    listens at MASTER_PORT.
+
+    Raises:
+        OSError: the scheduler cannot be started.
     """
     environ = os.environ
     if "MS_ROLE" in environ:
@@ -49,7 +53,10 @@ def adopt() -> None:
 
 
 def _name_as_torchrun() -> None:
-    """Started by msrun. Without RANK_ID (msrun on several machines, without --node_rank) nothing is known yet."""
+    """Set torchrun's variables from those of msrun.
+
+    RANK_ID is missing under msrun on several machines without --node_rank; the rank is not known then.
+    """
     environ = os.environ
     if "RANK_ID" not in environ:
         return

@@ -1,6 +1,7 @@
-"""MindSpore's scheduler: a program that rank 0 starts, by which the ranks of a job find each other.
+"""Run MindSpore's scheduler, by which the ranks of a job find each other: a program that rank 0 starts.
 
-It ends when all ranks have left, or with the supervisor. What it holds is in no snapshot: each attempt has its own.
+The program ends when all ranks have left, or with the supervisor. Each attempt starts its own scheduler, whose state is
+in no snapshot.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ftlaunch_hooks.process.parent_watch import supervisor_pidfd
 
 
 def _end_with(supervisor: int) -> None:
+    """Exit as soon as the process of the pidfd `supervisor` ends."""
     select.select([supervisor], [], [])
     os._exit(1)
 

@@ -1,1 +1,1 @@
-"""Snapshots and checkpoints of one rank: arrays in files, and back. Nothing here knows MindSpore."""
+"""Read and write the snapshots and checkpoints of one rank, as NumPy arrays. Nothing here imports MindSpore."""

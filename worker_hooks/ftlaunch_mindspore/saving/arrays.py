@@ -1,4 +1,8 @@
-"""Arrays in tensor files: written into a snapshot slot, read from a slot or from a checkpoint."""
+"""Write NumPy arrays into a tensor file of a snapshot slot, and read tensor files of slots and of checkpoints.
+
+A tensor file is a header and the bytes of its chunks (ftlaunch_contract.checkpoint.tensor_file). MindSpore's bfloat16
+arrays are written bit for bit; NumPy has no such type, so `read` widens them to float32, which is exact.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,24 @@ _NUMPY = {**{kind: name for name, kind in DTYPES.items()}, "BF16": "uint16"}  # 
 
 
 def layout_of(arrays: Mapping[str, Array]) -> list[Chunk]:
-    """The chunks of a file that holds these arrays, in their order in the file."""
+    """Return one chunk for each array, in the order of the file that holds them all."""
     return tensor_file.file_order(
         tensor_file.whole_chunk(key, DTYPES[array.dtype.name], array.shape) for key, array in arrays.items()
     )
 
 
 def write(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write a tensor file in place: its memory is reserved first. Raises OSError."""
+    """Write a tensor file in place.
+
+    The file's whole space is reserved first, so that a lack of space shows before anything is written.
+
+    Args:
+        path: the file; it is made, or overwritten.
+        arrays: values by key.
+
+    Raises:
+        OSError: the file cannot be written, for instance for lack of space.
+    """
     chunks = layout_of(arrays)
     header, _ = tensor_file.build_header(chunks)
     size = len(header) + sum(chunk.nbytes for chunk in chunks)
@@ -49,7 +63,12 @@ def write(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Every array of a tensor file, a copy; those of bfloat16 as float32. Raises Damaged and OSError."""
+    """Return copies of all arrays of a tensor file by key, those of bfloat16 as float32.
+
+    Raises:
+        Damaged: the file is cut short, is no tensor file, or holds a part of an array or a type that MindSpore lacks.
+        OSError: the file cannot be read.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         chunks, begins, _ = tensor_file.read_header(fd)
@@ -68,4 +87,5 @@ def read(path: Path) -> dict[str, Array]:
 
 
 def _widened(flat: Array, dtype: str) -> Array:
+    """Return the bits of bfloat16 values as float32, and arrays of other types unchanged."""
     return (flat.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else flat

@@ -1,4 +1,4 @@
-"""Weights of MindSpore Transformers' checkpoints, which a training begins with."""
+"""Read the weights of a checkpoint of MindSpore Transformers, with which a new training begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from ftlaunch_mindspore.saving.arrays import Array
 
 
 def read(folder: Path) -> dict[str, Array]:
-    """Return the parameters by name, whole; those of bfloat16 as float32. Raises Damaged and OSError."""
+    """Join the parts of each parameter.
+
+    Args:
+        folder: the files of one checkpoint.
+
+    Returns:
+        Whole parameters by name, those of bfloat16 as float32.
+
+    Raises:
+        Damaged: a file or the folder is not what MindSpore Transformers writes.
+        OSError: a file cannot be read.
+    """
     parts = mindformers_folder.parts_of(folder)
     files = {name: arrays.read(folder / name) for name in {name for placed in parts.values() for name, _ in placed}}
     found = {}

@@ -1,4 +1,8 @@
-"""A checkpoint that another number of ranks has saved: one rank's part of it, where all of them held the same."""
+"""Give a rank its state from a checkpoint that was saved by another number of ranks.
+
+This is possible only where all ranks that saved held the same values (plain data parallelism). Everything here is
+pure.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,20 @@ from ftlaunch_mindspore.saving.arrays import Array
 def take_over(
     trees: Sequence[Mapping[str, Any]], arrays: Sequence[Mapping[str, Array]], rank: int, world_size: int
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the trees and arrays for a rank of a job with another number of ranks than have saved.
+    """Return the trees and arrays for a rank of a job whose number of ranks differs from that of the checkpoint.
 
     Args:
-        trees: of common.json, of each rank that has saved.
-        arrays: of each rank that has saved, by its own keys.
-        rank: of this job.
-        world_size: of this job.
+        trees: the trees of common.json, one for each rank that saved.
+        arrays: the arrays by key, one mapping for each rank that saved.
+        rank: this process's rank in the present job.
+        world_size: number of ranks of the present job.
 
     Returns:
-        Trees without random numbers where no rank of this number has saved any, and arrays by the keys of `rank`.
+        The trees, without random numbers for a rank that no rank of the checkpoint corresponds to, and the arrays by
+        the keys of `rank`.
 
     Raises:
-        Damaged: the ranks held different values, so that none of them holds all.
+        Damaged: the ranks that saved held different values, so that no rank's state stands for the others'.
     """
     first = {_plain(key, 0): values for key, values in arrays[0].items()}
     for saver, held in enumerate(arrays):
@@ -37,27 +42,27 @@ def take_over(
                     f" different values of {name.partition('.')[2]}, so that none of them holds all; start it with"
                     f" {len(arrays)} ranks, or give --fresh to start over"
                 )
-    scales = [told["training"]["loss_scale"] for told in trees]
+    scales = [tree["training"]["loss_scale"] for tree in trees]
     if any(scale != scales[0] for scale in scales):
         raise Damaged(
             f"{len(trees)} ranks have saved it, and this job has {world_size}: they had different loss scales; start it"
             f" with {len(trees)} ranks, or give --fresh to start over"
         )
-    chosen = trees[rank if rank < len(trees) else 0]
-    training = dict(chosen["training"])
-    parameters = {
-        name: {"__tensor__": own_key(_plain(told["__tensor__"], rank if rank < len(trees) else 0), rank)}
-        for name, told in training["parameters"].items()
+    saver = rank if rank < len(trees) else 0
+    training = dict(trees[saver]["training"])
+    training["parameters"] = {
+        name: {"__tensor__": own_key(_plain(reference["__tensor__"], saver), rank)}
+        for name, reference in training["parameters"].items()
     }
-    training["parameters"] = parameters
     if rank >= len(trees):
         training["random"] = None
         training["data"] = {"seed": training["data"]["seed"], "generators": None}
-    return {**chosen, "training": training}, {own_key(name, rank): values for name, values in first.items()}
+    own_arrays = {own_key(name, rank): values for name, values in first.items()}
+    return {**trees[saver], "training": training}, own_arrays
 
 
 def _plain(key: str, rank: int) -> str:
-    """Return a key without the rank that has saved it as its own."""
+    """Return a key without the suffix that marks it as the own key of `rank`."""
     return key.removesuffix(own_key("", rank))
 
 

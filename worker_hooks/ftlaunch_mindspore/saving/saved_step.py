@@ -1,4 +1,8 @@
-"""What an earlier attempt has saved of a training of MindSpore's, in memory or on storage."""
+"""Find and read the step from which a rank of a MindSpore training resumes.
+
+KeptJob calls `find` and `find_weights` once, on the main thread, before training begins. The step lies in a snapshot
+slot (in memory), in a checkpoint of the job, or in a checkpoint that the user named with --load.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +28,32 @@ KIND = "mindspore"  # of the object `training` in common.json
 
 @dataclass(frozen=True)
 class SavedStep:
-    """One step, as a rank has saved it."""
+    """The state of one rank at one step."""
 
     step: int
+    """number of completed steps"""
     trees: dict[str, Any]
+    """the state's JSON part, by the names of attached objects (`network`, `training`)"""
     arrays: dict[str, Array]
+    """values by the keys to which `trees` refer"""
     ranks: int
-    """so many have saved it"""
+    """number of ranks that saved the step"""
 
 
 def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
-    """What training goes on from; None where it begins anew. Raises TrainingRefused."""
+    """Read this rank's state of the step from which training resumes.
+
+    Args:
+        kind: where the state lies.
+        step: number of the step.
+        coordinator: who decides for this rank.
+
+    Returns:
+        The state, or None for a training that begins at step 0.
+
+    Raises:
+        TrainingRefused: no checkpoint is usable, or the step cannot be read or is not of a MindSpore training.
+    """
     if kind == Resume.REFUSED:
         raise TrainingRefused(
             f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/);"
@@ -52,9 +71,18 @@ def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
 
 
 def find_weights(kind: Resume, step: int, coordinator: Coordinator) -> dict[str, Array] | None:
-    """What the parameters of the network begin with; None where it is not weights alone. Raises TrainingRefused.
+    """Read the weights with which a new training begins.
 
-    step: the number of the checkpoint of MindSpore Transformers.
+    Args:
+        kind: where the state lies; only Resume.WEIGHTS means weights alone.
+        step: number of the checkpoint of MindSpore Transformers.
+        coordinator: who decides for this rank.
+
+    Returns:
+        The network's parameters by name, or None where training does not begin with weights alone.
+
+    Raises:
+        TrainingRefused: the weights cannot be read, or were not written by MindSpore Transformers.
     """
     if kind != Resume.WEIGHTS:
         return None
@@ -72,35 +100,46 @@ def find_weights(kind: Resume, step: int, coordinator: Coordinator) -> dict[str,
 
 
 def _read(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep:
-    """Raises Damaged, OSError, ValueError."""
-    rank, world_size = coordinator.rank, coordinator.world_size
+    """Read this rank's state from a slot or from a checkpoint. Raises Damaged, OSError, ValueError."""
+    rank = coordinator.rank
+    world_size = coordinator.world_size
     if kind.in_memory:
         slot = layout.slot_dir(coordinator.memory_dir, rank, coordinator.page.slot_steps().index(step))
-        return _join(slot, step, rank, world_size, [layout.slot_file(slot, group) for group in layout.GROUPS])
+        files = [layout.slot_file(slot, group) for group in layout.GROUPS]
+        return _read_files(slot, step=step, rank=rank, ranks=world_size, files=files)
     directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
     if kind == Resume.LOADED:
         directory = initial.checkpoint_at(coordinator.load_path, step)
     metadata = verify.read_metadata(directory)
     savers: int = metadata["world_size"]
     wanted = [rank] if savers == world_size else range(savers)
-    found = [_join(directory, step, saver, savers, _shards(directory, metadata, saver)) for saver in wanted]
+    found = []
+    for saver in wanted:
+        files = _shards(directory, metadata, saver)
+        found.append(_read_files(directory, step=step, rank=saver, ranks=savers, files=files))
     if savers == world_size:
         return found[0]
-    trees, held = take_over([one.trees for one in found], [one.arrays for one in found], rank, world_size)
-    return SavedStep(step, trees, held, savers)
+    trees, held = take_over(
+        trees=[saved.trees for saved in found],
+        arrays=[saved.arrays for saved in found],
+        rank=rank,
+        world_size=world_size,
+    )
+    return SavedStep(step=step, trees=trees, arrays=held, ranks=savers)
 
 
 def _shards(directory: Path, metadata: Mapping[str, Any], rank: int) -> list[Path]:
-    """Return the files of a checkpoint that a rank has saved."""
+    """Return the files of a checkpoint that `rank` saved."""
     return [directory / name for name in metadata["files"] if layout.is_shard_of(name, rank, metadata["world_size"])]
 
 
-def _join(directory: Path, step: int, rank: int, ranks: int, files: list[Path]) -> SavedStep:
+def _read_files(directory: Path, *, step: int, rank: int, ranks: int, files: list[Path]) -> SavedStep:
+    """Read common.json of a slot or checkpoint and the tensor files of one rank."""
     common = json.loads((directory / layout.COMMON).read_bytes())
     if common["step"] != step:
         raise Damaged(f"{directory} is of step {common['step']}")
     found: dict[str, Array] = {}
     for path in files:
         found |= arrays.read(path)
-    own = common.get("ranks", {}).get(str(rank), common["state"])  # of a checkpoint: where ranks differ
-    return SavedStep(step, own, found, ranks)
+    own = common.get("ranks", {}).get(str(rank), common["state"])  # a checkpoint lists the ranks whose trees differ
+    return SavedStep(step=step, trees=own, arrays=found, ranks=ranks)

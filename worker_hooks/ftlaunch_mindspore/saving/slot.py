@@ -1,4 +1,7 @@
-"""One snapshot slot of a rank of MindSpore's: its files on tmpfs or, where there is no room, on storage."""
+"""A snapshot slot of a MindSpore rank: a directory of tensor files, on tmpfs or on storage.
+
+MindSporeSnapshots owns the slots of its rank and uses them on the training thread, at step boundaries.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,46 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_mindspore.saving import arrays
 from ftlaunch_mindspore.saving.arrays import Array
 
-BESIDES = 256 << 10  # bytes of a slot besides its arrays
+BESIDES = 256 << 10  # an upper bound of the bytes that a slot takes besides its arrays: headers and common.json
 
 Groups = Mapping[str, Mapping[str, Array]]
 """Group of files -> key -> values."""
 
 
 class ArraySlot:
-    """Its files are written anew with each snapshot, and opened to be saved."""
+    """A slot whose files are overwritten by each snapshot, and opened for the saver."""
 
     def __init__(self, directory: Path, rank: int, number: int, storage: Path | None = None) -> None:
-        """directory: of all slots. storage: where the slot lies behind a link; None: it lies in `directory`."""
+        """Take over the slot's files where an earlier attempt has left them.
+
+        Args:
+            directory: holds the slots of all ranks.
+            rank: whose slot this is.
+            number: of the slot, within its rank.
+            storage: the directory to which the slot is linked; None for a slot that lies in `directory` itself.
+        """
         self.directory = layout.slot_dir(directory, rank, number)
         self._storage = storage
-        self.exists = self.directory.exists()  # this attempt or an earlier one has made its files
+        self.exists = self.directory.exists()  # made by this attempt, or by an earlier one
         self._opened = ExitStack()
 
     @property
     def memory(self) -> int:
-        """Bytes of memory it takes."""
+        """Bytes of memory that the slot's files take."""
         if self._storage is not None or not self.exists:
             return 0
         return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
 
     def write(self, groups: Groups, common: bytes) -> None:
-        """Write a snapshot. The slot's step must have been withdrawn. Raises OSError."""
+        """Write a snapshot. The page must no longer name a step for this slot.
+
+        Args:
+            groups: the arrays of the state.
+            common: the content of common.json.
+
+        Raises:
+            OSError: the files cannot be written, for instance for lack of space.
+        """
         self.close()
         self.exists = True
         if self._storage is not None:
@@ -46,7 +64,14 @@ class ArraySlot:
         (self.directory / layout.COMMON).write_bytes(common)
 
     def files(self) -> dict[str, int]:
-        """group -> descriptor of its tensor file; open until the next snapshot is written. Raises OSError."""
+        """Open the tensor files.
+
+        Returns:
+            File descriptors by group. The slot closes them before its next snapshot is written.
+
+        Raises:
+            OSError: a file cannot be opened.
+        """
         self.close()
         found = {}
         for group in layout.GROUPS:
@@ -55,16 +80,16 @@ class ArraySlot:
         return found
 
     def read_common(self) -> bytes:
-        """What is not an array. Raises OSError."""
+        """Return the content of common.json. Raises OSError."""
         return (self.directory / layout.COMMON).read_bytes()
 
     def discard(self) -> None:
-        """Delete the files, so that their memory is free."""
+        """Delete the files and so free their memory."""
         self.close()
         if self.exists:
             layout.remove_slot(self.directory)
             self.exists = False
 
     def close(self) -> None:
-        """Close what is open; the files stay."""
+        """Close the descriptors that `files` returned; the files stay."""
         self._opened.close()

@@ -1,4 +1,8 @@
-"""The snapshots of one rank of MindSpore's: written at a step boundary, while training waits."""
+"""Keep the newest steps of one MindSpore rank as snapshots in memory.
+
+KeptJob calls everything here on the training thread, at step boundaries, while training waits. The ranks of a job agree
+on the number of slots by their shared pages.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class MindSporeSnapshots:
-    """Keeps the newest steps of one rank in memory."""
+    """The snapshots of one rank."""
 
     def __init__(self, coordinator: Coordinator, base: int) -> None:
-        """base: the step that all ranks have restored from memory, or NONE."""
-        self._page, rank, directory = coordinator.page, coordinator.rank, coordinator.memory_dir
+        """Take over the slots of the attempt before.
+
+        Args:
+            coordinator: who decides for this rank.
+            base: the step that all ranks restored from memory, or NONE.
+        """
+        self._page = coordinator.page
+        rank = coordinator.rank
+        directory = coordinator.memory_dir
         self.budget = MemoryBudget(rank, coordinator.peers, directory, coordinator.node.first)
         self._progress = self.budget.progress
         slots = [ArraySlot(directory, rank, number) for number in range(PEER_SLOTS)]
@@ -37,13 +48,17 @@ class MindSporeSnapshots:
 
     @property
     def newest(self) -> int:
-        """The newest step that this rank has in memory; NONE before the first."""
+        """The newest step that this rank holds in memory, or NONE before the first snapshot."""
         return self._slots.newest
 
     def fit(self, step: int, groups: Groups) -> None:
-        """All ranks at the boundary of `step`: agree on how many slots there is room for.
+        """Agree with the other ranks on the number of slots that fit into memory.
 
-        Every step that not all ranks have is withdrawn.
+        All ranks call this at the boundary of `step`. Snapshots of steps that not every rank holds are withdrawn.
+
+        Args:
+            step: number of completed steps.
+            groups: the arrays of the state, for their size in bytes.
         """
         need = sum(array.nbytes for group in groups.values() for array in group.values()) + BESIDES
         base = self.budget.agree(step, need, self._slots.memory)
@@ -54,9 +69,17 @@ class MindSporeSnapshots:
     def take(
         self, step: int, groups: Groups, common: Mapping[str, Any], hold: Why | None = None, keep: int = NONE
     ) -> bool:
-        """Write the snapshot of `step`; `hold` keeps it for the saver, and says why. False: there is none.
+        """Write the snapshot of `step`, once every rank has the snapshot before.
 
-        keep: see SlotPolicy.free. Waits until every rank has the snapshot before this one.
+        Args:
+            step: number of completed steps.
+            groups: the arrays of the state.
+            common: the rest of common.json, besides the step and the health mark.
+            hold: why the saver wants this snapshot, which then stays until it is saved; None for an ordinary snapshot.
+            keep: the step whose slot must not be overwritten, or NONE (SlotPolicy.free).
+
+        Returns:
+            Whether the snapshot was written.
         """
         if not self.budget.slots and hold is None:
             return False
@@ -67,7 +90,7 @@ class MindSporeSnapshots:
             return False
         content = _common(step, groups, common, hold)
         taken = ready and self._write(self._slots.vacate(keep), step, groups, content)
-        if hold is not None and not taken:  # the saver shall have it though there is no memory for it
+        if hold is not None and not taken:  # without memory the saver gets its snapshot by way of storage
             taken = self._write(self._slots.vacate_staged(keep), step, groups, content)
         if hold is not None and taken:
             self._page.hold_for_saver(step, hold)
@@ -76,7 +99,7 @@ class MindSporeSnapshots:
         return taken
 
     def _write(self, number: int | None, step: int, groups: Groups, common: bytes) -> bool:
-        """Write into a slot; False where there is none, or no room."""
+        """Write into the slot `number`. Return False without a slot, or without space for it."""
         if number is None:
             return False
         try:
@@ -92,13 +115,21 @@ class MindSporeSnapshots:
         return True
 
     def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
-        """See shard_saver.HeldSnapshots. Raises LookupError, OSError."""
+        """Open the snapshot of `step` for the saver (shard_saver.HeldSnapshots).
+
+        Returns:
+            File descriptors by group, and the content of common.json.
+
+        Raises:
+            LookupError: no slot holds the step.
+            OSError: a file cannot be opened or read.
+        """
         slot = self._slots.holding(step)
         return slot.files(), slot.read_common()
 
 
 def _common(step: int, groups: Groups, common: Mapping[str, Any], hold: Why | None) -> bytes:
-    """What is not an array."""
+    """Return the content of common.json. Only a snapshot for the saver is checked for NaN and infinity."""
     health = health_mark.mark(health_mark.UNKNOWN, "its parameters were not looked at")
     if hold is not None:
         bad = next((key for key, array in groups["model"].items() if not _is_finite(array)), None)
@@ -109,5 +140,6 @@ def _common(step: int, groups: Groups, common: Mapping[str, Any], hold: Why | No
 
 
 def _is_finite(array: Array) -> bool:
+    """Whether no value is NaN or infinite; arrays of integers and complex numbers always pass."""
     wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     return wide.dtype.kind != "f" or bool(np.isfinite(wide).all())
