@@ -1,8 +1,8 @@
-"""The steps of a Trainer as steps of the job.
+"""Report the steps of a Trainer to the job as its steps.
 
-A step is complete at the next on_step_begin: evaluation, logs and the Trainer's own checkpoint come after on_step_end,
-and so does the fetch of the next batch. The last step is complete when the Trainer logs the whole training, which is
-before it puts the best model in the place of the last one.
+A step is complete only at the next on_step_begin, because evaluation, logs, the Trainer's own checkpoint and the fetch
+of the next batch come after on_step_end. The last step is complete when the Trainer logs the whole training, before the
+Trainer replaces the last model by the best one.
 """
 
 from __future__ import annotations
@@ -20,48 +20,68 @@ from ftlaunch_hooks.adapters.transformers.own_state import UnsavedAttributes
 from ftlaunch_hooks.adapters.words import check_place
 
 NAME = "trainer"
-"""under which the state of the Trainer is attached"""
+"""name under which the state of the Trainer is attached"""
 HOW = "ft.transformers.wrap(trainer, training=...)"
-"""to give a training a word"""
-_LAST_LOG = "train_runtime"  # only the log of the whole training has it
+"""the call by which a script names a training, for sentences to users"""
+_LAST_LOG = "train_runtime"  # a key that only the log of the whole training has
 
 
 class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no types that mypy is to read
-    """Attaches as the training begins, and tells the job of each step. The first of all callbacks."""
+    """The callback that attaches as a training begins, and reports each step. It is called before all other callbacks.
+
+    KeptTraining makes one for each Trainer, and calls `attach_next` before each training that is to be kept.
+    """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self.job: ft.Job | None = None
-        """of a training that is kept safe"""
+        """the job of the training that is kept now"""
         self.is_over = False
-        """whether that has come to its end"""
-        self._attaches = self._keeps = False
-        self._counted = 0  # of the TrainerState's global_step
+        """whether the training that was kept last has come to its end"""
+        self._attaches = False  # at the next on_train_begin
+        self._keeps = False  # the training that runs now
+        self._counted = 0  # the TrainerState's global_step at the boundary before
         self._loss: float | None = None
         self._evaluates_first = False
-        self._pass = self._had = 0
-        self._word, self._given = "", False
+        self._pass = 0
+        self._had = 0  # number of batches of that pass that were consumed before
+        self._word = ""
+        self._given = False
         self.began_with: str | None = None
-        """the Trainer's own checkpoint with which the next training begins"""
+        """path of the Trainer's own checkpoint with which the next training begins"""
         self._saves_with_trainer = False
 
     def attach_next(self, word: str, *, given: bool) -> None:
-        """The next training of this Trainer is to be kept safe, and is called `word`, which the script has given."""
-        self._word, self._given, self.began_with = word, given, None
-        self._attaches, self._keeps, self.is_over, self.job = True, False, False, None
+        """Keep the next training of this Trainer.
+
+        Args:
+            word: the training's name.
+            given: whether the script chose the name.
+        """
+        self._word = word
+        self._given = given
+        self.began_with = None
+        self._attaches = True
+        self._keeps = False
+        self.is_over = False
+        self.job = None
         self._pass = self._had = 0
 
     def begins_at(self, number: int, had: int) -> None:
-        """The training begins in a pass over its data, behind so many batches."""
-        self._pass, self._had = number, had
+        """Begin the training in pass `number` over its data, after `had` batches of that pass."""
+        self._pass = number
+        self._had = had
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Everything is built, and the loop has not begun: attach."""
+        """Attach: everything is built now, and the loop has not begun. Raises AttachError."""
         if not self._attaches:
             return
-        trainer, self._attaches, self._keeps, self._loss = self._trainer, False, True, None
+        trainer = self._trainer
+        self._attaches = False
+        self._keeps = True
+        self._loss = None
         inside.check_numbers(trainer)
-        loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
+        loader = trainer.callback_handler.train_dataloader  # a local variable, so that attach() finds its generators
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
         kept.began_with = self.began_with
         objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
@@ -73,28 +93,29 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         self._unsaved = UnsavedAttributes(trainer)
         self._evaluates_first = args.eval_on_start
         if kept.begun:
-            args.eval_on_start = False  # it was done
+            args.eval_on_start = False  # the attempt before did it
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The order of the epoch's data is drawn next."""
+        """Begin a pass: the Trainer draws the order of the epoch's data next."""
         if self._keeps:
             args.eval_on_start = self._evaluates_first
             self._kept.fetches.begin_pass(self._pass, self._had)
-            self._pass, self._had = self._pass + 1, 0
+            self._pass += 1
+            self._had = 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The step before is complete, and the batches of this one are fetched."""
+        """Report the step before, which is complete. The batches of the next step are already fetched."""
         if self._keeps:
             self._complete(state)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Have the job save as well where the Trainer has saved at a step that no interval names."""
+        """Have the job save, too, if the Trainer saves at steps that cannot be given to the job as an interval."""
         if self._keeps and self._saves_with_trainer and state.is_world_process_zero:
             assert self.job is not None
             self.job.save()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """The log of the whole training ends the last step."""
+        """Note the loss for the next report; the log of the whole training completes the last step."""
         self._loss = (logs or {}).get("loss", self._loss)
         if self._keeps and _LAST_LOG in (logs or {}):
             self._kept.over = True
@@ -104,17 +125,20 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
             self.is_over = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """What comes now is no part of the training."""
+        """Stop keeping: what the Trainer does from here on is no part of the training."""
         if self._keeps:
             args.eval_on_start = self._evaluates_first
             self._kept.fetches.close()
             self._keeps = False
 
     def _complete(self, state: Any) -> None:
+        """Report the step before, if one was made, and put back the random numbers of the boundary after a resume."""
         job = self.job
         assert job is not None
         if state.global_step > self._counted:
-            self._counted, loss, self._loss = state.global_step, self._loss, None
+            loss = self._loss
+            self._loss = None
+            self._counted = state.global_step
             self._kept.begun = True
             self._unsaved.look(state.global_step)
             job.step_done(loss=loss)
@@ -122,6 +146,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
 
 def _own_objects(trainer: Any) -> dict[str, Any]:
+    """Return what is attached of a Trainer without DeepSpeed: the objects within Accelerate's wrappers."""
     optimizer = trainer.optimizer
     objects = {
         "model": part_of(trainer.model_wrapped),
@@ -134,7 +159,7 @@ def _own_objects(trainer: Any) -> dict[str, Any]:
 
 
 def _of_engine(trainer: Any) -> dict[str, Any]:
-    """What DeepSpeed's engine has, and the scheduler where that is not the engine's."""
+    """Return what is attached of a Trainer with DeepSpeed: the engine's objects, and the Trainer's scheduler."""
     from ftlaunch_hooks.adapters.deepspeed.attaching import kept  # noqa: PLC0415 - it imports DeepSpeed
 
     objects, replicated = kept(trainer.model_wrapped, lambda: 0)  # between two steps of the Trainer nothing is gathered
@@ -145,7 +170,7 @@ def _of_engine(trainer: Any) -> dict[str, Any]:
 
 
 def _objects(trainer: Any) -> dict[str, Any]:
-    """What is attached beside the state of the Trainer: as it is without what accelerate has put around it."""
+    """Return everything that is attached besides the state of the Trainer, by name."""
     objects = _of_engine(trainer) if trainer.is_deepspeed_enabled else _own_objects(trainer)
     reference = getattr(trainer, "ref_model", None)
     if isinstance(reference, torch.nn.Module) and getattr(trainer.args, "sync_ref_model", False):

@@ -1,4 +1,7 @@
-"""A Trainer's log_history as JSON text in a tensor that grows by doubling: each entry is written once."""
+"""Keep a Trainer's log_history as JSON text in a tensor that grows by doubling.
+
+Each entry is converted only once, so that a snapshot costs the same however long the history is.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_ROOM = 4096  # bytes, at first
+_ROOM = 4096  # initial size of the tensor, in bytes
 
 
 class History:
-    """The text, kept from step to step."""
+    """The text of a log_history, kept from step to step."""
 
     def __init__(self) -> None:
         self._room = torch.zeros(_ROOM, dtype=torch.uint8, device="cpu")
@@ -21,7 +24,18 @@ class History:
         self._last: object = None
 
     def state(self, entries: Sequence[Any]) -> dict[str, Any]:
-        """The text of all entries, one a line. Raises TypeError for an entry that JSON cannot hold."""
+        """Append the entries that are new, and return the state to save.
+
+        Args:
+            entries: the whole log_history.
+
+        Returns:
+            `text`: the bytes of all entries, one JSON document a line, in a tensor that may be longer; `bytes`: the
+            number of bytes in use.
+
+        Raises:
+            TypeError: JSON cannot hold an entry.
+        """
         if self._count > len(entries) or (self._count and entries[self._count - 1] is not self._last):
             self._used = self._count = 0
         for entry in entries[self._count :]:
@@ -45,6 +59,6 @@ class History:
 
 
 def entries_of(saved: dict[str, Any]) -> list[Any]:
-    """The entries that `History.state` was given."""
+    """Return the entries of which `History.state` returned the state `saved`."""
     text: Tensor = saved["text"]
     return [json.loads(line) for line in text[: saved["bytes"]].numpy().tobytes().splitlines()]

@@ -1,4 +1,8 @@
-"""What the adapter touches of a Trainer that transformers does not promise to keep: here alone, and checked."""
+"""Read and change the private parts of a Trainer, which transformers may change in any release.
+
+Only this module, loops.py and rollouts.py touch private parts. The check_... functions, which `wrap` and the start of a
+training call, refuse a Trainer whose private parts are missing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.adapters.transformers import rollouts
-from ftlaunch_hooks.adapters.transformers.loops import Told, instead, loop_of
+from ftlaunch_hooks.adapters.transformers.loops import OnBegin, instead, loop_of
 
 _LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler", "_load_rng_state")
 _SAVER = "_save_checkpoint"
@@ -24,15 +28,15 @@ _NUMBERS = ("_total_loss_scalar", "_globalstep_last_logged", "current_flos")
 _IN_SOME_VERSIONS = ("_initial_global_step", "_initial_num_input_tokens_seen")
 _TRIED = ("SFTTrainer", "DPOTrainer", rollouts.KIND)  # of TRL
 _METRICS = ("_metrics", "_total_train_tokens", "_stored_metrics")  # of TRL's trainers, between two logs
-_BEYOND = 10**30  # steps: more than any number of epochs has
+_BEYOND = 10**30  # a number of steps that lies behind the last epoch of any training
 
 
 def check_kind(trainer: Any) -> None:
-    """Raises AttachError where the Trainer keeps something between its steps, or has a loop of its own."""
+    """Raise AttachError for a Trainer with a loop of its own, or of a class of TRL that was not tried."""
     kind = type(trainer)
     if kind.train is not Trainer.train:
         refuse(f"cannot keep this Trainer: {kind.__name__} has a train() of its own")
-    of_trl = [one.__name__ for one in kind.__mro__ if one.__module__.startswith("trl.")]
+    of_trl = [base.__name__ for base in kind.__mro__ if base.__module__.startswith("trl.")]
     if of_trl and of_trl[0] not in _TRIED:
         refuse(
             f"cannot keep this Trainer: what TRL's {of_trl[0]} keeps from one step to the next is not saved here; those"
@@ -43,9 +47,10 @@ def check_kind(trainer: Any) -> None:
 
 
 def check_sharding(trainer: Any) -> None:
-    """Raises AttachError where FSDP or DeepSpeed share the model out in a way in which it is not kept."""
+    """Raise AttachError where FSDP or DeepSpeed shard or offload the model in a way that cannot be kept."""
     state = trainer.accelerator.state
-    fsdp, deepspeed = getattr(state, "fsdp_plugin", None), getattr(state, "deepspeed_plugin", None)
+    fsdp = getattr(state, "fsdp_plugin", None)
+    deepspeed = getattr(state, "deepspeed_plugin", None)
     if fsdp is not None and fsdp.fsdp_version != 2:
         refuse(
             f"cannot keep this Trainer: it is given FSDP of version {fsdp.fsdp_version}, whose state_dict() is a"
@@ -62,7 +67,7 @@ def _check_offload(config: Any) -> None:
 
 
 def check_methods(trainer: Any) -> None:
-    """Raises AttachError where this version of transformers has another Trainer."""
+    """Raise AttachError where this version of transformers lacks a method that the adapter uses."""
     loop = loop_of(trainer)
     engine = loop.methods_of_engine if trainer.is_deepspeed_enabled else ()
     names = (*_LOADERS, _SAVER, *loop.methods, *engine)
@@ -70,11 +75,12 @@ def check_methods(trainer: Any) -> None:
 
 
 def check_numbers(trainer: Any) -> None:
-    """The same, once the training begins."""
+    """Raise AttachError where a Trainer lacks a counter that is saved. Call it once the training has begun."""
     _check([name for name in (*_NUMBERS, *loop_of(trainer).numbers) if not hasattr(trainer, name)])
 
 
 def _check(missing: list[str]) -> None:
+    """Raise AttachError if any attribute is missing."""
     if missing:
         import transformers  # noqa: PLC0415 - for its version
 
@@ -85,19 +91,22 @@ def _check(missing: list[str]) -> None:
 
 
 def numbers(trainer: Any) -> dict[str, Any]:
-    """What a Trainer counts beside its TrainerState."""
+    """Return the counters and metrics that a Trainer keeps besides its TrainerState, to be saved."""
     metrics = {name: _plain(vars(trainer)[name]) for name in _METRICS if name in vars(trainer)}
     counted = {name: getattr(trainer, name) for name in (*_NUMBERS, *_IN_SOME_VERSIONS) if hasattr(trainer, name)}
     return {"numbers": counted, "metrics": metrics, "rollouts": rollouts.state(trainer)}
 
 
 def loss_sum(trainer: Any) -> Any:
-    """The tensor to which the losses since the last log are added. It is there while the Trainer is in its loop."""
+    """Return the tensor to which the Trainer adds the losses since the last log.
+
+    The tensor exists only while the Trainer is in its loop. Call this function from a callback.
+    """
     return loop_of(trainer).loss_sum(trainer)
 
 
 def put_back_numbers(trainer: Any, saved: Mapping[str, Any]) -> None:
-    """Put back what `numbers` has said."""
+    """Put back the counters and metrics that `numbers` returned."""
     for name, value in saved["numbers"].items():
         setattr(trainer, name, value)
     for name, value in saved["metrics"].items():
@@ -106,45 +115,50 @@ def put_back_numbers(trainer: Any, saved: Mapping[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+    """Return nested dictionaries of any class, such as TRL's defaultdicts, as plain ones."""
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _refill(trainer: Any, name: str, value: Any) -> None:
-    """Dictionaries stay what they are: TRL's make a list for a name that they do not know."""
+    """Set the attribute `name`. Dictionaries are filled and not replaced, because TRL's are defaultdicts."""
     kept = getattr(trainer, name)
     if not isinstance(kept, dict):
         setattr(trainer, name, value)
         return
-    for key, one in value.items():
+    for key, item in value.items():
         if isinstance(kept.get(key), dict):
             kept[key].clear()
-            kept[key].update(one)
+            kept[key].update(item)
         else:
-            kept[key] = one
+            kept[key] = item
 
 
 def put_first(trainer: Any, callback: TrainerCallback) -> None:
-    """Have `callback` called before all others: at a boundary none of them has begun the next step."""
+    """Add a callback that is called before all others, so that at a boundary none of these has begun the next step."""
     trainer.add_callback(callback)
     callbacks = trainer.callback_handler.callbacks
     callbacks.insert(0, callbacks.pop())
 
 
-def begins_at(trainer: Any, place: tuple[int, int] | None, told: Told) -> AbstractContextManager[None]:
-    """Within it the next training begins in a pass over the data, behind so many batches of it.
+def begins_at(trainer: Any, place: tuple[int, int] | None, on_begin: OnBegin) -> AbstractContextManager[None]:
+    """Have a training that begins within the context begin at a place in its data.
 
-    place: None where the Trainer finds it itself. told: called with the place, once nothing is read from the
-    checkpoint any more; perhaps not where that is the beginning.
+    Args:
+        trainer: the Trainer.
+        place: number of a pass over the data, and number of its batches that were consumed; None: where the Trainer
+            itself finds its place.
+        on_begin: called with the place once the Trainer has read its checkpoint. It may not be called for a training
+            that begins at its beginning.
     """
-    return loop_of(trainer).begins_at(trainer, place, told)
+    return loop_of(trainer).begins_at(trainer, place, on_begin)
 
 
-def around_saves(trainer: Any, around: Callable[[], Any]) -> None:
-    """Have the Trainer's own checkpoints saved within `around()`."""
+def around_saves(trainer: Any, make_context: Callable[[], Any]) -> None:
+    """Have the Trainer save each of its own checkpoints within the context that `make_context()` returns."""
     save = getattr(trainer, _SAVER)
 
     def save_within(*args: Any, **kwargs: Any) -> Any:
-        with around():
+        with make_context():
             return save(*args, **kwargs)
 
     setattr(trainer, _SAVER, save_within)
@@ -152,10 +166,18 @@ def around_saves(trainer: Any, around: Callable[[], Any]) -> None:
 
 @contextmanager
 def position(trainer: Any, state: Mapping[str, Any], *, over: bool) -> Iterator[tempfile.TemporaryDirectory[str]]:
-    """A checkpoint to resume from that says where the training is, and holds no tensors: attach() brings them.
+    """Make a checkpoint that tells the Trainer its position and holds no tensors, which attach() restores.
 
-    It can be cleaned up as soon as the training begins. state: of a TrainerState. over: no step is left to be made.
-    Then it says a position behind the last epoch, and the Trainer goes straight to what it does behind its loop.
+    Within the context the Trainer loads only the position. The directory can be cleaned up once the training begins.
+
+    Args:
+        trainer: the Trainer.
+        state: the fields of the TrainerState.
+        over: whether no step is left. The position then lies behind the last epoch, and the Trainer goes straight to
+            what follows its loop.
+
+    Yields:
+        The directory, to be given to train() as `resume_from_checkpoint`.
     """
     written = {**state, "global_step": _BEYOND if over else state["global_step"]}
     engine = loop_of(trainer).engine_loads_nothing(trainer) if trainer.is_deepspeed_enabled else nullcontext()
@@ -167,10 +189,10 @@ def position(trainer: Any, state: Mapping[str, Any], *, over: bool) -> Iterator[
 
 
 def _load_nothing(name: str, *args: Any, **kwargs: Any) -> None:
-    """attach() restores what the method `name` would load."""
+    """Stand in for a method `name` of the Trainer: attach() restores what that method would load."""
 
 
 def fields_of(state: Any) -> dict[str, Any]:
-    """A TrainerState's fields, but for what is saved apart: the history, and the callbacks."""
+    """Return the fields of a TrainerState, without the history and the callbacks' states, which are saved apart."""
     apart = ("log_history", "stateful_callbacks")
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state) if field.name not in apart}

@@ -1,4 +1,8 @@
-"""The checkpoints that a Trainer writes by itself: which of them a training can go on from, on all ranks."""
+"""Find the checkpoint that a Trainer has written by itself and from which all ranks can resume.
+
+KeptTraining calls this module before a training begins. `find` is a collective; the other functions only read the
+file system.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from ftlaunch_contract.pages.page import NONE
 _NAME = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
 _TENSORS = (".bin", ".pt", ".pth", ".safetensors")
 _RANDOM_NUMBERS = "rng_state*.pth"
-"""files that the Trainer writes behind those of optimizer and scheduler, and not with save_only_model"""
+"""files that the Trainer writes after those of optimizer and scheduler, unless save_only_model is set"""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,10 @@ class AgreedCheckpoint:
 
 
 def read(directory: Path) -> TrainerCheckpoint | None:
-    """Return the checkpoint in `directory`; None where it is incomplete.
+    """Return the checkpoint in `directory`, or None if the checkpoint is incomplete.
 
-    The Trainer writes its state last. Of a machine that was lost file systems may have kept names, and no bytes.
+    The Trainer writes its state last. When a machine is lost, a file system may keep the names of files whose bytes
+    were never written; therefore a checkpoint with an empty file of tensors is incomplete.
     """
     try:
         state = json.loads((directory / TRAINER_STATE_NAME).read_bytes())
@@ -58,11 +63,12 @@ def read(directory: Path) -> TrainerCheckpoint | None:
         return None
     if is_empty:
         return None
-    return TrainerCheckpoint(str(directory), step, last, is_whole=any(directory.glob(_RANDOM_NUMBERS)))
+    is_whole = any(directory.glob(_RANDOM_NUMBERS))
+    return TrainerCheckpoint(path=str(directory), step=step, last=last, is_whole=is_whole)
 
 
 def newest(output_dir: str, *, whole: bool) -> TrainerCheckpoint | None:
-    """Return the newest checkpoint in `output_dir` that is complete. whole: those with the model alone do not count."""
+    """Return the newest complete checkpoint in `output_dir`. With `whole`, one of the model alone does not count."""
     for _, directory in _directories(Path(output_dir)):
         checkpoint = read(directory)
         if checkpoint is not None and (checkpoint.is_whole or not whole):
@@ -71,18 +77,21 @@ def newest(output_dir: str, *, whole: bool) -> TrainerCheckpoint | None:
 
 
 def incomplete(output_dir: str, behind: int) -> list[str]:
-    """Return the names of checkpoints of later steps than `behind` that were not written to their end."""
+    """Return the names of incomplete checkpoints of later steps than `behind`."""
     found = [directory for step, directory in _directories(Path(output_dir)) if step > behind]
     return [directory.name for directory in found if read(directory) is None]
 
 
 def find(asked: str | bool, args: Any, *, whole: bool) -> AgreedCheckpoint | None:
-    """Look for what `resume_from_checkpoint` asks for. Every rank calls it, and all ranks return the same.
+    """Find the checkpoint that `resume_from_checkpoint` asks for. This is a collective: every rank calls it.
 
     Args:
-        asked: the path of a checkpoint, or True for the newest in the Trainer's output_dir.
+        asked: the path of a checkpoint, or True for the newest one in the Trainer's output_dir.
         args: the TrainingArguments.
-        whole: see `newest`.
+        whole: whether a checkpoint of the model alone does not count.
+
+    Returns:
+        The checkpoint, with the same step on all ranks, or None where rank 0 finds none.
     """
     mine = newest(args.output_dir, whole=whole) if asked is True else read(Path(str(asked)))
     if mine is not None and whole and not mine.is_whole:
@@ -94,12 +103,12 @@ def find(asked: str | bool, args: Any, *, whole: bool) -> AgreedCheckpoint | Non
         mine = read(Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
     steps = _gather(NONE if mine is None else mine.step, args.device)
     blind = next((rank for rank, seen in enumerate(steps) if seen != step), None)
-    unseen = TrainerCheckpoint(f"{PREFIX_CHECKPOINT_DIR}-{step}", step, step, is_whole=False)
+    unseen = TrainerCheckpoint(path=f"{PREFIX_CHECKPOINT_DIR}-{step}", step=step, last=step, is_whole=False)
     return AgreedCheckpoint(mine or unseen, blind)
 
 
 def _directories(output_dir: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the folders of checkpoints with their steps, the newest first."""
+    """Yield the steps and directories of checkpoints, the newest first."""
     try:
         found = [(int(match[1]), path) for path in output_dir.iterdir() if (match := _NAME.fullmatch(path.name))]
     except FileNotFoundError:
@@ -108,7 +117,7 @@ def _directories(output_dir: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _gather(number: int, device: torch.device) -> list[int]:
-    """Return the numbers of all ranks, in their order."""
+    """Return the numbers of all ranks, by rank. This is a collective."""
     if not distributed.is_initialized():
         return [number]
     own = torch.tensor([number], dtype=torch.int64, device=device)

@@ -1,4 +1,7 @@
-"""Says once what callbacks and trainers of a script's own keep from step to step in attributes that nobody saves."""
+"""Warn once of attributes of a script's own callbacks and trainers that change during training and are not saved.
+
+Boundaries calls `UnsavedAttributes.look` at each step boundary; only rank 0 looks.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,23 @@ from ftlaunch_hooks.process.say import say
 
 _LIBRARIES = ("accelerate", "builtins", "ftlaunch_hooks", "peft", "transformers", "trl")
 _LOOKED_AT = (bool, int, float, str, list, tuple, dict, set, deque, Tensor)
-_MOST = 10_000  # elements: of a larger container only the length is compared
+_MOST = 10_000  # elements; of a container with more only the length is compared
 
 
 class UnsavedAttributes:
-    """Looks at plain attributes after 1, 2, 4, 8 ... steps."""
+    """Compares plain attributes after 1, 2, 4, 8 ... steps."""
 
     def __init__(self, trainer: Any) -> None:
-        """The training begins."""
-        saved = (ExportableState,)
-        own = [
-            one for one in trainer.callback_handler.callbacks if _of_script(type(one)) and not isinstance(one, saved)
-        ]
-        own = [one for one in own if not callable(getattr(one, "state_dict", None))]
+        """Find the objects whose attributes are compared, as a training begins."""
+        unsaved = [callback for callback in trainer.callback_handler.callbacks if not _is_saved(callback)]
+        own = [callback for callback in unsaved if _of_script(type(callback))]
         self._holders: list[Any] = [trainer, *own] if trainer.is_world_process_zero() else []
         self._own = _names_in(type(trainer))
         self._first: list[dict[str, str]] = []
         self._due = 0
 
     def look(self, step: int) -> None:
-        """`step` is complete."""
+        """Compare, if that is due after `step`, and warn of the first attributes that changed."""
         if not self._holders or step < self._due:
             return
         self._due = 2 * step
@@ -49,21 +49,38 @@ class UnsavedAttributes:
                 return
 
     def _plain(self, holder: Any) -> dict[str, str]:
+        """Return the texts to compare of an object's plain attributes, by name."""
         own = self._own if holder is self._holders[0] else vars(holder).keys()
         values = {name: value for name, value in vars(holder).items() if name in own and isinstance(value, _LOOKED_AT)}
-        return {name: _look(value) for name, value in values.items()}
+        return {name: _comparable(value) for name, value in values.items()}
 
 
-def _look(value: Any) -> str:
-    size = value.numel() if isinstance(value, Tensor) else len(value) if hasattr(value, "__len__") else 0
+def _comparable(value: Any) -> str:
+    """Return a text that differs for different values; for a large container a text of its length alone."""
+    if isinstance(value, Tensor):
+        size = value.numel()
+    elif hasattr(value, "__len__"):
+        size = len(value)
+    else:
+        size = 0
     return repr(value) if size <= _MOST else f"{size} elements"
 
 
+def _is_saved(callback: Any) -> bool:
+    """Whether the adapter saves the state of a callback."""
+    return isinstance(callback, ExportableState) or callable(getattr(callback, "state_dict", None))
+
+
 def _of_script(kind: type) -> bool:
+    """Whether a class is a script's own, and not a library's."""
     return kind.__module__.partition(".")[0] not in _LIBRARIES
 
 
 def _names_in(kind: type) -> set[str]:
-    """The names that the methods of a script's own trainer use: what a library's use is the library's."""
-    functions = [one for each in kind.__mro__ if _of_script(each) for one in vars(each).values()]
-    return {name for function in functions if isinstance(function, FunctionType) for name in function.__code__.co_names}
+    """Return the names that methods of a script's own trainer classes use; other attributes are the library's."""
+    names: set[str] = set()
+    for base in filter(_of_script, kind.__mro__):
+        for member in vars(base).values():
+            if isinstance(member, FunctionType):
+                names |= set(member.__code__.co_names)
+    return names

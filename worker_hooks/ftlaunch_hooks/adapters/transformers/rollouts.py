@@ -1,4 +1,7 @@
-"""What TRL's GRPOTrainer keeps from one step to the next: rollouts, on which several steps train."""
+"""Save and restore what TRL's GRPOTrainer keeps from step to step: rollouts on which several steps train.
+
+All names here are private to TRL; `check` refuses a version that lacks one. inside.py is the only caller.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from typing import Any
 from ftlaunch_hooks.adapters.refusal import refuse
 
 KIND = "GRPOTrainer"
+"""name of the class"""
 _KEPT = ("_step", "_buffered_inputs")
-_ADDED = ("_last_world_entropy", "entropy_coef")  # by TRL 1
-_LOGS = "_logs"  # of completions, which a table shows
+_ADDED = ("_last_world_entropy", "entropy_coef")  # in TRL 1
+_LOGS = "_logs"  # queues of completions, which TRL shows as a table
 
 
 def check(trainer: Any) -> None:
-    """Raises AttachError where a GRPOTrainer keeps more than can be saved, or this version of TRL has another one."""
+    """Raise AttachError where a GRPOTrainer keeps more than can be saved, or lacks an attribute that is saved."""
     for name, why in (
         ("use_vllm", "vLLM draws random numbers of its own, which are not saved"),
         ("environment_factories", "what its environments keep is not saved"),
@@ -29,7 +33,7 @@ def check(trainer: Any) -> None:
 
 
 def state(trainer: Any) -> dict[str, Any]:
-    """Nothing of another trainer."""
+    """Return the rollouts and logs of a GRPOTrainer, and an empty dictionary for other trainers."""
     if not hasattr(trainer, _KEPT[1]):
         return {}
     kept = {name: getattr(trainer, name) for name in _names()}
@@ -37,7 +41,7 @@ def state(trainer: Any) -> dict[str, Any]:
 
 
 def put_back(trainer: Any, saved: Mapping[str, Any]) -> None:
-    """Put back what `state` has said."""
+    """Put back what `state` returned."""
     for name, value in saved.items():
         if name == _LOGS:
             _refill(getattr(trainer, _LOGS), value)
@@ -46,15 +50,17 @@ def put_back(trainer: Any, saved: Mapping[str, Any]) -> None:
 
 
 def _names() -> tuple[str, ...]:
+    """Return the names of the attributes that this version of TRL has."""
     return _KEPT if version("trl").startswith("0.") else (*_KEPT, *_ADDED)
 
 
 def _listed(logs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _listed(one) if isinstance(one, Mapping) else list(one) for name, one in logs.items()}
+    """Return nested mappings of queues with lists in the place of the queues."""
+    return {name: _listed(entry) if isinstance(entry, Mapping) else list(entry) for name, entry in logs.items()}
 
 
 def _refill(logs: Any, saved: Mapping[str, Any]) -> None:
-    """Queues stay what they are: they hold so many entries at most."""
+    """Fill the queues, which are not replaced because each has a maximum length."""
     for name, value in saved.items():
         if isinstance(value, Mapping):
             _refill(logs[name], value)

@@ -1,4 +1,4 @@
-"""What a Trainer's arguments for checkpoints ask of the job, which saves at the steps at which the Trainer does."""
+"""Translate a Trainer's arguments for checkpoints into a request to the job, which then saves at the same steps."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _HOLDS = "not used, as the job was given {option}, which holds"
 
 
 def ask(job: Job, args: Any, state: Any) -> bool:
-    """Have the job save as the Trainer's arguments say, and say so on one rank.
+    """Ask the job to save as the Trainer's arguments say, and tell the user on rank 0.
 
-    Every rank calls it between attach() and the first step.
+    Boundaries calls this function on every rank, between attach() and the first step.
 
     Args:
-        job: that the training belongs to.
+        job: the job of the training.
         args: the TrainingArguments.
-        state: the TrainerState, whose `save_steps` is a number of steps also where the arguments give a ratio.
+        state: the TrainerState, whose `save_steps` is a number of steps even where the arguments give a ratio.
 
     Returns:
-        Whether job.save() is to be called whenever the Trainer has saved, because no interval names these steps.
+        Whether job.save() has to be called whenever the Trainer has saved, because no interval describes these steps.
     """
     strategy = _strategy(args)
     if strategy == "no":
@@ -45,11 +45,12 @@ def ask(job: Job, args: Any, state: Any) -> bool:
 
 
 def _strategy(args: Any) -> str:
+    """Return the argument `save_strategy`, which may be an enum, as text."""
     return str(getattr(args.save_strategy, "value", args.save_strategy))
 
 
 def _answer(strategy: str, request: SavingRequest, given: Mapping[str, str]) -> str:
-    """One line: what is done with each of the Trainer's arguments."""
+    """Return a line that says what is done about each of the Trainer's arguments."""
     parts = []
     if strategy != "steps":
         done = "a checkpoint of the job is asked for at each of the Trainer's, and is one of the next steps"
@@ -60,9 +61,10 @@ def _answer(strategy: str, request: SavingRequest, given: Mapping[str, str]) -> 
     if request.keep is not None:
         done = "as many of the job's are kept"
         parts.append(f"save_total_limit={request.keep}: {_unless(given, 'keep', done)}")
-    said = "; ".join(parts) or "no step is named"
-    return f"{said}; the Trainer writes its own as ever, and training waits for them"
+    answers = "; ".join(parts) or "no step is named"
+    return f"{answers}; the Trainer writes its own as ever, and training waits for them"
 
 
 def _unless(given: Mapping[str, str], setting: str, done: str) -> str:
+    """Return `done`, or if the user gave the job this setting, that the Trainer's argument is not used."""
     return _HOLDS.format(option=given[setting]) if setting in given else done

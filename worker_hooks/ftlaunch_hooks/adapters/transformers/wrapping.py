@@ -1,4 +1,9 @@
-"""Wraps a Trainer: its train() goes on from the step that the job has reached."""
+"""Wrap a Trainer, so that its train() resumes at the step that the job has reached.
+
+`wrap` is public; auto_transformers.py calls it, too, for scripts that do not know these hooks. It replaces
+`trainer.train` by KeptTraining.train, which decides where a training begins and then calls the Trainer's own method.
+All of this runs on the main thread of every rank.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +37,20 @@ _LEFT = (
 
 
 def wrap(trainer: Any, *, training: str = "") -> Any:
-    """Have `trainer.train()` resume the job exactly, and keep it safe; returns the trainer.
+    """Have `trainer.train()` resume the job exactly, and keep the training safe.
 
-    trainer: a transformers.Trainer, or of a class that is made of it. training: a word for its next train(), by which a
-    job that resumes tells several trainings of one script apart. Call it before train(), on every rank. Raises
-    RuntimeError where this Trainer cannot be kept safe.
+    Call this on every rank, before train().
+
+    Args:
+        trainer: a transformers.Trainer, or an object of a derived class.
+        training: a word that names the next train(), by which a job that resumes tells several trainings of one script
+            apart.
+
+    Returns:
+        The trainer.
+
+    Raises:
+        RuntimeError: this Trainer cannot be kept safe (AttachError).
     """
     if isinstance(kept := getattr(trainer.train, "__self__", None), KeptTraining):
         kept.word = training or kept.word
@@ -56,15 +70,16 @@ TrainerWrapper = wrap
 
 
 class KeptTraining:
-    """The trainings of a Trainer."""
+    """The trainings of one Trainer."""
 
     newest: Boundaries | None = None
-    """of the training of this process that was kept last"""
+    """the callback of the training that was kept last in this process, of any Trainer"""
 
     def __init__(self, trainer: Any, word: str) -> None:
-        self._trainer, self._plain_train = trainer, trainer.train
+        self._trainer = trainer
+        self._plain_train = trainer.train
         self.word = word
-        """of the script's, for the next one"""
+        """the script's name for the next training; empty without one"""
         self._speaks = bool(trainer.is_world_process_zero())
         self._boundaries = Boundaries(trainer)
         inside.put_first(trainer, self._boundaries)
@@ -72,7 +87,11 @@ class KeptTraining:
         inside.around_saves(trainer, lambda: self._phase("checkpoint"))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Trainer.train(), from where the job is. Raises AttachError for a search of hyperparameters."""
+        """Run Trainer.train() from the step that the job has reached. The arguments are those of Trainer.train().
+
+        Raises:
+            AttachError: the training cannot be kept or cannot be resumed, or is part of a search of hyperparameters.
+        """
         if KeptTraining.newest is not None and not KeptTraining.newest.is_over:
             self._say(_LEFT)
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
@@ -81,7 +100,8 @@ class KeptTraining:
             refuse("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
             self._say("ignore_data_skip is set: a resumed run sees samples twice or not at all, and is not exact")
-        given, self.word = self.word, ""
+        given = self.word
+        self.word = ""
         word = word_of(given, HOW, speaks=self._speaks)
         self._boundaries.attach_next(word, given=bool(given))
         point = ft.peek(NAME, training=word)
@@ -89,15 +109,16 @@ class KeptTraining:
         if theirs is not None:
             return self._begin_with(theirs, point, word, *args, **kwargs)
         if point is None:
-            return self._train_anew(resume_from_checkpoint, *args, **kwargs)
+            return self._begin_job(resume_from_checkpoint, *args, **kwargs)
         step, saved = point
         if not saved["begun"]:
-            return self._begin_once_more(saved["began_with"], *args, **kwargs)
+            return self._begin_as_before(saved["began_with"], *args, **kwargs)
         if resume_from_checkpoint:
             self._say(f"resume_from_checkpoint is not used: the job goes on from its own step {step}")
         over = self._is_over(saved)
         if saved["asked"] != asked(self._trainer):
-            before, now = saved["asked"], asked(self._trainer)
+            before = saved["asked"]
+            now = asked(self._trainer)
             self._say(
                 f"max_steps and num_train_epochs are {now} now, and were {before}: from here on the run is not that of"
                 " one that was asked for either from its beginning"
@@ -105,7 +126,7 @@ class KeptTraining:
         with inside.position(self._trainer, saved_trainer_state(saved), over=over) as directory, ExitStack() as stack:
 
             def begins(number: int, had: int) -> None:
-                directory.cleanup()  # a rank that is killed leaves none
+                directory.cleanup()  # now, so that a rank that is killed later leaves no directory behind
                 self._boundaries.begins_at(number, had)
 
             if not over:
@@ -116,10 +137,17 @@ class KeptTraining:
     def _newer_of_trainer(
         self, asked_for: str | bool | None, point: tuple[int, Any] | None
     ) -> TrainerCheckpoint | None:
-        """Return the Trainer's own checkpoint where the script asks to resume, and the job has none as new.
+        """Return the Trainer's own checkpoint if the script asks to resume and the job has no step as new.
 
-        Memory always holds the newest step, and what the job was told to begin with (--load-checkpoint) comes first.
-        Raises AttachError where the training can only begin with a checkpoint that some rank does not see.
+        A job that resumes from memory always has the newest step, and --load-checkpoint comes before the Trainer's
+        checkpoints.
+
+        Args:
+            asked_for: the argument `resume_from_checkpoint` of train().
+            point: the step and the Trainer's state that the job would resume from, None for a job that begins.
+
+        Raises:
+            AttachError: the training can only begin with a checkpoint that some rank does not see.
         """
         kind = resume_kind()
         if kind not in (Resume.FRESH, Resume.STORAGE) or (point is not None and self._is_over(point[1])):
@@ -147,7 +175,7 @@ class KeptTraining:
         return theirs
 
     def _tell_of_incomplete(self, step: int) -> None:
-        """Say which checkpoints of later steps than `step` are passed over."""
+        """Report incomplete checkpoints of later steps than `step`, which are not used."""
         directory = self._trainer.args.output_dir
         if self._speaks and (names := own_checkpoints.incomplete(directory, step)):
             say(
@@ -155,7 +183,7 @@ class KeptTraining:
             )
 
     def _tell_of_newer(self, own: int) -> None:
-        """Say that the Trainer has a newer checkpoint than the job's step `own`, for which the script does not ask."""
+        """Report a checkpoint of the Trainer that is newer than the job's step `own`, if the script asks for none."""
         if not self._speaks or own == NONE:
             return
         theirs = own_checkpoints.newest(self._trainer.args.output_dir, whole=True)
@@ -166,17 +194,23 @@ class KeptTraining:
             )
 
     def _last_step(self, theirs: TrainerCheckpoint) -> int:
+        """Return the step with which a training from the checkpoint `theirs` ends."""
         most = self._trainer.args.max_steps
         return int(most) if most > 0 else theirs.last
 
     def _is_over(self, saved: Mapping[str, Any]) -> bool:
+        """Whether a saved training was over, and the script asks for no more steps than before."""
         return bool(saved["over"] and saved["asked"] == asked(self._trainer))
 
     def _begin_with(
         self, theirs: TrainerCheckpoint, point: tuple[int, Any] | None, word: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """Train from a checkpoint that the Trainer loads by itself; the job's steps are the Trainer's, as before."""
-        ahead, reason = 0, "has no checkpoint"
+        """Train from a checkpoint that the Trainer loads by itself.
+
+        The difference between the job's number of steps and the Trainer's stays what it was.
+        """
+        ahead = 0  # steps of the job before the Trainer's first one
+        reason = "has no checkpoint"
         if point is not None:
             step, saved = point
             ahead = step - saved["fields"]["global_step"]
@@ -188,8 +222,12 @@ class KeptTraining:
         )
         return self._train_from(theirs.path, *args, **kwargs)
 
-    def _begin_once_more(self, began_with: str | None, *args: Any, **kwargs: Any) -> Any:
-        """Train from what the job has begun with: no step was made since. Raises AttachError where that is gone."""
+    def _begin_as_before(self, began_with: str | None, *args: Any, **kwargs: Any) -> Any:
+        """Train from the checkpoint with which the job began, if any: no step was completed since.
+
+        Raises:
+            AttachError: the checkpoint is gone.
+        """
         if began_with is not None and not Path(began_with).is_dir():
             refuse(
                 f"cannot resume: the job has begun with the Trainer's own checkpoint {began_with}, which is gone, and"
@@ -197,8 +235,8 @@ class KeptTraining:
             )
         return self._train_from(began_with, *args, **kwargs)
 
-    def _train_anew(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
-        """Train from the beginning, or from what the script names, although it holds no state of a Trainer."""
+    def _begin_job(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
+        """Train from the beginning, or from the checkpoint that the script names if the Trainer can load that."""
         directory = self._trainer.args.output_dir
         if resume_from_checkpoint and resume_kind() is not Resume.FRESH:
             self._say("resume_from_checkpoint is not used: the job begins with what --load-checkpoint names")
@@ -209,6 +247,7 @@ class KeptTraining:
         return self._train_from(resume_from_checkpoint, *args, **kwargs)
 
     def _train_from(self, checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
+        """Run the Trainer's own train() from a checkpoint of the Trainer, or without one from the beginning."""
         self._boundaries.began_with = str(checkpoint) if checkpoint else None
         with inside.begins_at(self._trainer, None, self._boundaries.begins_at):
             return self._plain_train(checkpoint, *args, **kwargs)
@@ -218,10 +257,13 @@ class KeptTraining:
             say(text)
 
     def _phase(self, name: str) -> Any:
+        """Return a context that marks a phase of the job that runs, if any."""
         job = self._boundaries.job
         return nullcontext() if job is None else job.phase(name)
 
     def _in_phase(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `call` within the phase `name` of the job."""
+
         def call_in_phase(*args: Any, **kwargs: Any) -> Any:
             with self._phase(name):
                 return call(*args, **kwargs)

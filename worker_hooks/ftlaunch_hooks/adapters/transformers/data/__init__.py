@@ -1,1 +1,1 @@
-"""Where in its data a Trainer is, and how it is brought back there."""
+"""Record where a Trainer is in its data, and bring a Trainer back to that place."""

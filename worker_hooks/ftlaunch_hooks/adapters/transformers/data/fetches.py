@@ -1,11 +1,14 @@
-"""Fetches a Trainer's batches in its place: knows where in its data it is, and goes back to there.
+"""Fetch a Trainer's batches, in the place of Trainer.get_batch_samples, and resume at the batch of a step.
 
-Batches that are made with random numbers are made again with the same ones:
-- in the training process, of a data set with indices: the states before the batch that was read ahead, and before the
-  others of the step, are saved and put back;
-- in workers, which are seeded as a pass begins, and of a data set without indices: all batches of the pass are made
-  again. That is exact unless training draws from a generator of the data's own process between two batches.
-Whether the batches are those that the run had here is looked at in any case.
+Batches that depend on random numbers are made again from the same numbers:
+- A data set with indices, read in the training process: the states of the generators before the batch that was read
+  ahead and before the other batches of the step are saved, and put back.
+- Workers, which are seeded at the beginning of a pass, and a data set without indices: all batches of the pass are made
+  again. The result is exact unless training draws, between two batches, from a generator of the process that reads.
+In any case a sample of the step's batches is compared with those that the run had before.
+
+Accelerate's loaders read one batch ahead: a step's first batch was made before the step before it, and the others after
+that step. KeptState owns one Fetches; everything runs on the main thread of a rank.
 """
 
 from __future__ import annotations
@@ -36,13 +39,24 @@ _OTHER_RANKS = (
 
 
 class Fetches:
-    """Stands in the place of Trainer.get_batch_samples."""
+    """The position of a Trainer in its data; replaces the Trainer's method get_batch_samples until it is closed."""
 
     def __init__(self, trainer: Any, loader: Any) -> None:
-        """The training begins. loader: that trains. Raises AttachError for a loader that is not known."""
+        """Begin to fetch, as a training begins.
+
+        Args:
+            trainer: the Trainer.
+            loader: the loader of its training data, as Accelerate has prepared it.
+
+        Raises:
+            AttachError: this version of Accelerate has another kind of loader.
+        """
         going_back.check(loader)
-        self._loader, base = loader, going_back.base_of(loader)
-        self._trainer, self._fetch, self._speaks = trainer, trainer.get_batch_samples, trainer.is_world_process_zero()
+        self._loader = loader
+        base = going_back.base_of(loader)
+        self._trainer = trainer
+        self._fetch = trainer.get_batch_samples
+        self._speaks = trainer.is_world_process_zero()
         trainer.get_batch_samples = self.fetch
         self._ranks = trainer.args.world_size
         workers = getattr(base, "num_workers", 0)
@@ -52,17 +66,20 @@ class Fetches:
         self._numbers = Numbers(loader)
         if not workers:
             going_back.before_each_fetch(loader, self._reads_ahead)
-        self._pass, self._had, self._count = -1, 0, 0
-        self._began: dict[str, Any] = {}
-        self._saved: Mapping[str, Any] | None = None
+        self._pass = -1
+        self._had = 0  # batches of the pass before those of the step whose batches were fetched last
+        self._count = 0  # batches of the pass with those of that step
+        self._began: dict[str, Any] = {}  # the generators as the pass began
+        self._saved: Mapping[str, Any] | None = None  # the place at which the next fetch resumes
         self._restored: Mapping[str, Any] = {}
-        self._told = self._draws = False
+        self._has_warned = False
+        self._draws = False  # whether making batches draws random numbers in this process
         self._forget()
 
     # --- the place ----------------------------------------------------------------------------------------
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """The next pass is the one of which `state` has said this."""
+        """Resume at the place that `state` returned, unless another number of ranks saved it."""
         self._restored = saved
         if saved["ranks"] != self._ranks:
             self._say(_OTHER_RANKS.format(now=self._ranks, before=saved["ranks"]))
@@ -73,30 +90,39 @@ class Fetches:
             self._workers.set_seen()
 
     def begin_pass(self, number: int, had: int) -> None:
-        """The Trainer begins a pass over its data. had: as many batches of it the Trainer means to pass over."""
+        """Begin a pass over the data: put the generators where they were when this pass began, if it is resumed.
+
+        Args:
+            number: of the pass.
+            had: number of batches of the pass that the Trainer skips.
+        """
         self._forget()
-        self._pass, self._count = number, had
+        self._pass = number
+        self._count = had
         if self._saved is not None and self._saved["pass"] == number:
             self._began = self._saved["began"]
             self._numbers.put_back(self._began)
         else:
             self._began = to_save(self._numbers.read())
         if self._saved is not None and (self._saved["pass"], self._saved["had"]) != (number, had):
-            self._saved = None  # the Trainer goes elsewhere: it was told to skip nothing, or to make more steps
+            self._saved = None  # the Trainer begins elsewhere: it was told to skip nothing, or to make more steps
         if number > 0 and self._outliving and self._workers is not None and self._workers.seen:
             self._say(_OUTLIVING)
 
     @property
     def has_begun(self) -> bool:
-        """Whether a pass has."""
+        """Whether a pass over the data has begun."""
         return self._pass >= 0
 
     def state(self) -> Mapping[str, Any]:
-        """At a boundary: the batches of the next step are fetched. Before the first pass: what was restored."""
+        """Return the place to save at a boundary, where the batches of the next step are already fetched.
+
+        Before the first pass begins, the place is the one that was restored.
+        """
         if self._restored and not self.has_begun:
             return self._restored
-        matters = self._draws and not self._all_again
-        noted = {name: to_save(one) for name, one in self._noted.items()} if matters else {}
+        needs_numbers = self._draws and not self._all_again
+        noted = {name: to_save(reading) for name, reading in self._noted.items()} if needs_numbers else {}
         return {
             "ranks": self._ranks,
             "pass": self._pass,
@@ -109,54 +135,64 @@ class Fetches:
         }
 
     def close(self) -> None:
-        """The training is over."""
+        """Give the Trainer its own method back, as the training is over."""
         self._forget()
         self._trainer.get_batch_samples = self._fetch
 
     def _forget(self) -> None:
-        self._own: Any = None
-        self._batches: list[Any] = []
-        self._noted: dict[str, Reading] = {}
-        self._ahead: Reading | None = None
-        self._after: Reading | None = None
-        self._between: set[str] = set()
-        self._reading = False
+        """Forget everything that belongs to one pass."""
+        self._own: Any = None  # the iterator of a resumed pass, used instead of the Trainer's
+        self._batches: list[Any] = []  # of the step whose batches were fetched last
+        self._noted: dict[str, Reading] = {}  # the generators before that step's batches: "before", "ahead"
+        self._ahead: Reading | None = None  # before the batch that was read ahead
+        self._after: Reading | None = None  # after the newest fetch
+        self._between: set[str] = set()  # generators from which training drew between two fetches
+        self._reading = False  # whether the next batch that is read ahead is the first since the newest reading
 
     # --- fetching -----------------------------------------------------------------------------------------
 
     def fetch(self, iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        """See Trainer.get_batch_samples."""
-        saved, self._saved = self._saved, None
+        """Fetch the batches of a step. Arguments and result are those of Trainer.get_batch_samples.
+
+        The first call after a resume returns the batches of the step that follows the boundary.
+        """
+        saved = self._saved
+        self._saved = None
         if saved is not None and self._count:
             self._own = iter(self._moved(saved))
         if self._workers is None:
             self._note(self._numbers.read())
             self._reading = self._after is not None  # the first batch of a pass is made before any is read ahead
         found = self._fetch(iterator if self._own is None else self._own, *args, **kwargs)
-        self._had, self._batches = self._count, found[0]
+        self._had = self._count
+        self._batches = found[0]
         self._count += len(self._batches)
         if saved is not None:
             self._arrive(saved)
         if self._workers is None:
-            self._look(self._numbers.read(), made_again=saved is not None)
+            self._notice_draws(self._numbers.read(), made_again=saved is not None)
         return found
 
     def _note(self, before: Reading) -> None:
-        """The batches of a step are fetched: one was read ahead, the others come now."""
+        """Note the generators before a step's batches: of these one was read ahead, and the others are read now."""
         self._noted = {"before": before} if self._ahead is None else {"before": before, "ahead": self._ahead}
         self._ahead = None
         if self._after is not None and self._all_again:
             self._between |= drawn_from(self._after, before)
 
     def _reads_ahead(self) -> None:
-        """A batch is read ahead next. Before the first one of a step nothing was drawn since its reading."""
+        """Note the generators before a batch is read ahead. The first one of a fetch needs no new reading."""
         if self._reading:
-            self._ahead, self._reading = self._noted["before"], False
+            self._ahead = self._noted["before"]
+            self._reading = False
         else:
             self._ahead = self._numbers.read()
 
-    def _look(self, after: Reading, *, made_again: bool) -> None:
-        """Notice what was drawn. The first batch of a pass is always drawn as it was."""
+    def _notice_draws(self, after: Reading, *, made_again: bool) -> None:
+        """Record whether the newest fetch drew random numbers, and warn if a resumed run would draw others.
+
+        Draws for the first batch of a pass do not count: they are repeated when the pass begins again.
+        """
         before = self._ahead if self._after is None else self._noted["before"]
         self._after = after
         if made_again or before is None:
@@ -168,8 +204,10 @@ class Fetches:
             self._say(_BETWEEN)
 
     def _unused_orders(self) -> set[str]:
-        """The generators from which samplers draw as a pass ends: torch's RandomSampler draws an order and uses none
-        of it. Going back asks the samplers for the whole pass, so that they draw it again.
+        """Return the generators from which samplers draw orders that nobody uses, which is at the end of a pass.
+
+        torch's RandomSampler draws another order as its pass ends. Going back asks the samplers for the whole pass,
+        so that they draw this order again.
         """
         ended = self._trainer.accelerator.gradient_state.end_of_dataloader
         return self._numbers.of_samplers() if ended else set()
@@ -177,8 +215,9 @@ class Fetches:
     # --- going back ---------------------------------------------------------------------------------------
 
     def _moved(self, saved: Mapping[str, Any]) -> Any:
-        """The loader at the first batch of the step."""
-        self._loader.set_epoch(self._pass) if hasattr(self._loader, "set_epoch") else None
+        """Return the loader, moved to the first batch of the step that was saved."""
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(self._pass)
         if self._all_again or saved["drawn_in_workers"]:
             return going_back.read_on(self._loader, self._count)
         noted = saved["noted"] if self._workers is None else {}
@@ -188,7 +227,7 @@ class Fetches:
             if number < len(order) and order[number] in noted:
                 self._numbers.put_back(noted[order[number]])
             if number == 1 and self._ahead is not None:
-                self._reads_ahead()  # again: it was before the numbers were put back
+                self._reads_ahead()  # a second time: the first was before the numbers were put back
 
         moved = going_back.skip(self._loader, self._count, arrives)
         if self._workers is None:
@@ -196,11 +235,12 @@ class Fetches:
         return moved
 
     def _arrive(self, saved: Mapping[str, Any]) -> None:
+        """Compare the first batches after a resume with those that were saved, and warn if they differ."""
         going_back.arrived(self._loader)
         if not same(saved["sample"], sample_of(self._batches)):
             say(OTHER_BATCHES)
 
     def _say(self, sentence: str) -> None:
-        if self._speaks and not self._told:
+        if self._speaks and not self._has_warned:
             say(sentence)
-        self._told = True
+        self._has_warned = True

@@ -1,7 +1,7 @@
-"""Brings a loader back to a batch of a pass. What is private in Accelerate is touched here alone, and checked.
+"""Bring one of Accelerate's loaders back to a batch of a pass.
 
-A DataLoaderShard has read one batch ahead of the batches that it hands out: that batch was made before the step whose
-others were made after it.
+A DataLoaderShard reads one batch ahead of those that it hands out. Only this module touches what is private in
+Accelerate's loaders; `check` refuses a version that lacks it. Fetches is the only caller.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch.utils.data import IterableDataset
 
 from ftlaunch_hooks.adapters.refusal import refuse
 
-_BEFORE_FETCH = "_update_state_dict"  # a DataLoaderShard calls it before each fetch, but for the first of a pass
+_BEFORE_FETCH = "_update_state_dict"  # method that a DataLoaderShard calls before each fetch but the first of a pass
 _OF_LOADER = (_BEFORE_FETCH, "skip_batches", "base_dataloader")
 
 
 def check(loader: Any) -> None:
-    """Raises AttachError where this version of Accelerate has another loader."""
+    """Raise AttachError where the loader of this version of Accelerate lacks a private part that is used."""
     missing = [name for name in _OF_LOADER if not hasattr(loader, name)] if reads_ahead(loader) else []
     if missing:
         import accelerate  # noqa: PLC0415 - for its version
@@ -32,22 +32,22 @@ def check(loader: Any) -> None:
 
 
 def reads_ahead(loader: Any) -> bool:
-    """Whether a loader has read one batch more than it has handed out."""
+    """Whether a loader reads one batch more than it has handed out."""
     return type(loader) in (DataLoaderShard, DataLoaderDispatcher)
 
 
 def base_of(loader: Any) -> Any:
-    """The DataLoader that makes the batches."""
+    """Return the DataLoader that makes the batches."""
     return loader.base_dataloader if reads_ahead(loader) else loader
 
 
 def cannot_skip(loader: Any) -> bool:
-    """Whether the batches before the place must be made again: there are no indices, or several ranks share them."""
+    """Whether the batches before a place must be made again, for lack of indices or because ranks share batches."""
     return isinstance(base_of(loader).dataset, IterableDataset) or type(loader) is DataLoaderDispatcher
 
 
 def before_each_fetch(loader: Any, call: Callable[[], None]) -> None:
-    """Have `call` called before a batch is read ahead."""
+    """Have the loader call `call` before it reads a batch ahead; loaders that do not read ahead stay as they are."""
     if not reads_ahead(loader):
         return
     update = getattr(loader, _BEFORE_FETCH)
@@ -60,7 +60,7 @@ def before_each_fetch(loader: Any, call: Callable[[], None]) -> None:
 
 
 def read_on(loader: Any, had: int) -> Any:
-    """The loader, whose next pass makes all its batches and hands out those behind the first `had`."""
+    """Return a loader whose next pass makes all its batches, and hands out those after the first `had`."""
     if not reads_ahead(loader):
         return skip_first_batches(loader, had)
     loader.skip_batches = had
@@ -68,40 +68,46 @@ def read_on(loader: Any, had: int) -> Any:
 
 
 def arrived(loader: Any) -> None:
-    """The first of the batches was handed out: the next pass begins at its beginning."""
+    """Have later passes of a loader from `read_on` begin at their first batch."""
     if reads_ahead(loader):
         loader.skip_batches = 0
 
 
 def skip(loader: Any, had: int, arrives: Callable[[int], None]) -> Any:
-    """A loader that begins behind the first `had` batches, and makes none of those.
+    """Return a loader that begins after the first `had` batches without making them.
 
-    arrives: called with 0 before the first batch is made, with 1 before the second.
+    Args:
+        loader: whose data set has indices.
+        had: number of batches to skip.
+        arrives: called with 0 before the first batch is made, and with 1 before the second.
     """
     skipping = skip_first_batches(loader, had)
     base = base_of(skipping)
     for sampler in (base.batch_sampler, base.sampler):
         if isinstance(sampler, SkipBatchSampler):
-            sampler.batch_sampler = _Telling(sampler.batch_sampler, had, arrives)
+            sampler.batch_sampler = _ObservedIndices(sampler.batch_sampler, had, arrives)
     return skipping
 
 
-class _Telling:
-    """The indices of batches, and a call before those of two batches are drawn."""
+class _ObservedIndices:
+    """The indices of batches, with a call before those of the batches `had` and `had` + 1 are drawn."""
 
     def __init__(self, indices: Iterable[Any], had: int, arrives: Callable[[int], None]) -> None:
-        self._indices, self._had, self._arrives = indices, had, arrives
+        self._indices = indices
+        self._had = had
+        self._arrives = arrives
 
     def __iter__(self) -> Iterator[Any]:
-        indices, number = iter(self._indices), 0
+        indices = iter(self._indices)
+        number = 0
         while True:
             if number - self._had in (0, 1):
                 self._arrives(number - self._had)
             try:
-                one = next(indices)
+                batch = next(indices)
             except StopIteration:
                 return
-            yield one
+            yield batch
             number += 1
 
     def __len__(self) -> int:

@@ -1,4 +1,8 @@
-"""Notices in the workers of a DataLoader that random numbers are drawn there."""
+"""Notice random numbers that are drawn in the workers of a DataLoader.
+
+WorkerDraws is made in the training process and copied into each worker. Its `seen` is in shared memory, so that the
+training process knows of a draw before the batch arrives for which the numbers were drawn.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,29 @@ from ftlaunch_hooks.adapters.transformers.data.numbers import Numbers, Reading, 
 
 
 class WorkerDraws:
-    """Stands in the place of a loader's collator and worker_init_fn.
-
-    That a batch was made with random numbers is known before it comes.
-    """
+    """Wraps a loader's collate_fn and worker_init_fn."""
 
     def __init__(self, loader: Any) -> None:
-        """loader: a DataLoader with workers, of which no iterator was made yet."""
-        self.collate, self._begin = loader.collate_fn, loader.worker_init_fn
+        """Wrap the functions of `loader`, a DataLoader with workers that has made no iterator yet."""
+        self.collate = loader.collate_fn
+        self._begin = loader.worker_init_fn
         self._numbers: Numbers | None = None
         self._first: Reading | None = None
         self._seen = torch.zeros(1, dtype=torch.uint8, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
-        loader.collate_fn, loader.worker_init_fn = self._collate, self._worker_begins
+        loader.collate_fn = self._collate
+        loader.worker_init_fn = self._worker_begins
 
     @property
     def seen(self) -> bool:
-        """Whether numbers were drawn for a batch that has come."""
+        """Whether a worker drew random numbers for a batch."""
         return bool(self._seen[0])
 
     def set_seen(self) -> None:
-        """It is so, or was in an earlier attempt."""
+        """Record that a worker draws random numbers, now or in an earlier attempt."""
         self._seen[0] = 1
 
     def _worker_begins(self, worker: int) -> None:
-        """See DataLoader's worker_init_fn: the worker's generators are seeded."""
+        """Read the generators as a worker begins, which the DataLoader has seeded (worker_init_fn)."""
         if self._begin is not None:
             self._begin(worker)
         info = get_worker_info()
@@ -42,7 +45,7 @@ class WorkerDraws:
         self._first = self._numbers.read()
 
     def _collate(self, samples: Any) -> Any:
-        """See DataLoader's collate_fn."""
+        """Collate a batch in a worker, and note whether numbers were drawn for it (collate_fn)."""
         batch = self.collate(samples)
         if self._numbers is None or self._first is None or self.seen:
             return batch
