@@ -1,4 +1,5 @@
-"""What other people's training loops need: one module a framework, on top of the public API.
+"""Adapters that keep the training loops of frameworks safe, one module for each framework, on top of the public API.
 
-A module here is imported on use, and is the only place that imports its framework.
+A module here is imported on first use (`ft.transformers`), and is the only one that imports its framework. Adapters run
+on the main thread of each rank.
 """

@@ -1,4 +1,4 @@
-"""Entry points of frameworks: scripts that know nothing of us are kept safe where the supervisor was asked for it."""
+"""Functions that frameworks find by entry points: they attach to unmodified scripts under `--auto-attach`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ftlaunch_contract import protocol
 
 
 def lightning_callbacks() -> list[Any]:
-    """Lightning asks for it whenever a Trainer is made, and adds what it is given to the Trainer's callbacks."""
+    """Return callbacks for a Trainer of Lightning, which calls this entry point whenever a Trainer is made."""
     if os.environ.get(protocol.ENV_AUTO_ATTACH) != "1":
         return []
     from ftlaunch_hooks.adapters.lightning import Callback  # noqa: PLC0415 - it imports torch

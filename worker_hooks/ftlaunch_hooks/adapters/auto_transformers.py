@@ -1,4 +1,8 @@
-"""Wraps the Trainer of a script that knows nothing of these hooks, where `--auto-attach` asks for it. No torch here."""
+"""Wrap every Transformers Trainer of an unmodified script, under `--auto-attach`.
+
+The import hook (programs/import_hook.py) calls `imported`. This module imports no torch, because it is loaded before
+the script has chosen to.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,11 @@ from ftlaunch_hooks.process.say import say
 
 
 def imported(module: ModuleType) -> None:
-    """transformers.trainer has been imported: every Trainer is wrapped as it is made, in a supervisor's rank."""
+    """Have each Trainer wrapped when it is made, in a rank of a supervisor.
+
+    Args:
+        module: transformers.trainer, which has just been imported.
+    """
     if bootstrap.own_page() is None:
         return
     make = module.Trainer.__init__
@@ -25,9 +33,11 @@ def imported(module: ModuleType) -> None:
 
 
 def _wrap(trainer: Any) -> None:
+    """Wrap a Trainer, or report on rank 0 why that is refused."""
     from ftlaunch_hooks.adapters.transformers import wrap  # noqa: PLC0415 - the script has imported torch now
 
-    name, speaks = type(trainer).__name__, trainer.is_world_process_zero()
+    name = type(trainer).__name__
+    speaks = trainer.is_world_process_zero()
     try:
         wrap(trainer)
     except RuntimeError as error:

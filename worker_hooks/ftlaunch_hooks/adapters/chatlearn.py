@@ -1,8 +1,8 @@
-"""ChatLearn's data progress, under ChatLearn's names, for alignment jobs whose loop is the script's own.
+"""Save ChatLearn's data progress, under ChatLearn's names, in alignment jobs whose loop is the script's own.
 
-ChatLearn keeps, for each replica, the episode, the train iteration, the consumed samples, `sample_per_episode` and
-`data_ratio`, and saves them whenever it saves a checkpoint. Here they are one object that is attached beside the models
-and saved in the same commit with them.
+ChatLearn keeps the episode, the train iteration, the consumed samples, `sample_per_episode` and `data_ratio` of each
+replica, and saves these whenever it saves a checkpoint. Here they are one object, which is attached like the models
+and saved in the same commit.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 class DataProgress:
-    """Where a replica stands in its data. The script moves it on; `ft.attach(progress=...)` saves and restores it.
+    """The position of a replica in its data.
 
-    The sampler is in here, and is not attached by itself, as it moves on with a rollout and not with every step.
+    The script advances the position, and `ft.attach(progress=...)` saves and restores it. The sampler of prompts is
+    part of this object. Do not attach the sampler by itself: it advances with each rollout and not with each step.
 
     Attributes:
-        prompts: the sampler that the replica's prompts come from; call its `advance()` after each rollout.
-        episode: episodes that are over.
-        train_iteration: iterations of training that are over, of all episodes.
-        sample_per_episode: prompts of an episode, over all replicas.
-        data_ratio: how the data sets are mixed; None where there is one. What was saved is restored, as in ChatLearn.
+        prompts: the sampler of the replica's prompts; call its `advance()` after each rollout.
+        episode: number of completed episodes.
+        train_iteration: number of completed training iterations, over all episodes.
+        sample_per_episode: number of prompts in an episode, over all replicas.
+        data_ratio: the proportions in which data sets are mixed, None for one data set. The saved value is restored,
+            as in ChatLearn.
     """
 
     def __init__(
@@ -38,15 +40,15 @@ class DataProgress:
 
     @property
     def consumed_samples(self) -> int:
-        """Prompts consumed, over all replicas and episodes."""
+        """Number of prompts consumed, over all replicas and episodes."""
         consumed: int = self.prompts.consumed
         return consumed
 
     def end_train_iteration(self, *, per_episode: int) -> bool:
-        """Count an iteration of training; the last one of an episode ends the episode.
+        """Count a training iteration, and with the last iteration of an episode the episode.
 
         Args:
-            per_episode: iterations of training in an episode, 1 or more.
+            per_episode: number of training iterations in an episode, 1 or more.
 
         Returns:
             Whether the episode is over.
@@ -58,7 +60,7 @@ class DataProgress:
         return is_last
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress. `consumed_samples` is there for people: the sampler's state has it as well."""
+        """Return the progress. `consumed_samples` is for human readers; the sampler's state holds the number, too."""
         return {
             "episode": self.episode,
             "train_iteration": self.train_iteration,
@@ -69,10 +71,10 @@ class DataProgress:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict()` has returned.
+        """Restore the progress that `state_dict()` returned.
 
         Raises:
-            StateError: episodes have another number of prompts now, so that what is half done does not fit.
+            StateError: an episode has another number of prompts now, so that an unfinished episode does not fit.
         """
         before = state["sample_per_episode"]
         if before != self.sample_per_episode:

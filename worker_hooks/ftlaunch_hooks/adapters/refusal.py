@@ -1,4 +1,4 @@
-"""How an adapter refuses: as attach() does, with a sentence, and no restart tries the same again."""
+"""Refuse a training in an adapter: AttachError with a sentence for the user, after which the job is not restarted."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import Any, NoReturn
 from ftlaunch_hooks.job.restore import AttachError
 from ftlaunch_hooks.process import error_file
 
-_attached = set[str]()  # names of adapters that keep one training of a process
+_attached = set[str]()  # names of adapters that have attached in this process
 
 
 def refuse(sentence: str) -> NoReturn:
-    """Raises AttachError."""
+    """Raise AttachError, and have no restart try the same again.
+
+    Args:
+        sentence: for the user: "cannot ...: cause", what is allowed, what happens next.
+    """
     error_file.count_as_final(AttachError)
     raise AttachError(sentence)
 
 
 def check_first(name: str) -> None:
-    """Raises AttachError where an adapter, of this name, has attached before in this process: see decision 100."""
+    """Raise AttachError if the adapter `name` has attached before in this process (decision 100)."""
     if name in _attached:
         refuse(
             f"cannot attach again: {name} has kept a training of this process, and nobody has tried what follows it;"
@@ -28,9 +32,12 @@ def check_first(name: str) -> None:
 
 
 def check_members(target: Any, names: str, what: str) -> None:
-    """Raises AttachError where an object of a framework lacks one of the attributes that an adapter relies on.
+    """Raise AttachError if an object of a framework lacks an attribute that an adapter uses.
 
-    names: separated by spaces. what: the object and the versions that have them, for the sentence.
+    Args:
+        target: the object.
+        names: names of attributes, separated by spaces.
+        what: the framework and its versions that have these attributes, for the sentence.
     """
     missing = [name for name in names.split() if not hasattr(target, name)]
     if missing:
@@ -38,9 +45,12 @@ def check_members(target: Any, names: str, what: str) -> None:
 
 
 def check_saved(saved: Mapping[str, Any], names: str, adapter: str) -> None:
-    """Raises AttachError where what an adapter has saved lacks a name: an earlier version of the adapter has saved it.
+    """Raise AttachError for a state that an earlier version of an adapter saved, which lacks a key.
 
-    names: separated by spaces.
+    Args:
+        saved: the state.
+        names: keys that the state must have, separated by spaces.
+        adapter: name of the framework, for the sentence.
     """
     missing = [name for name in names.split() if name not in saved]
     if missing:
@@ -52,7 +62,12 @@ def check_saved(saved: Mapping[str, Any], names: str, adapter: str) -> None:
 
 
 def check_ranks(saved: int, now: int) -> None:
-    """Raises AttachError for another number of ranks: where in its data a rank is depends on how many share it."""
+    """Raise AttachError if the number of ranks has changed, because a rank's place in its data depends on the number.
+
+    Args:
+        saved: number of ranks that saved.
+        now: number of ranks of the present job.
+    """
     if saved != now:
         refuse(
             f"cannot resume on {now} ranks what {saved} have saved: the positions of their loaders are those of {saved}"
@@ -61,14 +76,17 @@ def check_ranks(saved: int, now: int) -> None:
 
 
 def take_replicated(more: dict[str, Any]) -> list[str]:
-    """Takes `replicated` out of what a script gives to an adapter besides: names of objects that all ranks have alike.
+    """Remove the option `replicated` from a script's further arguments to an adapter, and return its names.
 
-    Raises AttachError for groups of ranks: the adapter adds names of its own, of objects that all ranks have alike.
+    The adapter adds names of its own to these, of objects that are equal on all ranks.
+
+    Raises:
+        AttachError: the option maps names to groups of ranks, which the adapter cannot extend.
     """
-    said = more.pop("replicated", ())
-    if isinstance(said, Mapping):
+    replicated = more.pop("replicated", ())
+    if isinstance(replicated, Mapping):
         refuse(
             "cannot attach: replicated tells of groups of ranks, which only ft.attach() takes; give a list of the names"
             " of objects that all ranks have alike"
         )
-    return list(said)
+    return list(replicated)

@@ -1,4 +1,4 @@
-"""The newest version of each framework that the adapters were tried with, and a word where a newer one is there."""
+"""Tell the user when a framework is newer than the versions with which the adapters were tried."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import metadata
 
 from ftlaunch_hooks.process.say import say
 
-# distribution: the name for people, and major and minor number of the newest version that `make newest` has run with
+# distribution: (the name for people, major and minor number of the newest version with which `make newest` has run)
 TRIED = {
     "accelerate": ("Accelerate", (1, 15)),
     "datasets": ("datasets", (5, 2)),
@@ -22,28 +22,34 @@ TRIED = {
     "transformers": ("Transformers", (5, 24)),
     "trl": ("TRL", (1, 16)),
 }
-_MODULES = {"megatron-core": "megatron", "pytorch-lightning": "pytorch_lightning"}  # others are called as they are
+_MODULES = {"megatron-core": "megatron", "pytorch-lightning": "pytorch_lightning"}  # others: the distribution's name
 
-_told = set[str]()
+_checked = set[str]()  # distributions that say_if_newer() has dealt with
 
 
 def say_if_newer() -> None:
-    """Say once of each framework that the script has imported that nobody has tried its version, where it is newer.
+    """Report on rank 0, once for each imported framework, that its version is newer than the newest one tried.
 
-    Newer means another major or minor number. The line is said by rank 0.
+    Only the major and the minor number count.
     """
     if os.environ.get("RANK", "0") != "0":
         return
     for package, (name, newest) in TRIED.items():
-        if package in _told or _MODULES.get(package, package) not in sys.modules:
+        if package in _checked or _MODULES.get(package, package) not in sys.modules:
             continue
-        _told.add(package)
+        _checked.add(package)
         if (sentence := untried(name, newest, _installed(package))) is not None:
             say(sentence)
 
 
 def untried(name: str, newest: tuple[int, int], installed: str) -> str | None:
-    """Return what is said of an installed version that is newer than the newest one tried; None where it is not."""
+    """Return the sentence about an installed version, or None if that version is not newer than the newest one tried.
+
+    Args:
+        name: of the framework, for people.
+        newest: major and minor number of the newest version that was tried.
+        installed: the installed version; empty if it is not known.
+    """
     numbers = re.match(r"(\d+)\.(\d+)", installed)
     if numbers is None or (int(numbers[1]), int(numbers[2])) <= newest:
         return None
@@ -54,6 +60,7 @@ def untried(name: str, newest: tuple[int, int], installed: str) -> str | None:
 
 
 def _installed(package: str) -> str:
+    """Return the version of a distribution, or an empty text without that distribution."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

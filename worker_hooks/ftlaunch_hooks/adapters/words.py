@@ -1,4 +1,4 @@
-"""What the trainings of a framework are called, where a script gives them no words: see decision 100."""
+"""Name the trainings of a framework to which the script gives no words of their own (decision 100)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.process.say import say
 
-_unnamed = 0  # trainings of this process without a word of the script's
+_unnamed = 0  # number of trainings of this process that the script has not named
 
 
 def word_of(given: str, how: str, *, speaks: bool) -> str:
-    """The word of a training that begins: the one that was given, or its number among those without one.
+    """Return the word that names a training that begins.
 
-    how: to give it a word. speaks: whether this rank says it where only the order tells it from the one before.
+    Args:
+        given: the script's word for the training; empty without one.
+        how: the call by which a script gives a word, for the sentence.
+        speaks: whether this rank tells the user that only the order distinguishes the training from earlier ones.
+
+    Returns:
+        The script's word; without one an empty text for the first training, and "2", "3" ... for later ones.
     """
     global _unnamed  # noqa: PLW0603 - one process is one rank
     if given:
@@ -29,9 +35,15 @@ def word_of(given: str, how: str, *, speaks: bool) -> str:
 
 
 def check_place(job: Job, before: str, now: str, how: str) -> None:
-    """Raises AttachError where a training that is over was another one by its place: the script may have left one out.
+    """Raise AttachError if a training without a word was over, and wrote to another place than the present training.
 
-    For one without a word of the script's. before, now: where it writes to, for a sentence. how: to give it a word.
+    The script may have left out a training, so that the order no longer tells which is which.
+
+    Args:
+        job: the job, which has restored the training.
+        before: the place to which the restored training wrote.
+        now: the place to which the present training writes.
+        how: the call by which a script gives a word, for the sentence.
     """
     if before != now and not job.from_other_job:
         refuse(

@@ -1,4 +1,4 @@
-"""DeepSpeed: `job = ft.deepspeed.attach(engine)` behind deepspeed.initialize()."""
+"""Keep a script's own loop with DeepSpeed safe: `job = ft.deepspeed.attach(engine)` after deepspeed.initialize()."""
 
 from ftlaunch_hooks.adapters.deepspeed.attaching import attach
 

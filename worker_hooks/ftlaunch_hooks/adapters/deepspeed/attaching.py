@@ -1,8 +1,9 @@
-"""What of an engine is attached, and which engines are refused.
+"""Choose what is attached of a DeepSpeed engine, and refuse engines that cannot be kept safe.
 
-One step of the job is one step of the engine's optimizer, with all micro batches that it gathers. What is private in
-DeepSpeed is touched in _check, _plain_numbers, _random_tracker and shared_parameters.py. The masters and the shares of
-ZeRO 1 and 2 lie in the parameter groups of the optimizer within the engine's, where attach() finds them.
+One step of the job is one step of the engine's optimizer, with all micro batches that it accumulates. The master
+weights and partitions of ZeRO 1 and 2 lie in the parameter groups of the optimizer within the engine's optimizer, where
+attach() finds them. Only _check, _plain_numbers, _random_tracker and shared_parameters.py touch what is private in
+DeepSpeed. The adapters for Accelerate and Transformers call `kept`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _OF_ENGINE = (
 )
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
 _ZERO_3 = "DeepSpeedZeroOptimizer_Stage3"
-_SHARED_OUT = ("BF16_Optimizer", "DeepSpeedZeroOptimizer", _ZERO_3)  # each rank steps a share of the parameters
-_WRAPPERS = (*_SHARED_OUT, "FP16_Optimizer", "FP16_UnfusedOptimizer")
+_PARTITIONED = ("BF16_Optimizer", "DeepSpeedZeroOptimizer", _ZERO_3)  # each rank steps a part of the parameters
+_WRAPPERS = (*_PARTITIONED, "FP16_Optimizer", "FP16_UnfusedOptimizer")
 _SCALERS = ("loss_scaler", "loss_scale_config")
 _INNER = ("FusedAdam", "FusedLamb", "FusedLion", "DeepSpeedCPUAdam", "DeepSpeedCPUAdagrad", "DeepSpeedCPULion")
-_REFUSED = {  # attributes of the engine, or methods that tell whether an option is set
+_REFUSED = {  # attributes or methods of the engine that are true if an option is set -> why that cannot be kept
     "zero_offload_optimizer": "the optimizer's state lies in files of DeepSpeed's; allowed is the device `cpu`",
     "zero_offload_param": "parameters lie in files of DeepSpeed's; allowed is the device `cpu`",
     "has_moe_layers": "experts have optimizers' shares of their own",
@@ -46,10 +47,17 @@ _REFUSED = {  # attributes of the engine, or methods that tell whether an option
 
 
 def attach(engine: Any, **more: Any) -> ft.Job:
-    """Attach the engine's model, optimizer, scheduler and counts. Call it behind deepspeed.initialize(), once.
+    """Attach the engine's model, optimizer, scheduler and counters. Call this once, after deepspeed.initialize().
 
-    more: further objects, as ft.attach() takes them. Raises AttachError for what cannot be kept safe, and what
-    ft.attach() raises.
+    Args:
+        engine: the DeepSpeedEngine.
+        more: further objects and options, as ft.attach() takes them.
+
+    Returns:
+        The job.
+
+    Raises:
+        AttachError: something cannot be kept safe or restored.
     """
     check_first("ft.deepspeed.attach()")
     say_if_newer()
@@ -59,10 +67,17 @@ def attach(engine: Any, **more: Any) -> ft.Job:
 
 
 def kept(engine: Any, gathered: Callable[[], int]) -> tuple[dict[str, Any], list[str]]:
-    """What ft.attach() is given of an engine: its objects by their names, and which of them are replicated.
+    """Return what an adapter gives to ft.attach() for an engine.
 
-    gathered: tells how many micro batches the step under way has had; 0 between steps. Raises AttachError for what
-    cannot be kept safe.
+    Args:
+        engine: the DeepSpeedEngine.
+        gathered: returns the number of micro batches that the unfinished step has accumulated; 0 between steps.
+
+    Returns:
+        The objects by name, and the names of those that are equal on all ranks.
+
+    Raises:
+        AttachError: the engine cannot be kept safe, or its state was partitioned differently.
     """
     _check(engine)
     counts = _Counts(engine, gathered)
@@ -75,7 +90,7 @@ def kept(engine: Any, gathered: Callable[[], int]) -> tuple[dict[str, Any], list
 
 
 def _check(engine: Any) -> None:
-    """Raises AttachError for an engine that is not known, or has moved."""
+    """Raise AttachError for an engine of an unknown kind or with an option that cannot be kept."""
     if (kind := type(engine).__name__) != "DeepSpeedEngine":
         refuse(f"cannot attach to a {kind}: allowed is the DeepSpeedEngine that deepspeed.initialize() returns")
     check_members(engine, _OF_ENGINE, _KNOWN)
@@ -88,8 +103,10 @@ def _check(engine: Any) -> None:
 
 
 def _check_optimizer(optimizer: Any) -> None:
+    """Raise AttachError for an optimizer that is unknown, as such, or within DeepSpeed's."""
     inner = _inner(optimizer)
-    kind, within = type(optimizer).__name__, type(inner)
+    kind = type(optimizer).__name__
+    within = type(inner)
     if inner is not optimizer and kind not in _WRAPPERS:
         refuse(f"cannot attach: the engine's optimizer is a {kind}; known are {', '.join(_WRAPPERS)}")
     if not isinstance(inner, torch.optim.Optimizer):
@@ -106,18 +123,20 @@ def _kind(engine: Any) -> str:
 
 
 def _is_set(engine: Any, name: str) -> bool:
+    """Whether the option behind an attribute or method of the engine is set. Offloading to memory does not count."""
     found = getattr(engine, name, None)
     value = found() if callable(found) and not isinstance(found, torch.nn.Module) else found
-    device = getattr(value, "device", None)  # to which it is offloaded: what lies in memory is found where it lies
+    device = getattr(value, "device", None)  # of an option to offload: attach() finds what is offloaded to memory
     return bool(value) and getattr(device, "value", device) not in ("none", "cpu")
 
 
 def _inner(optimizer: Any) -> Any:
-    """The optimizer that steps: DeepSpeed's have it in themselves."""
+    """Return the optimizer that steps, which DeepSpeed's optimizers wrap."""
     return optimizer if isinstance(optimizer, torch.optim.Optimizer) else getattr(optimizer, "optimizer", None)
 
 
 def _objects(engine: Any) -> dict[str, Any]:
+    """Return what is attached besides the counters, by name."""
     if _kind(engine) == _ZERO_3:
         objects: dict[str, Any] = {"shares": SharedParameters(engine)}
     else:
@@ -131,15 +150,15 @@ def _objects(engine: Any) -> dict[str, Any]:
 
 
 def _replicated(engine: Any) -> list[str]:
-    """What the engine keeps equal on all ranks: one of them saves it for all."""
+    """Return the names of objects that the engine keeps equal on all ranks, so that one rank saves them for all."""
     if _kind(engine) == _ZERO_3:
         return []
-    return ["model"] if _kind(engine) in _SHARED_OUT else ["model", "optimizer"]
+    return ["model"] if _kind(engine) in _PARTITIONED else ["model", "optimizer"]
 
 
 def _gathered_here(engine: Any) -> int:
-    """Micro batches since the engine's last step."""
-    managed = getattr(engine, "managed_gradient_accumulation", lambda: True)()  # before 0.19 each engine gathers
+    """Return the number of micro batches since the engine's last step."""
+    managed = getattr(engine, "managed_gradient_accumulation", lambda: True)()  # before 0.19 every engine does this
     over = engine.micro_steps % engine.gradient_accumulation_steps() if managed else 0
     return int(over or getattr(engine, "_unmanaged_backward_count", 0))
 
@@ -148,26 +167,27 @@ def _gathered_here(engine: Any) -> int:
 
 
 def _plain_numbers(target: Any) -> dict[str, Any]:
-    """The attributes of a loss scaler that are numbers."""
+    """Return the attributes of a loss scaler that are numbers or None, by name."""
     held = vars(target) if target is not None else {}
     return {name: value for name, value in held.items() if value is None or isinstance(value, (bool, int, float))}
 
 
 def _random_tracker() -> dict[str, Any]:
-    """The states of the tracker of random numbers that DeepSpeed's activation checkpointing has, by name."""
+    """Return the states of the generators of DeepSpeed's activation checkpointing, by name."""
     return dict(checkpointing.get_cuda_rng_tracker().get_states())
 
 
 class _Counts:
-    """What an engine counts, and its loss scale: an object to attach."""
+    """The counters of an engine and its loss scale: an object to attach."""
 
     def __init__(self, engine: Any, gathered: Callable[[], int]) -> None:
-        """gathered: see `kept`."""
-        self._engine, self._gathered = engine, gathered
+        """Take an engine, and the function that `kept` describes."""
+        self._engine = engine
+        self._gathered = gathered
         self.keeps_variables = [f"engine.{name}" for name in _COUNTS]
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary. Raises AttachError where gradients are still being gathered."""
+        """Return the state at a boundary. Raises AttachError while gradients are being accumulated."""
         self._check_gathered()
         engine = self._engine
         return {
@@ -178,7 +198,7 @@ class _Counts:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """The engine goes on counting."""
+        """Restore the counters, the loss scale and the generators."""
         for name, value in saved["counts"].items():
             setattr(self._engine, name, value)
         for name, values in saved["scale"].items():
@@ -188,18 +208,21 @@ class _Counts:
             checkpointing.get_cuda_rng_tracker().set_states({**saved["random"]})
 
     def check_layout(self, saved: Mapping[str, Any]) -> None:
-        """Raises AttachError where the state was shared out otherwise."""
-        if saved != (now := self._layout()):
-            said = " now, and was ".join(f"{one['optimizer']} with {one['shares']} shares" for one in (now, saved))
-            refuse(f"cannot resume: the engine's optimizer is {said}; start as it was, or with --fresh")
+        """Raise AttachError if the state was partitioned differently."""
+        now = self._layout()
+        if saved != now:
+            refuse(
+                f"cannot resume: the engine's optimizer is {now['optimizer']} with {now['shares']} shares now, and was"
+                f" {saved['optimizer']} with {saved['shares']} shares; start as it was, or with --fresh"
+            )
 
     def _layout(self) -> dict[str, Any]:
-        """What the shares of the ranks depend on."""
+        """Return the kind of optimizer and the number of parts, which determine how the state is partitioned."""
         kind = _kind(self._engine)
-        return {"optimizer": kind, "shares": torch.distributed.get_world_size() if kind in _SHARED_OUT else 1}
+        return {"optimizer": kind, "shares": torch.distributed.get_world_size() if kind in _PARTITIONED else 1}
 
     def _check_gathered(self) -> None:
-        """The gradients of micro batches lie where only the engine finds them."""
+        """Raise AttachError while gradients are being accumulated, which only the engine knows how to find."""
         if over := self._gathered():
             every = self._engine.gradient_accumulation_steps()
             refuse(

@@ -1,1 +1,1 @@
-"""EasyCkpt's calls under its own names: a script changes where it imports them from, and nothing else."""
+"""EasyCkpt's calls under EasyCkpt's names: a script only changes from where it imports them."""

@@ -1,4 +1,4 @@
-"""What is done with the numbers that EasyCkpt's calls are given, and what is said of them."""
+"""Check the arguments of EasyCkpt's calls, tell the user what is done about them, and begin EasyCkpt's log file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from ftlaunch_hooks.process import operations
 
 
 def check_positive(**numbers: int) -> None:
-    """Raises AttachError for a number of steps or of checkpoints that is none."""
+    """Raise AttachError unless all arguments, given by name, are whole numbers of 1 or more."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             refuse(f"cannot initialize: {name} is {number!r}: allowed is a whole number from 1 on")
 
 
 def answer(asked: Mapping[str, int], given: Mapping[str, str], log_file_path: str | None) -> str:
-    """One line: what is done with each of the arguments of initialize_easyckpt().
+    """Return a line that says what is done about each argument of initialize_easyckpt().
 
-    asked: name of an argument -> its value. given: the settings that the job was given and that hold in its place.
+    Args:
+        asked: the values of the three numbers by the names of the arguments, in the order of the call.
+        given: the options that the user gave to the job and that hold against these arguments, by setting.
+        log_file_path: the argument of this name.
     """
     memory, storage, keep = asked
     done = {
@@ -35,20 +38,27 @@ def answer(asked: Mapping[str, int], given: Mapping[str, str], log_file_path: st
         holds = f"not used, as the job was given {given[setting]}, which holds" if setting in given else words
         parts.append(f"{name}={asked[name]}: {holds}")
     if log_file_path is not None:
-        parts.append(f"log_file_path={log_file_path!r}: each save and deletion of this run is appended to it{_log()}")
+        journal = _where_the_journal_is()
+        parts.append(f"log_file_path={log_file_path!r}: each save and deletion of this run is appended to it{journal}")
     return f"initialize_easyckpt: {'; '.join(parts)}"
 
 
-def _log() -> str:
+def _where_the_journal_is() -> str:
+    """Return the end of a sentence that names the supervisor's journal; empty without a supervisor."""
     if protocol.ENV_MEMORY_DIR in os.environ:
         return f"; all else is in the journal, {os.environ.get(protocol.ENV_RUN_DIR, 'in the run dir')}/events.jsonl"
     return ""
 
 
 def begin_log(log_file_path: str | None, *, first: bool) -> None:
-    """Have the saves and deletions of the run appended to a file; None: to none.
+    """Have whoever saves append the saves and deletions of this run to a file.
 
-    first: this is rank 0. Raises AttachError where the file cannot be written.
+    Args:
+        log_file_path: the file, or None for no log.
+        first: whether this is rank 0.
+
+    Raises:
+        AttachError: the file cannot be written.
     """
     path = None if log_file_path is None else Path(log_file_path).absolute()
     try:

@@ -1,4 +1,4 @@
-"""EasyCkpt's `TrainerWrapper` for Hugging Face's Trainer: `ft.transformers.wrap` under its name."""
+"""EasyCkpt's `TrainerWrapper` for Hugging Face's Trainer, which is `ft.transformers.wrap` under EasyCkpt's name."""
 
 from ftlaunch_hooks.adapters.transformers import TrainerWrapper
 

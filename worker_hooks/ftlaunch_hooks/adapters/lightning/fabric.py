@@ -1,7 +1,7 @@
-"""Fabric: `job = ft.lightning.attach(fabric, model=model, optimizer=optimizer, loader=loader)` in a script's own loop.
+"""Keep a script's own loop with Fabric safe: `job = ft.lightning.attach(fabric, model=..., optimizer=..., loader=...)`.
 
-What is private in Fabric is touched here and in fabric_loader.py. Fabric wraps modules, optimizers and loaders: what
-is within the wrappers is attached.
+Fabric wraps modules, optimizers and loaders; the objects within the wrappers are attached. Only this module and
+fabric_loader.py touch what is private in Fabric.
 """
 
 from __future__ import annotations
@@ -20,24 +20,33 @@ from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
 
 _KNOWN = "Lightning 2.6"
 _OF_FABRIC = "strategy world_size is_global_zero loggers setup setup_dataloaders"
-_OPTIONS = ("frozen", "replicated", "anew", "keep", "ignore")  # of ft.attach(): no objects
+_OPTIONS = ("frozen", "replicated", "anew", "keep", "ignore")  # keywords of ft.attach() that are no objects
 
 
 def attach(fabric: Any, **objects: Any) -> ft.Job:
-    """Attach what fabric.setup() and fabric.setup_dataloaders() have returned, and further objects, by name.
+    """Attach what fabric.setup() and fabric.setup_dataloaders() returned, and further objects. Call this once.
 
-    objects: as ft.attach() takes them; loaders besides, whose positions are saved. The scaler of a precision is added.
-    Raises AttachError for what cannot be kept safe, and what ft.attach() raises.
+    Args:
+        fabric: the Fabric.
+        objects: by name, anything that ft.attach() takes, and loaders, whose positions are saved. The scaler of the
+            precision is added.
+
+    Returns:
+        The job.
+
+    Raises:
+        AttachError: something cannot be kept safe or restored.
     """
     check_first("ft.lightning.attach()")
     say_if_newer()
     check_members(fabric, _OF_FABRIC, _KNOWN)
     strategies.check(fabric.strategy, fabric.world_size, "Fabric")
     options = {name: objects.pop(name) for name in _OPTIONS if name in objects}
-    position = _Position(fabric, {name: one for name, one in objects.items() if _is(one, "_FabricDataLoader")})
-    attached = {name: _unwrapped(name, one) for name, one in objects.items() if name not in position.loaders}
+    loaders = {name: target for name, target in objects.items() if _is(target, "_FabricDataLoader")}
+    position = _Position(fabric, loaders)
+    attached = {name: _unwrapped(name, target) for name, target in objects.items() if name not in loaders}
     scaler = getattr(fabric.strategy.precision, "scaler", None)
-    if scaler is not None and all(one is not scaler for one in attached.values()):
+    if scaler is not None and all(target is not scaler for target in attached.values()):
         attached["scaler"] = scaler
     position.job = ft.attach(**attached, **options, fabric=position)
     position.go_on()
@@ -45,14 +54,15 @@ def attach(fabric: Any, **objects: Any) -> ft.Job:
 
 
 def _is(target: Any, name: str) -> bool:
+    """Whether an object is of the class `name`, of which Lightning has one in each of its two packages."""
     return any(kind.__name__ == name for kind in type(target).__mro__)
 
 
 def _unwrapped(name: str, target: Any) -> Any:
-    """What Fabric has wrapped."""
+    """Return the object within Fabric's wrapper. Raises AttachError for a DataLoader that Fabric has not set up."""
     if _is(target, "_FabricModule"):
         check_members(target, "_forward_module", _KNOWN)
-        return target._forward_module  # under DDP that is DDP's wrapper
+        return target._forward_module  # with DDP, DDP's wrapper of the module
     if _is(target, "_FabricOptimizer"):
         return target.optimizer
     if isinstance(target, DataLoader):
@@ -61,6 +71,7 @@ def _unwrapped(name: str, target: Any) -> Any:
 
 
 def _check_saved(saved: dict[str, Any]) -> None:
+    """Raise AttachError for a state that an earlier version of this adapter saved."""
     check_saved(saved, "ranks loaders loggers", "Fabric")
     for loader in saved["loaders"].values():
         check_saved(loader, "iteration within seeds own held", "Fabric")
@@ -69,26 +80,28 @@ def _check_saved(saved: dict[str, Any]) -> None:
 
 
 class _Position:
-    """Where a script with Fabric is in its loaders and in its loggers' files."""
+    """The position of a script in its loaders and in its loggers' files: an object to attach."""
 
     job: ft.Job
+    """set after attach()"""
 
     def __init__(self, fabric: Any, loaders: dict[str, Any]) -> None:
-        self._fabric, self._saved = fabric, dict[str, Any]()
+        self._fabric = fabric
+        self._saved: dict[str, Any] = {}
         self._epochs = EpochLoops(speaks=fabric.is_global_zero)
-        self.loaders = {name: FabricLoader(one, self._epochs, self._arrived) for name, one in loaders.items()}
+        self.loaders = {name: FabricLoader(loader, self._epochs, self._arrived) for name, loader in loaders.items()}
         self._loggers = Loggers(fabric)
         self.keeps_position_of = [loader.inner for loader in self.loaders.values()]
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary; within attach(), what it has restored."""
+        """Return the position at a boundary; within attach(), the position that attach() has restored."""
         if self._saved:
             return self._saved
         loaders = {name: loader.state() for name, loader in self.loaders.items()}
         return {"ranks": self._fabric.world_size, "loaders": loaders, "loggers": self._loggers.state()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """The loaders go to their batches when they are asked for the first one."""
+        """Check a saved position, which `go_on` restores later. Raises AttachError."""
         _check_saved(saved)
         check_ranks(saved["ranks"], self._fabric.world_size)
         if saved["loaders"].keys() != self.loaders.keys():
@@ -99,7 +112,10 @@ class _Position:
         self._saved = saved
 
     def go_on(self) -> None:
-        """attach() has restored the rest, and knows the step."""
+        """Restore the position, after attach() has restored everything else.
+
+        The loaders move to their batches when their first batch is asked for.
+        """
         if not self._saved:
             return
         self._loggers.restore(self._saved["loggers"], self.job.step)
@@ -108,6 +124,6 @@ class _Position:
         self._saved = {}
 
     def _arrived(self) -> int:
-        """A loader is at the batch that follows the boundary: its fetch draws what it would have drawn."""
+        """Put the random numbers of the boundary back, before a loader fetches the batch after it. Return the step."""
         self.job.restore_rng()
         return self.job.step

@@ -1,7 +1,7 @@
-"""A loader of Fabric's: how far its pass is, and the way back to a batch.
+"""Follow the passes over a loader of Fabric, and bring the loader back to a batch.
 
 Fabric's loader makes its DataLoader's iterator when the first batch of a pass is asked for, sets the sampler's epoch
-from the passes that it counts, and reads no batch ahead.
+to the number of passes that it has counted, and reads no batch ahead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ftlaunch_hooks.passes.draws import PERSISTENT, Draws
 from ftlaunch_hooks.passes.newest_batch import NewestFetch
 from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
-_NONE = object()  # no batch is
+_NONE = object()  # in the place of a batch where there is no more
 _OF_LOADER = "_dataloader _num_iter_calls"
 _AHEAD = (
     "the workers of a DataLoader read ahead, and its sampler draws from the global random numbers as they do: those are"
@@ -28,23 +28,34 @@ _AT_ONCE = (
 
 
 class FabricLoader:
-    """Stands in a Fabric loader for the DataLoader within it, and counts the batches of each pass."""
+    """Replaces the DataLoader within a loader of Fabric, and counts the batches of each pass."""
 
     def __init__(self, loader: Any, epochs: EpochLoops, arrived: Callable[[], int]) -> None:
-        """loader: gets an attribute `iteration`, the number of the pass that it is in, or else of the next one.
+        """Replace the DataLoader.
 
-        epochs: is told of each pass. arrived: called where the batch behind the boundary is next; returns its step.
-        Raises AttachError for another version's loader.
+        Args:
+            loader: Fabric's loader. It gets an attribute `iteration`, the number of its present pass, or between two
+                passes of the next one.
+            epochs: is told of each pass.
+            arrived: called before the batch that follows the boundary is fetched after a resume; returns the
+                boundary's step.
+
+        Raises:
+            AttachError: this version of Lightning has another loader.
         """
         check_members(loader, _OF_LOADER, "Lightning 2.6")
-        self._loader, self._epochs, self._arrived = loader, epochs, arrived
+        self._loader = loader
+        self._epochs = epochs
+        self._arrived = arrived
         self.inner = loader._dataloader
-        self._draws, self._newest = Draws(self.inner), NewestFetch()
-        self._pass: Iterator[Any] | None = None  # the one that is under way
-        self._had = 0  # batches of this pass
-        self._made_at: random_numbers.State = {}
-        self._saved: dict[str, Any] | None = None
-        loader._dataloader, loader.iteration = self, loader._num_iter_calls
+        self._draws = Draws(self.inner)
+        self._newest = NewestFetch()
+        self._pass: Iterator[Any] | None = None  # the pass that is under way
+        self._had = 0  # number of batches that were handed out in this pass
+        self._made_at: random_numbers.State = {}  # the generators before the pass's iterator was made
+        self._saved: dict[str, Any] | None = None  # the place to which the next pass has to go
+        loader._dataloader = self
+        loader.iteration = loader._num_iter_calls
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -53,7 +64,7 @@ class FabricLoader:
         return getattr(object.__getattribute__(self, "inner"), name)
 
     def state(self) -> dict[str, Any]:
-        """At a boundary; until a pass goes on from where the loader was, that is still where it is."""
+        """Return the place at a boundary. Until a pass has resumed at the saved place, this is the saved place."""
         if self._saved is not None:
             return self._saved
         within = None
@@ -62,23 +73,25 @@ class FabricLoader:
         return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
-        """The next pass begins at the batch that the boundary was before."""
+        """Have the next pass begin at the batch that follows the boundary of the state `saved`."""
         self._loader.iteration = self._loader._num_iter_calls = saved["iteration"]
         self._saved = saved if saved["within"] is not None else None
         self._draws.put_back_seeds(saved)
-        if self._saved is None:  # else the pass begins as it had begun: some may not have been made then
+        if self._saved is None:  # otherwise __iter__ restores them as the pass began: some may have been made later
             self._draws.put_back_own(saved)
 
     def __iter__(self) -> Iterator[Any]:
-        """A pass, as Fabric asks for it at its first batch."""
-        saved, self._saved = self._saved, None
+        """Yield the batches of a pass. Fabric calls this when the pass's first batch is asked for."""
+        saved = self._saved
+        self._saved = None
         if self._pass is not None:
             self._epochs.say_once(_AT_ONCE)
         self._loader.iteration = self._loader._num_iter_calls - 1  # Fabric has counted this one
         self._epochs.begins(self._loader.iteration)
         if saved is not None:
             self._draws.put_back(saved["within"]["made_at"])
-        self._had, self._made_at = 0, self._draws.read()
+        self._had = 0
+        self._made_at = self._draws.read()
         batches = self._pass = self._newest.of(iter(self.inner))
         try:
             step = self._go_to(batches, saved) if saved is not None else 0
@@ -96,7 +109,7 @@ class FabricLoader:
                 self._loader.iteration = self._loader._num_iter_calls
 
     def _go_to(self, batches: Iterator[Any], saved: dict[str, Any]) -> int:
-        """Read the batches that were had, and pass over them; returns the step of the boundary."""
+        """Read and drop the batches before the saved place. Return the step of the boundary. Raises AttachError."""
         if saved["iteration"] and getattr(self.inner, "persistent_workers", False):
             self._epochs.say_once(PERSISTENT)
         before = random_numbers.read_raw()
@@ -111,7 +124,12 @@ class FabricLoader:
         return self._arrived()
 
     def _read(self, batches: Iterator[Any], newest: dict[str, Any] | None) -> Any:
-        """The next batch, or _NONE. newest: what was said of the batch that comes now, if anything was."""
+        """Return the next batch, or _NONE.
+
+        Args:
+            batches: the pass.
+            newest: the saved state of the newest fetch, if the batch that comes now is that one.
+        """
         if newest is None:
             return next(batches, _NONE)
         return self._newest.fetch_again(lambda: next(batches, _NONE), newest)

@@ -1,4 +1,8 @@
-"""One fit() that is kept safe: what is attached, what is saved beside it, and its boundaries."""
+"""Keep one fit() safe: attach its objects, save what Lightning keeps besides, and cross its boundaries.
+
+The callback makes a Fit in on_fit_start. Loops (loops.py) calls it back at each boundary, which lies between two
+batches.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from ftlaunch_hooks.adapters.words import check_place, word_of
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
-_HOW = "ft.lightning.Callback(training=...)"
-_ENDLESS = 1 << 40  # steps: Lightning decides when it is enough, and finish() says so
+_HOW = "ft.lightning.Callback(training=...)"  # the call by which a script names a training
+_ENDLESS = 1 << 40  # number of steps that is never reached: Lightning decides when training ends
 _CHANGED = (
     "what runs before training (setup(), on_fit_start(), on_train_start(), the sanity check) has changed parameters"
     " after they were restored: this run is not exact; change them in configure_model() or __init__()"
@@ -27,29 +31,37 @@ _OLDER = "{path}, given as ckpt_path=, is not loaded: training goes on from step
 
 
 class Fit:
-    """One fit(). It is attached itself, and saves what Lightning keeps beside weights and optimizers."""
+    """One fit(), as an attached object whose state is what Lightning keeps besides weights and optimizers."""
 
     def __init__(self, trainer: Any, word: str) -> None:
-        """In on_fit_start. word: see Callback.
+        """Attach everything, and restore what was saved. Call this in on_fit_start.
 
-        Raises AttachError for a Trainer that cannot be kept safe, and what attach() raises.
+        Args:
+            trainer: the Trainer, whose loops have not begun.
+            word: the script's name for this training; empty without one.
+
+        Raises:
+            AttachError: this Trainer cannot be kept safe, or its state cannot be restored.
         """
         _check(trainer)
         say_if_newer()
-        self.trainer, self.over = trainer, False
+        self.trainer = trainer
+        self.over = False
+        """whether fit() has returned or raised"""
         self._start = random_numbers.read()
         self._saved: dict[str, Any] | None = None
         self._loops = fit_loops.Loops(trainer, self._cross, self._restored)
         self._loggers = Loggers(trainer)
         self._steps: Generator[int] | None = None
-        self._made = 0  # optimizer steps at the last boundary
+        self._made = 0  # number of optimizer steps at the last boundary
         self._evaluation: AbstractContextManager[None] | None = None
         self.keeps_attributes_of = [*metrics.torchmetrics_of(trainer.lightning_module), *swa.norms_of(trainer)]
         objects = _objects(trainer)
         self.names = list(objects)
+        """names of the attached objects"""
         self._job = ft.attach(training=word_of(word, _HOW, speaks=trainer.is_global_zero), **objects, lightning=self)
         self._handler = signal.getsignal(signal.SIGTERM)
-        self._changes = self._changed = 0
+        self._changes = 0  # number of changes of parameters when they were restored
         if (restored := self._saved) is not None:
             if restored["loops"]["ended"] and not word:
                 check_place(self._job, restored["place"], _place(trainer), _HOW)
@@ -58,7 +70,7 @@ class Fit:
     # --- what is saved ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary, where a snapshot is taken; until the loops are as restored, that is what was restored."""
+        """Return the state at a boundary. Until the loops have resumed, this is the state that was restored."""
         if self._saved is not None:
             return self._saved
         return {
@@ -73,11 +85,15 @@ class Fit:
 
     @property
     def keeps_position_of(self) -> list[Any]:
-        """Loaders that fit() is brought back in."""
+        """The loaders whose positions this object restores."""
         return self._loops.loaders
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """attach() has restored the weights and all that: the rest follows in two steps, see _go_on and _restored."""
+        """Check a saved state, which is restored later: by `_go_on` after attach(), and by `_restored` in the loops.
+
+        Raises:
+            AttachError: another version of this adapter or another number of ranks saved the state.
+        """
         check_saved(state, "ranks start loops lightning metrics loggers place", "Lightning")
         check_saved(state["loops"], "progress made_at began ended held_at newest", "Lightning")
         check_saved(state["lightning"], "checkpoint beside settings swa", "Lightning")
@@ -85,7 +101,11 @@ class Fit:
         self._saved = state
 
     def _go_on(self, state: dict[str, Any]) -> None:
-        """Until the loops begin all numbers are drawn as they were when the job was new."""
+        """Restore the state as far as that is possible before the loops begin.
+
+        The generators are put back to where they were when the job was new, so that what Lightning draws before its
+        loops is drawn as it was then.
+        """
         random_numbers.put_back(state["start"])
         self._start = state["start"]
         step = self._job.step
@@ -101,6 +121,7 @@ class Fit:
         self._changes = self._count_changes()
 
     def _restored(self) -> None:
+        """Restore the rest, once the loops are where they were, and warn if parameters were changed meanwhile."""
         assert self._saved is not None
         metrics.restore(self.trainer, self._saved["metrics"])
         saved.restore_settings(self.trainer, self._saved["lightning"])
@@ -109,15 +130,20 @@ class Fit:
             say(_CHANGED)
 
     def _count_changes(self) -> int:
+        """Return how many times parameters were changed in place in this process."""
         return sum(parameter._version for parameter in self.trainer.lightning_module.parameters())
 
     # --- the boundaries -----------------------------------------------------------------------------------------
 
     def _cross(self) -> None:
-        """Between two batches, and when the loops have ended: the steps that were made since are one step."""
+        """Cross a boundary, between two batches or at the end of the loops.
+
+        All optimizer steps since the boundary before count as one step of the job.
+        """
         made = self._loops.optimizer_steps
         if self._steps is None:
-            self._steps, self._made = self._job.steps(_ENDLESS), made
+            self._steps = self._job.steps(_ENDLESS)
+            self._made = made
             next(self._steps)
         elif self._made != made:
             self._made = made
@@ -127,11 +153,11 @@ class Fit:
             self._job.finish()
 
     def take_signal_back(self) -> None:
-        """Lightning's handler of SIGTERM waits for other ranks within the handler: the hooks' one is put back."""
+        """Put the hooks' handler of SIGTERM back: Lightning's would wait for other ranks within the handler."""
         signal.signal(signal.SIGTERM, self._handler)
 
     def evaluates(self, now: bool) -> None:
-        """Validation begins or has ended."""
+        """Begin the phase of an evaluation, or with now=False end it."""
         if now and self._evaluation is None:
             self._evaluation = self._job.phase("eval")
             self._evaluation.__enter__()
@@ -141,11 +167,11 @@ class Fit:
 
     @property
     def is_complete(self) -> bool:
-        """Whether fit() has come to its end: another one may follow."""
+        """Whether fit() has come to its end, so that another one may be kept."""
         return self.over and self._loops.ended
 
     def end(self) -> None:
-        """fit() has returned, or raises."""
+        """Stop keeping, as fit() returns or raises."""
         self.over = True
         if self._steps is not None:
             self._steps.close()
@@ -153,17 +179,19 @@ class Fit:
 
 
 def _place(trainer: Any) -> str:
+    """Return where a training writes to and what it trains, by which another training is recognised."""
     return f"{trainer.default_root_dir} as a {type(trainer.lightning_module).__qualname__}"
 
 
 def _check(trainer: Any) -> None:
-    """Raises AttachError."""
+    """Raise AttachError for a Trainer that cannot be kept safe."""
     fit_loops.check(trainer)
     metrics.check(trainer)
     strategies.check(trainer.strategy, trainer.world_size, "Trainer")
 
 
 def _objects(trainer: Any) -> dict[str, Any]:
+    """Return what is attached besides the Fit, by name."""
     objects = {"model": trainer.model}
     named = {
         "optimizer": trainer.optimizers,

@@ -1,7 +1,8 @@
-"""Where fit() is in its loops: stops between two batches, and a way back to each of them.
+"""Follow fit() through its loops: call back between two batches, and bring fit() back to such a boundary.
 
-What is private in Lightning's loops is touched in this file alone. A boundary lies before the fetch of a batch: there
-validation, logging and the end of the epoch before are over, and nothing of the next step has been drawn.
+A boundary lies before the fetch of a batch, where validation, logging and the end of the epoch before are over and no
+random number of the next step has been drawn. Only this module touches what is private in Lightning's loops; `check`
+refuses a version that lacks it. Fit is the only caller.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _AHEAD = (
 
 
 def check(trainer: Any) -> None:
-    """Raises AttachError where the loops are not as this file knows them."""
+    """Raise AttachError where this version's loops lack a private part that is used."""
     check_members(trainer, "fit_loop should_stop accumulate_grad_batches callbacks loggers strategy", _KNOWN)
     check_members(trainer.fit_loop, f"{_OF_FIT} {_OF_FIT_HELD}", _KNOWN)
     check_members(trainer.fit_loop.epoch_loop, _OF_EPOCH, _KNOWN)
 
 
 class Loops:
-    """The loops of one fit()."""
+    """The loops of one fit(), three methods of which are replaced until `close`."""
 
     def __init__(
         self,
@@ -52,65 +53,81 @@ class Loops:
         crossed: Callable[[], None],
         restored: Callable[[], None],
     ) -> None:
-        """crossed: called at each boundary. restored: called where the loops are as they were at the resume."""
-        self._fit, self._epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
-        self._crossed, self._restored = crossed, restored
-        self._made_at: random_numbers.State | None = None  # see _note_iterator
-        self._held_at: dict[str, Any] = {}  # by data sets and collators, as the epoch began
+        """Replace the methods.
+
+        Args:
+            trainer: the Trainer, whose loops have not begun.
+            crossed: called at each boundary.
+            restored: called once after a resume, when the loops are where they were.
+        """
+        self._fit = trainer.fit_loop
+        self._epoch = trainer.fit_loop.epoch_loop
+        self._crossed = crossed
+        self._restored = restored
+        self._made_at: random_numbers.State | None = None  # the generators before the epoch's iterator was made
+        self._held_at: dict[str, Any] = {}  # the generators that data sets and collators held as the epoch began
         self._newest = NewestFetch()
-        self._began = 0  # batches of the current epoch that were had before its iterator was made: of a ckpt_path=
+        self._began = 0  # batches of the epoch before its iterator was made, which a ckpt_path= had skipped
         self._saved: dict[str, Any] | None = None
         self.ended = False
-        """the last boundary is crossed, and what fit() does behind its loops is to come"""
-        self._original = self._epoch.advance, self._epoch.on_run_start, self._fit.on_run_end
-        self._epoch.advance, self._epoch.on_run_start = self._advance, self._epoch_starts
+        """whether the last boundary is crossed; what fit() does after its loops is still to come"""
+        self._original_advance = self._epoch.advance
+        self._original_run_start = self._epoch.on_run_start
+        self._original_run_end = self._fit.on_run_end
+        self._epoch.advance = self._advance
+        self._epoch.on_run_start = self._epoch_starts
         self._fit.on_run_end = self._run_ends
 
     def close(self) -> None:
-        """Stop at no boundary any more."""
+        """Give the loops their own methods back."""
         for name in ("advance", "on_run_start", "on_run_end"):
             vars(self._epoch).pop(name, None)
             vars(self._fit).pop(name, None)
 
     @property
     def optimizer_steps(self) -> int:
-        """Steps of all optimizers so far."""
+        """Number of steps of all optimizers so far."""
         return int(self._epoch.global_step)
 
     @property
     def loaders(self) -> list[Any]:
-        """The loaders of training, once there are any."""
+        """The loaders of training; empty until Lightning has set them up."""
         combined = self._fit._combined_loader
         return [] if combined is None else list(combined.flattened)
 
     def state(self) -> dict[str, Any]:
-        """At a boundary."""
+        """Return the place of fit() at a boundary."""
         place = {"made_at": self._made_at, "began": self._began, "ended": self.ended}
         held = {"held_at": self._held_at, "newest": self._newest.state()}
         return {"progress": self._fit.state_dict(), **place, **held}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
-        """Before the loops begin: have fit() go to the boundary at which `state` was asked."""
-        self._saved, self._made_at = saved, saved["made_at"]
-        self._began, self.ended, self._held_at = saved["began"], saved["ended"], saved["held_at"]
+        """Have fit() go to the boundary at which `state` returned `saved`. Call this before the loops begin."""
+        self._saved = saved
+        self._made_at = saved["made_at"]
+        self._began = saved["began"]
+        self.ended = saved["ended"]
+        self._held_at = saved["held_at"]
         self._fit.load_state_dict(saved["progress"])
-        self._epoch.restarting = False  # Lightning's own way to restart goes on from other places than boundaries
+        self._epoch.restarting = False  # Lightning's own restart begins at other places than boundaries
         if self.ended:
             self._fit.run = self._run_only_the_end
 
     # --- the fit ------------------------------------------------------------------------------------------------
 
     def _advance(self, fetcher: Any) -> None:
+        """Cross the boundary before a batch (epoch_loop.advance)."""
         self._crossed()
-        self._original[0](fetcher)
+        self._original_advance(fetcher)
 
     def _run_ends(self) -> None:
+        """Cross the last boundary, as the loops end (fit_loop.on_run_end)."""
         self.ended = True
         self._crossed()
-        self._original[2]()
+        self._original_run_end()
 
     def _run_only_the_end(self) -> None:
-        """fit() was killed behind its loops: Lightning by itself would do nothing at all."""
+        """Do what fit() does after its loops, in which it was killed; Lightning by itself would do nothing."""
         del self._fit.run
         self._fit.setup_data()
         self._fit.on_run_start()
@@ -118,29 +135,39 @@ class Loops:
         self._fit.on_run_end()
 
     def _epoch_starts(self, fetcher: Any) -> None:
-        """The loop over an epoch's batches begins: behind the hooks of on_train_epoch_start, before the first batch."""
+        """Begin the loop over an epoch's batches (epoch_loop.on_run_start), or bring it to the saved batch.
+
+        The hooks of on_train_epoch_start have run, and no batch was fetched yet. Raises AttachError.
+        """
         _refuse_iterators(fetcher)
         if self._saved is None:
             self._note_iterator(fetcher)
-            self._original[1](fetcher)
+            self._original_run_start(fetcher)
             fetcher.iterator = self._newest.of(fetcher.iterator)
             self._began = int(self._epoch.batch_progress.current.ready)
             return
         fetched = self._go_to_batch(fetcher, self._saved)
-        self._original[1](fetcher)  # it makes no iterator where fit() is resuming
+        self._original_run_start(fetcher)  # makes no iterator while fit() is resuming
         fetcher.fetched = fetched
         self._end_restart()
 
     def _note_iterator(self, fetcher: Any) -> None:
-        """Read the random numbers from which the iterator of this epoch is made; the first one is there already."""
+        """Read the generators before the epoch's iterator is made; that of the first epoch exists already."""
         makes = self._fit.epoch_progress.current.processed > 0 and not self._fit.is_resuming
         self._made_at = random_numbers.read(_generators(fetcher.combined_loader)) if makes else None
         self._held_at = HeldGenerators(*fetcher.combined_loader.flattened).states()
 
     def _go_to_batch(self, fetcher: Any, saved: dict[str, Any]) -> int:
-        """Make the iterator as it was made, and pass over the batches that were had; returns how many were fetched."""
+        """Make the epoch's iterator from the same random numbers, and drop the batches before the saved place.
+
+        Returns:
+            The number of batches that were fetched in this epoch.
+
+        Raises:
+            AttachError: some loaders have a state of their own, and others have none.
+        """
         loader = fetcher.combined_loader
-        stateful = [hasattr(one, "load_state_dict") and hasattr(one, "state_dict") for one in loader.flattened]
+        stateful = [hasattr(inner, "load_state_dict") and hasattr(inner, "state_dict") for inner in loader.flattened]
         had = int(saved["progress"]["epoch_loop.batch_progress"]["current"]["completed"]) - self._began
         if any(stateful):
             if not all(stateful):
@@ -164,16 +191,16 @@ class Loops:
         return int(fetcher.fetched) + self._began
 
     def _tell_of_loaders(self, loader: Any, had: int) -> None:
-        """Say what the way back to a batch cannot make alike."""
+        """Warn of loaders that cannot be brought back exactly."""
         if len(loader.flattened) > 1 and had >= min(loader.limits):
             say(_UNEQUAL)
-        if self._made_at is not None and any(getattr(one, "persistent_workers", False) for one in loader.flattened):
+        if self._made_at is not None and any(getattr(inner, "persistent_workers", False) for inner in loader.flattened):
             say(PERSISTENT)
         if self._made_at is not None and self._fit.trainer.reload_dataloaders_every_n_epochs:
             say(_RELOADED)
 
     def _end_restart(self) -> None:
-        """All is as it was at the boundary, and Lightning restarts no more."""
+        """Restore the loops' progress and end Lightning's restart, as the loops are at the boundary."""
         assert self._saved is not None
         self._fit.load_state_dict(self._saved["progress"])
         for flag in ("_restarting", "_resuming_from_checkpoint", "_loaded_from_state_dict"):
@@ -184,12 +211,13 @@ class Loops:
 
 
 def _generators(combined_loader: Any) -> list[Generator]:
-    """Generators that were given to loaders and samplers, each once."""
+    """Return the generators that were given to loaders and samplers, each once."""
     found = (generator for loader in combined_loader.flattened for generator in Draws(loader).generators())
     return list({id(generator): generator for generator in found}.values())
 
 
 def _refuse_iterators(fetcher: Any) -> None:
+    """Raise AttachError for a training_step that fetches its batches itself."""
     if "DataLoaderIter" in type(fetcher).__name__:
         refuse(
             "cannot attach: training_step(dataloader_iter) fetches its batches itself, and nobody knows how many it has"

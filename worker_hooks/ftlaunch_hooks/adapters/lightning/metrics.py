@@ -1,4 +1,7 @@
-"""What self.log() has gathered of an epoch, and torchmetrics: an epoch's values are of all its steps."""
+"""Save and restore what self.log() and torchmetrics have gathered in an epoch, so that its values cover all its steps.
+
+Only this module touches what is private in Lightning's loggers of metrics; `check` refuses a version that lacks it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _GROUPED = (
 
 
 def check(trainer: Any) -> None:
-    """Raises AttachError where what is logged lies elsewhere than this file knows."""
+    """Raise AttachError where this version of Lightning keeps logged values elsewhere."""
     check_members(trainer, "_logger_connector", _KNOWN)
     check_members(trainer._logger_connector, " ".join(_DICTS + _PLACE), _KNOWN)
     check_members(trainer.fit_loop.epoch_loop, "_results", _KNOWN)
@@ -30,22 +33,23 @@ def check(trainer: Any) -> None:
 
 
 def _home(trainer: Any) -> Any:
+    """Return the module of Lightning's classes of results, of whichever package the script uses."""
     return sys.modules[type(trainer.fit_loop.epoch_loop._results).__module__]
 
 
 def state(trainer: Any) -> dict[str, Any]:
-    """At a boundary."""
+    """Return the gathered values at a boundary."""
     connector = trainer._logger_connector
     return {
         "last": {name: dict(getattr(connector, name)) for name in _DICTS},
         "place": {name: getattr(connector, name) for name in _PLACE},
-        "entries": {key: _entry(one) for key, one in trainer.fit_loop.epoch_loop._results.items()},
-        "torchmetrics": {path: _of_metric(one) for path, one in _torchmetrics(trainer.lightning_module)},
+        "entries": {key: _entry(metric) for key, metric in trainer.fit_loop.epoch_loop._results.items()},
+        "torchmetrics": {path: _state_of(metric) for path, metric in _torchmetrics(trainer.lightning_module)},
     }
 
 
 def restore(trainer: Any, saved: dict[str, Any]) -> None:
-    """The reverse of `state`."""
+    """Restore the values that `state` returned."""
     connector = trainer._logger_connector
     for name in _DICTS:
         setattr(connector, name, saved["last"][name])
@@ -57,14 +61,16 @@ def restore(trainer: Any, saved: dict[str, Any]) -> None:
     results = trainer.fit_loop.epoch_loop._results
     results.clear()
     for key, entry in saved["entries"].items():
-        results[key] = _made_again(entry, trainer)
+        results[key] = _restored_entry(entry, trainer)
 
 
 # --- self.log() ---------------------------------------------------------------------------------------------------
 
 
 def _entry(metric: Any) -> dict[str, Any]:
-    meta, sync = metric.meta, metric.meta.sync
+    """Return the state of one entry of self.log()."""
+    meta = metric.meta
+    sync = meta.sync
     entry = {name: getattr(meta, name) for name in _OF_ENTRY}
     entry |= {"fx": meta.fx, "name": meta.name, "reduce": meta.reduce_fx.__name__, "attribute": meta.metric_attribute}
     entry |= {"sync": sync.should, "rank_zero_only": sync.rank_zero_only, "grouped": sync.group is not None}
@@ -72,8 +78,8 @@ def _entry(metric: Any) -> dict[str, Any]:
     return entry | {"values": {name: vars(metric)[name] for name in held if name in vars(metric)}}
 
 
-def _made_again(entry: dict[str, Any], trainer: Any) -> Any:
-    """An entry as self.log() makes it, with what was gathered in it."""
+def _restored_entry(entry: dict[str, Any], trainer: Any) -> Any:
+    """Make an entry as self.log() would, with the values that were gathered."""
     home = _home(trainer)
     own = {name: entry[name] for name in (*_OF_ENTRY, "fx", "name")}
     meta = home._Metadata(**own, reduce_fx=entry["reduce"], metric_attribute=entry["attribute"])
@@ -91,20 +97,20 @@ def _made_again(entry: dict[str, Any], trainer: Any) -> Any:
 
 
 def torchmetrics_of(module: Any) -> list[Any]:
-    """The metrics whose values `state` has."""
+    """Return the metrics whose values `state` saves."""
     found = _torchmetrics(module)
-    if found and module._metric_attributes is None:  # as the module makes it itself when it first logs a metric
+    if found and module._metric_attributes is None:  # the module would do this when it first logs a metric
         module._metric_attributes = {id(metric): path for path, metric in found}
     return [metric for _, metric in found]
 
 
 def _torchmetrics(module: Any) -> list[tuple[str, Any]]:
-    """Metrics that are attributes of the module; they are modules themselves."""
-    kind = sys.modules["torchmetrics"].Metric  # Lightning has imported it
-    return [(path, one) for path, one in module.named_modules() if isinstance(one, kind)]
+    """Return the metrics within a module with their paths; each metric is itself a module."""
+    kind = sys.modules["torchmetrics"].Metric  # Lightning has imported torchmetrics
+    return [(path, submodule) for path, submodule in module.named_modules() if isinstance(submodule, kind)]
 
 
-def _of_metric(metric: Any) -> dict[str, Any]:
+def _state_of(metric: Any) -> dict[str, Any]:
     held = {name: getattr(metric, name) for name in metric._defaults}
     return held | {name: vars(metric)[name] for name in ("_update_count", "_computed", "_forward_cache")}
 

@@ -1,4 +1,7 @@
-"""What Lightning keeps beside weights and optimizers: what its own checkpoints hold, and what those lack."""
+"""Save and restore what Lightning keeps besides weights and optimizers.
+
+This is what Lightning's own checkpoints hold, and some attributes of callbacks and of the Trainer that these lack.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any
 from ftlaunch_hooks.adapters.lightning import swa
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
-_OF_HOOKS = ("state_dict", "optimizer_states", "lr_schedulers", "loops")  # attached, or saved by loops.py
-_AVERAGED = ("current_model_state", "averaging_state")  # of WeightAveraging: its model is attached
+_OF_HOOKS = ("state_dict", "optimizer_states", "lr_schedulers", "loops")  # these are attached, or saved by loops.py
+_AVERAGED = ("current_model_state", "averaging_state")  # keys of WeightAveraging, whose model is attached
 _CONSTANT = (
     "hparams_name",
     "hyper_parameters",
@@ -18,7 +21,7 @@ _CONSTANT = (
     "datamodule_hparams_name",
 )
 _SAVED_LAST = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation", "current_score")
-_SETTINGS = ("should_stop", "accumulate_grad_batches")  # callbacks change them
+_SETTINGS = ("should_stop", "accumulate_grad_batches")  # attributes of the Trainer that callbacks change
 _FINDS = "it makes steps of its own before training; find it in a run without ftlaunch"
 _UNSAVED = {
     "BaseFinetuning": "it gives the optimizer other parameter groups while it trains",
@@ -29,7 +32,7 @@ _UNSAVED = {
 
 
 def check(trainer: Any) -> None:
-    """Raises AttachError for what could not be put back."""
+    """Raise AttachError for a Trainer with callbacks or private parts that cannot be restored."""
     check_members(trainer, "_checkpoint_connector", "Lightning 2.6")
     check_members(trainer._checkpoint_connector, "dump_checkpoint _loaded_checkpoint", "Lightning 2.6")
     swa.check(trainer)
@@ -44,7 +47,7 @@ def _is_lightnings(kind: type) -> bool:
 
 
 def averaged_models(trainer: Any) -> Iterator[Any]:
-    """The models of WeightAveraging callbacks."""
+    """Yield the models of WeightAveraging callbacks."""
     for callback in trainer.callbacks:
         if _averages(callback):
             yield callback._average_model
@@ -55,7 +58,7 @@ def _averages(callback: Any) -> bool:
 
 
 def state(trainer: Any) -> dict[str, Any]:
-    """At a boundary."""
+    """Return the state at a boundary."""
     checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
     for key in (*_OF_HOOKS, *_AVERAGED, *_CONSTANT):
         checkpoint.pop(key, None)
@@ -65,12 +68,12 @@ def state(trainer: Any) -> dict[str, Any]:
 
 
 def _beside(callback: Any) -> dict[str, Any]:
-    """What a ModelCheckpoint knows and does not save: what it has saved last."""
+    """Return the attributes of a ModelCheckpoint that describe its last checkpoint, which it does not save itself."""
     return {name: vars(callback)[name] for name in _SAVED_LAST if name in vars(callback)}
 
 
 def restore_folders(trainer: Any, saved: dict[str, Any]) -> None:
-    """Of ModelCheckpoint: it follows from the logger's version, which was another one."""
+    """Restore the directories of ModelCheckpoints, which were derived from a logger's version of this attempt."""
     for callback in trainer.callbacks:
         held = saved["checkpoint"]["callbacks"].get(callback.state_key, {})
         if "dirpath" in held:
@@ -78,8 +81,10 @@ def restore_folders(trainer: Any, saved: dict[str, Any]) -> None:
 
 
 def restore(trainer: Any, saved: dict[str, Any]) -> None:
-    """Before the loops begin, as Lightning does it with a checkpoint of its own."""
-    module, data, precision = trainer.lightning_module, trainer.datamodule, trainer.precision_plugin
+    """Restore callbacks, modules and precision before the loops begin, as Lightning does from its own checkpoints."""
+    module = trainer.lightning_module
+    data = trainer.datamodule
+    precision = trainer.precision_plugin
     checkpoint = {**saved["checkpoint"], "state_dict": module.state_dict()}
     for callback in trainer.callbacks:
         if not _averages(callback):
@@ -94,11 +99,11 @@ def restore(trainer: Any, saved: dict[str, Any]) -> None:
     precision.on_load_checkpoint(checkpoint)
     if (name := type(precision).__qualname__) in checkpoint:
         precision.load_state_dict(checkpoint[name])
-    trainer._checkpoint_connector._loaded_checkpoint = {}  # of a ckpt_path=, which is older
+    trainer._checkpoint_connector._loaded_checkpoint = {}  # drops the checkpoint of a ckpt_path=, which is older
 
 
 def restore_settings(trainer: Any, saved: dict[str, Any]) -> None:
-    """Where the loops are as they were: hooks that ran before may have changed them."""
+    """Restore the Trainer's settings once the loops have resumed, because earlier hooks may have changed these."""
     for name, value in saved["settings"].items():
         setattr(trainer, name, value)
     swa.restore(trainer, saved["swa"])

@@ -1,4 +1,4 @@
-"""How a Trainer or a Fabric spreads over ranks: which ways can be kept safe."""
+"""Check whether a strategy of a Trainer or a Fabric can be kept safe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ _STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 
 
 def check(strategy: Any, world_size: int, owner: str) -> None:
-    """Raises AttachError. world_size: as Lightning sees it. owner: Trainer or Fabric, for the sentence."""
+    """Raise AttachError for a strategy that cannot be kept safe.
+
+    Args:
+        strategy: Lightning's strategy.
+        world_size: number of ranks that Lightning sees.
+        owner: "Trainer" or "Fabric", for the sentence to the user.
+    """
     if not any(kind.__name__ in _STRATEGIES for kind in type(strategy).__mro__):
         refuse(f"cannot attach under {type(strategy).__name__}: allowed are {' and '.join(_STRATEGIES)}")
     environment = getattr(strategy, "cluster_environment", None)

@@ -1,8 +1,8 @@
-"""StochasticWeightAveraging: what it changes while it trains, beside what it puts into Lightning's own checkpoints.
+"""Save and restore what the callback StochasticWeightAveraging changes and does not put into Lightning's checkpoints.
 
-From its first epoch on it has a scheduler of its own in the place of the one that was attached. Where the module has
-batch norm, it adds an epoch in which the averaged weights are in the module, and nothing but the statistics is made
-anew: for its time it changes momenta, buffers, and the loop.
+From its first epoch on, the callback replaces the attached scheduler by its own. For a module with batch norm, it adds
+an epoch that only recomputes the statistics of the averaged weights; during that epoch, it changes momenta, buffers
+and the loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_CALLBACK = (
 
 
 def check(trainer: Any) -> None:
-    """Raises AttachError where the callback is not as this file knows it."""
+    """Raise AttachError where this version's callback lacks a private part that is used."""
     for callback in _callbacks(trainer):
         check_members(callback, _OF_CALLBACK, _KNOWN)
         check_members(_home(callback), "SWALR LRSchedulerConfig", _KNOWN)
@@ -32,32 +32,36 @@ def check(trainer: Any) -> None:
 
 
 def _callbacks(trainer: Any) -> Iterator[Any]:
-    return (one for one in trainer.callbacks if any(kind.__name__ == _NAME for kind in type(one).__mro__))
+    """Yield the Trainer's callbacks of this kind."""
+    for callback in trainer.callbacks:
+        if any(kind.__name__ == _NAME for kind in type(callback).__mro__):
+            yield callback
 
 
 def _home(callback: Any) -> Any:
-    """Lightning's module of the callback."""
+    """Return Lightning's module of the callback's class, of whichever package the script uses."""
     [name] = [kind.__module__ for kind in type(callback).__mro__ if kind.__name__ == _NAME]
     return sys.modules[name]
 
 
 def norms_of(trainer: Any) -> list[Any]:
-    """Return the modules whose momenta the callback changes for a time; none where there is no such callback."""
+    """Return the modules whose momenta the callback changes for an epoch; none without such a callback."""
     if any(True for _ in _callbacks(trainer)):
-        return [one for one in trainer.lightning_module.modules() if "running_mean" in one._buffers]
+        return [module for module in trainer.lightning_module.modules() if "running_mean" in module._buffers]
     return []
 
 
 def state(trainer: Any) -> list[dict[str, Any]]:
-    """At a boundary."""
-    return [_of(callback, trainer) for callback in _callbacks(trainer)]
+    """Return the state of each callback at a boundary."""
+    return [_state_of(callback, trainer) for callback in _callbacks(trainer)]
 
 
-def _of(callback: Any, trainer: Any) -> dict[str, Any]:
+def _state_of(callback: Any, trainer: Any) -> dict[str, Any]:
+    """Return the state of one callback; the part for batch norm only during the epoch that the callback adds."""
     if not callback._initialized:
         return {"begun": False}
-    named = trainer.lightning_module.named_modules()
-    momenta = {path: (callback.momenta[one], one.momentum) for path, one in named if one in callback.momenta}
+    norms = [(path, norm) for path, norm in trainer.lightning_module.named_modules() if norm in callback.momenta]
+    momenta = {path: (callback.momenta[norm], norm.momentum) for path, norm in norms}
     found = {"begun": True, "rates": callback._swa_lrs, "momenta": momenta}
     if momenta:
         found["gathered"] = callback._accumulate_grad_batches
@@ -66,24 +70,31 @@ def _of(callback: Any, trainer: Any) -> dict[str, Any]:
 
 
 def restore(trainer: Any, saved: list[dict[str, Any]]) -> None:
-    """Where the loops are as they were; the callback has loaded what it had put into a checkpoint."""
+    """Restore the callbacks once the loops have resumed and the callbacks have loaded their part of a checkpoint."""
     module = trainer.lightning_module
-    for callback, one in zip(_callbacks(trainer), saved, strict=True):
-        if not one["begun"]:
+    for callback, callback_state in zip(_callbacks(trainer), saved, strict=True):
+        if not callback_state["begun"]:
             continue
-        callback._initialized, callback._swa_lrs = True, one["rates"]
+        callback._initialized = True
+        callback._swa_lrs = callback_state["rates"]
         callback._average_model = callback._average_model.to(callback._device or module.device)
         callback.n_averaged = torch.tensor(callback._init_n_averaged, dtype=torch.long, device=module.device)
         _put_scheduler_back(callback, trainer)
-        if one["momenta"]:
-            _put_batch_norm_back(callback, trainer, one)
+        if callback_state["momenta"]:
+            _put_batch_norm_back(callback, trainer, callback_state)
 
 
 def _put_scheduler_back(callback: Any, trainer: Any) -> None:
-    """As the callback makes it; a scheduler that is made changes the optimizer, which has been restored."""
-    home, [optimizer] = _home(callback), trainer.optimizers
+    """Make the callback's scheduler as the callback does, and undo what making it changes in the restored optimizer."""
+    home = _home(callback)
+    [optimizer] = trainer.optimizers
     before = [dict(group) for group in optimizer.param_groups]
-    made = home.SWALR(optimizer, callback._swa_lrs, callback._annealing_epochs, callback._annealing_strategy)
+    made = home.SWALR(
+        optimizer,
+        swa_lr=callback._swa_lrs,
+        anneal_epochs=callback._annealing_epochs,
+        anneal_strategy=callback._annealing_strategy,
+    )
     made.load_state_dict(callback._scheduler_state)
     for group, values in zip(optimizer.param_groups, before, strict=True):
         group.update(values)
@@ -92,11 +103,15 @@ def _put_scheduler_back(callback: Any, trainer: Any) -> None:
 
 
 def _put_batch_norm_back(callback: Any, trainer: Any, saved: dict[str, Any]) -> None:
+    """Restore the momenta, buffers and loop settings of the epoch that recomputes batch norm statistics."""
     modules = dict(trainer.lightning_module.named_modules())
     for path, (before, now) in saved["momenta"].items():
         norm = modules[path]
-        callback.momenta[norm], norm.momentum = before, now
-        # the callback gives the module other buffers, which DistributedDataParallel does not know, and leaves alone
-        norm.running_mean, norm.running_var = norm.running_mean.clone(), norm.running_var.clone()
+        callback.momenta[norm] = before
+        norm.momentum = now
+        # The callback gives the module new buffers, which DistributedDataParallel does not know and does not broadcast.
+        norm.running_mean = norm.running_mean.clone()
+        norm.running_var = norm.running_var.clone()
     callback._accumulate_grad_batches = saved["gathered"]
-    trainer.fit_loop.max_batches, trainer.fit_loop._skip_backward = saved["batches"], saved["skips"]
+    trainer.fit_loop.max_batches = saved["batches"]
+    trainer.fit_loop._skip_backward = saved["skips"]

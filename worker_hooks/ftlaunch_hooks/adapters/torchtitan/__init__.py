@@ -1,4 +1,7 @@
-"""torchtitan: `checkpoint=ft.torchtitan.CheckpointManager.Config()` in a Trainer's config, or an override by name."""
+"""Keep torchtitan's trainings safe by a checkpointer.
+
+Name `checkpoint=ft.torchtitan.CheckpointManager.Config()` in a Trainer's config, or use the override (override.py).
+"""
 
 from importlib.metadata import version
 

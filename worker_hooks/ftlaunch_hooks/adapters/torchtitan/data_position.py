@@ -1,4 +1,4 @@
-"""Where a Trainer is in its data, and how many ranks share the work in which way."""
+"""Save and restore the position of a torchtitan Trainer in its data, and check how ranks share the work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torchtitan.components.dataloader import ParallelAwareDataloader
 from ftlaunch_hooks.adapters.refusal import check_members, check_ranks, refuse
 
 _KNOWN = "torchtitan 0.3"
-_SHARES = "dp_replicate dp_shard cp tp pp ep"  # of ParallelDims: the sizes of its meshes
+_SHARES = "dp_replicate dp_shard cp tp pp ep"  # attributes of ParallelDims: the sizes of its meshes
 
 
 class DataPosition:
-    """An object to attach: the position of a Trainer's loader."""
+    """The position of a Trainer's loader: an object to attach."""
 
     def __init__(self, trainer: Any) -> None:
-        """Raises AttachError where torchtitan has moved."""
+        """Take a Trainer. Raises AttachError where this version of torchtitan has other parallel dimensions."""
         check_members(trainer.parallel_dims, _SHARES, _KNOWN)
         self._loader = trainer.dataloader
         self._shares = {name: getattr(trainer.parallel_dims, name) for name in _SHARES.split()}
@@ -27,32 +27,38 @@ class DataPosition:
         self.keeps_position_of = [self._loader]
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary; before the loader has begun, what it is to begin with."""
+        """Return the position at a boundary. Until `begin` is called, this is the position that was restored."""
         if self._saved is not None:
             return self._saved
         ranks = torch.distributed.get_world_size()
         return {"ranks": ranks, "shares": self._shares, "loader": self._read()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """begin() follows."""
+        """Keep a saved position for `begin`."""
         self._saved = saved
 
     def check(self, saved: dict[str, Any]) -> None:
-        """Raises AttachError where ranks shared the work otherwise."""
+        """Raise AttachError if the ranks that saved a position shared the work differently."""
         check_ranks(saved["ranks"], torch.distributed.get_world_size())
         if saved["shares"] != self._shares:
-            now, then = (_listed(one) for one in (self._shares, saved["shares"]))
+            now = _listed(self._shares)
+            then = _listed(saved["shares"])
             refuse(f"cannot resume: the ranks share the work as {now}, and did as {then}; start so again, or --fresh")
 
     def begin(self) -> _Begun:
-        """The loader's first iterator, where the loader was; making it draws random numbers."""
+        """Make the loader's first iterator, at the position that was restored. This draws random numbers.
+
+        Returns:
+            The object that has to replace the Trainer's loader.
+        """
         if self._saved is not None:
             self._write(self._saved["loader"])
-        self._saved, begun = None, _Begun(self._loader)
+        begun = _Begun(self._loader)
+        self._saved = None
         return begun
 
     def _plain(self) -> bool:
-        """Whether torchtitan's loader wraps what torchdata's saves into a pickle, and does no more."""
+        """Whether the loader's state is that of torchdata's, which torchtitan pickles and does not change."""
         kind = type(self._loader)
         return (
             issubclass(kind, ParallelAwareDataloader)
@@ -71,13 +77,15 @@ class DataPosition:
 
 
 class _Begun:
-    """A loader whose first iterator is made already. It stands in the Trainer for the loader."""
+    """Replaces a loader in the Trainer, and returns an iterator that is already made as the first one."""
 
     def __init__(self, loader: Any) -> None:
-        self._loader, self._first = loader, iter(loader)
+        self._loader = loader
+        self._first = iter(loader)
 
     def __iter__(self) -> Iterator[Any]:
-        first, self._first = self._first, None
+        first = self._first
+        self._first = None
         return iter(self._loader) if first is None else first
 
     def __getattr__(self, name: str) -> Any:

@@ -1,7 +1,8 @@
-"""A part of the model as it is held: torchtitan's state_dict() gathers fused weights from all ranks, and splits them.
+"""Save a part of a torchtitan model as this rank holds it.
 
-That is made for checkpoints that other layouts of the model can read. At a boundary a rank may be alone, and what it
-holds is what it needs again.
+torchtitan's own state_dict() gathers fused weights from all ranks and splits them, for checkpoints that other layouts
+of the model can read. A snapshot must not be a collective, because a rank may be alone at a boundary, and needs only
+what the rank itself holds.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from torch.distributed.fsdp import FSDPModule
 
 
 class HeldState(nn.Module):
-    """A module to attach in the place of a model part: its tensors under their own names, without hooks."""
+    """The module that is attached in the place of a model part: the part's tensors by name, without hooks."""
 
     def __init__(self, part: nn.Module) -> None:
-        """On all ranks at once: torchtitan's state_dict() is asked which buffers are saved."""
+        """Find out which buffers are saved, by torchtitan's state_dict(). This is a collective."""
         super().__init__()
         self.part = part
         saved = part.state_dict().keys()
         self._buffer_names = [name for name, _ in part.named_buffers() if name in saved]
 
     def state_dict(self, *, keep_vars: bool = False, **_: Any) -> dict[str, Tensor]:  # type: ignore[override]
-        """Parameters, and the buffers that are saved; `keep_vars` as in nn.Module.
+        """Return parameters and saved buffers by name. `keep_vars` is as in nn.Module.
 
-        A forward pass without a backward pass, as validation makes it, leaves some parameters whole.
+        The part is resharded first, because a forward pass without a backward pass, as in validation, leaves some
+        parameters whole.
         """
         for module in self.part.modules():
             if isinstance(module, FSDPModule):
@@ -39,7 +41,7 @@ class HeldState(nn.Module):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Copy what is not there yet. Raises KeyError for a tensor that is missing."""
+        """Copy tensors that are not the part's own. Raises KeyError for a tensor that is missing."""
         for name, tensor in self.state_dict(keep_vars=True).items():
             if state_dict[name] is not tensor:
                 tensor.copy_(state_dict[name])

@@ -1,7 +1,8 @@
-"""One training that is kept safe: what is attached, and its boundaries.
+"""Keep one training of a torchtitan Trainer safe: attach its objects, and cross its boundaries.
 
-A boundary lies where the Trainer asks whether to go on: behind torchtitan's own checkpoint and validation, which draws
-random numbers. What is not in torchtitan's contract for checkpointers is touched here and in data_position.py alone.
+A boundary lies where the Trainer asks should_continue_training(), after torchtitan's own checkpoint and the validation,
+which draws random numbers. Only this module and data_position.py touch what is not in torchtitan's contract for
+checkpointers. CheckpointManager makes a KeptRun as the training begins.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.process.say import say
 
 NAME = "torchtitan"
-"""under which the position is attached"""
+"""name under which the position is attached"""
 _KNOWN = "torchtitan 0.3"
 _OF_TRAINER = "config step dataloader parallel_dims should_continue_training train state_dict load_state_dict"
-_CONTAINER = "optimizers"  # it steps, and holds nothing itself
+_CONTAINER = "optimizers"  # name of torchtitan's container of optimizers, which steps them and has no state of its own
 _WORKERS = (
     "torchdata saves no random numbers of a loader's workers: where the data set draws any there, those after a resume"
     " in the middle of a pass are others, and the run is not exact"
@@ -33,12 +34,18 @@ _ATTACHED = (MODEL, OPTIMIZER, LR_SCHEDULER, DATALOADER)
 
 
 class KeptRun:
-    """A Trainer's train(), from load() on."""
+    """A Trainer's train(), from the checkpointer's load() on."""
 
     def __init__(self, trainer: Any, built: dict[str, Any], saved: Any) -> None:
-        """built: what the checkpointer was made with. saved: of the position, None where training begins.
+        """Attach everything, and follow the Trainer's loop.
 
-        Raises AttachError for what cannot be kept safe, and what ft.attach() raises.
+        Args:
+            trainer: the Trainer, or None if the checkpointer was given none.
+            built: the arguments with which the Trainer made the checkpointer.
+            saved: the saved state of the position; None for a training that begins.
+
+        Raises:
+            AttachError: the training cannot be kept safe or restored.
         """
         check_first("torchtitan's checkpointer")
         say_if_newer()
@@ -48,7 +55,7 @@ class KeptRun:
             position.check(saved)
             if getattr(trainer.dataloader, "num_workers", 0):
                 self.say(_WORKERS)
-        begun = position.begin() if saved is None else None  # as a Trainer alone does in its first step
+        begun = position.begin() if saved is None else None  # before attach(), as the Trainer's first step would
         objects = {**_objects(built), _CONTAINER: built["optimizers"], NAME: position}
         self.job = ft.attach(frozen=[_CONTAINER], **objects)
         trainer.dataloader = begun if begun is not None else position.begin()
@@ -61,12 +68,16 @@ class KeptRun:
             self._give_time(validator)
 
     def say(self, sentence: str) -> None:
-        """Rank 0 speaks for all."""
+        """Tell the user a sentence, on rank 0."""
         if torch.distributed.get_rank() == 0:
             say(sentence)
 
     def made_step(self) -> None:
-        """The Trainer has made a step. Raises AttachError where it has not asked since the last one."""
+        """Record that the Trainer has made a step.
+
+        Raises:
+            AttachError: the Trainer has not asked should_continue_training() since the step before.
+        """
         if self._made:
             refuse(
                 "cannot go on: the Trainer's loop has made two steps and has not asked should_continue_training() in"
@@ -75,10 +86,10 @@ class KeptRun:
         self._made = True
 
     def _between(self) -> bool:
-        """In the place of the Trainer's should_continue_training()."""
+        """Cross a boundary, in the place of the Trainer's should_continue_training()."""
         if self._made:
             self._made = False
-            self._clear()  # as the next step does first: they need not be saved
+            self._clear()  # the next step would clear gradients first, so that they need not be saved
             self.job.step_done()
         goes_on = bool(self._asks())
         if not goes_on:
@@ -86,7 +97,7 @@ class KeptRun:
         return goes_on
 
     def _give_time(self, validator: Any) -> None:
-        """Limits of an evaluation hold while it validates, not those of a step."""
+        """Have the validator run within the phase of an evaluation, to which other time limits apply than to a step."""
         validate = validator.validate
 
         def in_phase(*args: Any, **options: Any) -> Any:
@@ -97,20 +108,20 @@ class KeptRun:
 
 
 def _check(trainer: Any, optimizers: Iterable[Any]) -> None:
-    """Raises AttachError."""
+    """Raise AttachError for a Trainer or an optimizer that cannot be kept safe."""
     if trainer is None:
         refuse(f"cannot attach: the checkpointer was given no `train_state`, which the Trainer of {_KNOWN} gives it")
     check_members(trainer, _OF_TRAINER, _KNOWN)
-    for one in optimizers:
-        if not f"{type(one).__module__}.".startswith("torch.optim."):
+    for optimizer in optimizers:
+        if not f"{type(optimizer).__module__}.".startswith("torch.optim."):
             refuse(
-                f"cannot attach: {type(one).__name__} may keep what is not in its state; known are torch's own"
+                f"cannot attach: {type(optimizer).__name__} may keep what is not in its state; known are torch's own"
                 " optimizers"
             )
 
 
 def _objects(built: dict[str, Any]) -> dict[str, Any]:
-    """The modules, torch's optimizers and schedulers within torchtitan's containers, and the Trainer's counts."""
+    """Return the objects within torchtitan's containers, and the Trainer's counters, by name."""
     named = {
         "model": [HeldState(part) for part in built["model_parts"]],
         "optimizer": list(built["optimizers"]),

@@ -1,6 +1,6 @@
-"""The checkpointer: torchtitan's own, which keeps each step of the training safe besides.
+"""The checkpointer that keeps a torchtitan training safe, and otherwise works like torchtitan's own.
 
-torchtitan calls load() when all is built and the loop has not begun, and save() at the end of each step.
+torchtitan calls load() when everything is built and the loop has not begun, and save() at the end of each step.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ _OWN = (
 
 
 class CheckpointManager(titan.CheckpointManager):  # type: ignore[misc] # torchtitan has no types that mypy is to read
-    """torchtitan's CheckpointManager, with a boundary of the job behind each step."""
+    """torchtitan's CheckpointManager, with a boundary of the job after each step."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(titan.CheckpointManager.Config):  # type: ignore[misc]
-        """That of torchtitan's CheckpointManager, and what is added."""
+        """The options of torchtitan's CheckpointManager, and some of our own."""
 
         enable: bool = True
         """Whether anything is kept, torchtitan's own checkpoints included."""
 
         snapshots_only: bool = False
-        """Whether torchtitan's own checkpoints are left out: none is loaded, and none is written."""
+        """Whether torchtitan's own checkpoints are neither loaded nor written."""
 
     def __init__(self, config: Any, **built: Any) -> None:
-        """built: what the Trainer has made, see torchtitan."""
+        """Take the config and the objects that the Trainer has built, as torchtitan's CheckpointManager does."""
         super().__init__(config, **built)
-        self._built, self._own = built, not config.snapshots_only
+        self._built = built
+        self._own = not config.snapshots_only
         self._training: KeptRun | None = None
 
     def _load(self, step: int = -1) -> bool:
-        """Begin the training, or go on with it. Raises AttachError for one that cannot be kept safe."""
+        """Begin or resume the training. Return whether a state was loaded. Raises AttachError."""
         if self._training is not None:
             refuse("cannot load twice: the training of this process goes on")
         point = ft.peek(NAME)
@@ -57,7 +58,10 @@ class CheckpointManager(titan.CheckpointManager):  # type: ignore[misc] # torcht
         return loaded
 
     def _save(self, curr_step: int, last_step: bool = False) -> bool:
-        """The step is complete; its boundary lies behind the validation that may follow."""
+        """Save torchtitan's own checkpoint, if one is due, and record the step. Return whether one was saved.
+
+        The step's boundary comes later, after the validation that may follow.
+        """
         if self._training is None:  # a seed checkpoint, which no training follows
             return bool(super()._save(curr_step, last_step))
         saved = False

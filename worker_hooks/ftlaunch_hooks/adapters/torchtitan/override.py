@@ -1,4 +1,7 @@
-"""`--override.imports ftlaunch_hooks.adapters.torchtitan.override.keep_safe`: an unmodified config is kept safe."""
+"""Keep a training with an unmodified config safe by torchtitan's overrides.
+
+The option is `--override.imports ftlaunch_hooks.adapters.torchtitan.override.keep_safe`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ftlaunch_hooks.adapters.torchtitan.manager import CheckpointManager
 
 @override(target=titan.BaseCheckpointManager.Config, description="ftlaunch's checkpointer")  # type: ignore[untyped-decorator]
 def keep_safe(config: Any) -> Any:
-    """The config of our checkpointer; torchtitan's own checkpoints stay on or off as they are."""
+    """Return the config of our checkpointer, with the options of `config`. Raises AttachError for an unknown config."""
     if isinstance(config, CheckpointManager.Config):
         return config
     if type(config) is not titan.CheckpointManager.Config:

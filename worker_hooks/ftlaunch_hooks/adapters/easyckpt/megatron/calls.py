@@ -1,4 +1,7 @@
-"""EasyCkpt's three calls in the order in which Megatron-LM makes them."""
+"""EasyCkpt's three calls for Megatron-LM's training loop, in the order in which the loop makes them.
+
+All three run on the main thread of every rank. One process keeps one training.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +32,43 @@ def load_checkpoint(
     concat: bool = False,
     **more: Any,
 ) -> Any:
-    """Go on where the job is, or begin it with Megatron-LM's own checkpoint; returns what Megatron-LM's returns.
+    """Resume at the iteration that the job has reached, or begin with Megatron-LM's own checkpoint. Attach everything.
 
-    That is the iteration, and in releases that count them the number of floating point operations so far. load_arg,
-    strict, more: for Megatron-LM's own load_checkpoint(). concat: where another number of ranks has saved the shards of
-    a distributed optimizer, merge them, and cut them anew; as many ranks as have saved need none merged. Call it once,
-    on every rank. Raises AttachError for what cannot be kept, and what ft.attach() raises.
+    Call this once, on every rank.
+
+    Args:
+        model: Megatron's model, a module or a list of modules.
+        optimizer: Megatron's optimizer.
+        opt_param_scheduler: Megatron's scheduler, or None.
+        load_arg: as in Megatron-LM's own load_checkpoint().
+        strict: as in Megatron-LM's own load_checkpoint().
+        concat: whether to merge the shards of a distributed optimizer that another number of ranks saved. With the
+            same number of ranks nothing is merged.
+        more: further arguments of Megatron-LM's own load_checkpoint().
+
+    Returns:
+        What Megatron-LM's own load_checkpoint() returns: the iteration, and in releases that count them the number of
+        floating point operations so far.
+
+    Raises:
+        AttachError: something cannot be kept safe or restored.
     """
     global _training  # noqa: PLW0603 - one process is one rank
     training = MegatronTraining(model, optimizer, opt_param_scheduler)
-    point, stands_for = ft.peek(NAME), None
+    point = ft.peek(NAME)
+    stands_for = None
     if point is not None:
         training.check_layout(point[1])
         stands_for = training.merge_shards(point[1], concat=concat)
     else:
-        own = inside.load_own(model, optimizer, opt_param_scheduler, load_arg, strict, more)
-        training.iteration, training.operations = own
+        training.iteration, training.operations = inside.load_own(
+            model=model,
+            optimizer=optimizer,
+            scheduler=opt_param_scheduler,
+            load_arg=load_arg,
+            strict=strict,
+            more=more,
+        )
     check_first("load_checkpoint()")
     say_if_newer()
     training.job = ft.attach(**training.objects(), replicated=training.replicated(), stands_for=stands_for)
@@ -59,10 +83,18 @@ def load_checkpoint(
 def initialize_easyckpt(
     save_mem_interval: int, save_storage_interval: int, max_ckpt_num: int, log_file_path: str | None = None
 ) -> None:
-    """Begin the loop: call it right before `while iteration < args.train_iters`, behind load_checkpoint().
+    """Begin the loop. Call this after load_checkpoint(), right before `while iteration < args.train_iters`.
 
-    State is saved at these iterations, except where the job was given an option for it. A line says what is done with
-    each argument. Raises AttachError for one that is no positive number, and where load_checkpoint() was not called.
+    An option that the user gave to the job holds against an argument; a line tells the user what is done about each.
+
+    Args:
+        save_mem_interval: number of iterations between two snapshots in memory.
+        save_storage_interval: number of iterations between two checkpoints on storage.
+        max_ckpt_num: number of checkpoints that are kept.
+        log_file_path: a file to which saves and deletions are appended, or None.
+
+    Raises:
+        AttachError: an argument is no positive number, load_checkpoint() was not called, or the file cannot be written.
     """
     asked = {
         "save_mem_interval": save_mem_interval,
@@ -84,19 +116,23 @@ def initialize_easyckpt(
 
 
 def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any) -> None:
-    """Say that `iteration` iterations are complete: what is due is saved.
+    """Report that `iteration` iterations are complete, and save what is due. Call this at the end of each iteration.
 
-    Told to stop, it raises SystemExit with code 75 at the agreed iteration. Raises AttachError where load_checkpoint()
-    was not called, or the call is not at the end of an iteration.
+    The other arguments are those of load_checkpoint().
+
+    Raises:
+        AttachError: load_checkpoint() was not called, or this is not the end of an iteration.
+        SystemExit: the job was told to stop, and this is the iteration on which the ranks agreed (status 75).
     """
     training = _attached("save")
     operations = inside.operations_in(sys._getframe(1).f_locals)
-    training.complete(iteration, operations, (model, optimizer, opt_param_scheduler))
+    training.complete(iteration, operations=operations, model=model, optimizer=optimizer, scheduler=opt_param_scheduler)
     if iteration >= getattr(inside.arguments(), "train_iters", iteration + 1):
         training.job.finish()
 
 
 def _attached(what: str) -> MegatronTraining:
+    """Return the training that load_checkpoint() attached. Raises AttachError before that call."""
     if _training is None:
         refuse(_NOT_LOADED.format(what=what))
     return _training

@@ -1,1 +1,1 @@
-"""EasyCkpt's scripts import this module for what its import does; here load_checkpoint() does it all."""
+"""Empty: EasyCkpt's scripts import a module of this name for its side effects, which load_checkpoint() has here."""

@@ -1,7 +1,8 @@
-"""Megatron's rerun state machine between two iterations: what it has seen so far, by which it judges the next results.
+"""Save and restore Megatron's rerun state machine, which judges each iteration's results by those seen before.
 
-Megatron's own checkpoints leave this out: a resumed run does not judge its first iteration, and learns anew which
-values are large. That an iteration is to be made again in another process is no state of a boundary, and is not kept.
+Megatron's own checkpoints leave out what the machine has seen, so that a resumed run would not judge its first
+iteration, and would learn again which values are large. A request to repeat an iteration in another process never
+exists at a boundary, and is not saved.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ _INJECTED = "injected_error_type"
 
 
 def machine(known: str) -> Any:
-    """The one of this process; None where there is none. known: the versions that are.
+    """Return this process's machine, or None without one. (Megatron's own function would make one.)
 
-    Megatron's own function would make one. Raises AttachError for a machine that is not known.
+    Args:
+        known: the versions of Megatron-core whose machine is known, for the sentence.
+
+    Raises:
+        AttachError: the machine lacks an attribute that is saved.
     """
     module = sys.modules.get("megatron.core.rerun_state_machine")
     found = getattr(module, "_GLOBAL_RERUN_STATE_MACHINE", None)
@@ -30,16 +35,19 @@ def machine(known: str) -> Any:
 
 
 def state(of: Any) -> dict[str, Any]:
-    """What a machine has seen; empty for None."""
+    """Return what a machine has seen; an empty dictionary for None."""
     if of is None:
         return {}
-    seen = {name: value.copy() if isinstance(value := getattr(of, name), dict) else value for name in _SEEN}
+    seen = {}
+    for name in _SEEN:
+        value = getattr(of, name)
+        seen[name] = value.copy() if isinstance(value, dict) else value
     injected = getattr(of.error_injector, _INJECTED)
     return {**seen, _INJECTED: None if injected is None else injected.value}
 
 
 def put_back(of: Any, saved: Mapping[str, Any]) -> None:
-    """Put back what `state` has said, into a machine that has seen nothing yet."""
+    """Restore what `state` returned in a machine that has seen nothing yet. Nothing happens without a machine."""
     if of is None or not saved:
         return
     for name in _SEEN:

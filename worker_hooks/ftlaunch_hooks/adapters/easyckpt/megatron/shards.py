@@ -1,8 +1,8 @@
-"""A DistributedOptimizer's shards under names that do not depend on the number of ranks, to attach in its place.
+"""Save and restore the shards of Megatron's DistributedOptimizer under names that do not depend on the number of ranks.
 
-Each rank steps a range of each parameter's values: of parameters of 16 bits a master copy of the range, of others a
-view of the parameter. Which range it has depends on how many ranks share the buffers out. What is private in Megatron's
-DistributedOptimizer is touched here alone, and checked.
+Each rank steps a range of each parameter's values: for parameters of 16 bits a master copy of the range, for others a
+view of the parameter. The range depends on the number of ranks that share a buffer. Only this module touches what is
+private in the DistributedOptimizer; Shards refuses a version that lacks it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,33 @@ _UNNAMED = "cannot attach: the distributed optimizer steps a parameter that is i
 
 
 class _Shard(NamedTuple):
-    key: str  # the number of the part of the model, and the parameter's name in it
-    span: list[int]  # the first of the parameter's values, and the one behind the last
-    group: int  # of the optimizer
-    tensor: Tensor  # what the optimizer steps
-    is_master: bool  # else it is a view of the parameter, and the model has it
+    """The range of one parameter that this rank steps."""
+
+    key: str
+    """number of the model's part, a dot, and the parameter's name in that part"""
+    span: list[int]
+    """index of the range's first value in the flat parameter, and the index after its last"""
+    group: int
+    """number of the optimizer's parameter group"""
+    tensor: Tensor
+    """the values that the optimizer steps"""
+    is_master: bool
+    """whether `tensor` is a master copy, and not a view of the parameter, which the model saves"""
 
 
 class Shards:
-    """The shards that this rank steps, their slots, and the values of the optimizer's groups."""
+    """The shards of this rank, their slots and the options of parameter groups: attached instead of the optimizer."""
 
     def __init__(self, optimizer: Any, model: Sequence[nn.Module]) -> None:
-        """Raises AttachError where Megatron's DistributedOptimizer is another one."""
+        """Find the shards.
+
+        Args:
+            optimizer: Megatron's DistributedOptimizer.
+            model: the parts of the model on this rank.
+
+        Raises:
+            AttachError: this version's optimizer lacks a private part that is used, or steps an unknown parameter.
+        """
         check_members(optimizer, _OF_OPTIMIZER, KNOWN)
         self._inner = optimizer.optimizer
         self._shards = _shards_of(optimizer, model)
@@ -48,7 +63,11 @@ class Shards:
         self._merged: Merged | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary: the very tensors that the optimizer steps, as the collector knows them again by identity."""
+        """Return the state at a boundary.
+
+        Its tensors are those that the optimizer steps, and not copies, because the collector recognises unchanged
+        tensors by identity.
+        """
         groups = self._inner.param_groups
         return {
             "ranks": self._ranks,
@@ -57,23 +76,32 @@ class Shards:
         }
 
     def _entry(self, shard: _Shard) -> dict[str, Any]:
+        """Return the state of one shard."""
         found = {"range": shard.span, "group": shard.group, "state": self._inner.state.get(shard.tensor, {})}
         return {**found, "master": shard.tensor} if shard.is_master else found
 
     def merge(self, saved: Mapping[str, Any], look: Look) -> None:
-        """Cut this rank's shards out of those of the ranks that saved them: they are loaded in the place of another's.
+        """Put this rank's shards together from those of another number of ranks, for the next load_state_dict().
 
-        saved: of the rank for which this one stands. Raises MergeError.
+        Args:
+            saved: the state of the rank for which this rank stands.
+            look: reads the state of a rank that saved.
+
+        Raises:
+            MergeError: the shards cannot be merged.
         """
         self._merged = merge({shard.key: shard.span for shard in self._shards}, saved["ranks"], look)
 
     @torch.no_grad()
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Raises AttachError where this rank has other shards."""
-        merged, self._merged = self._merged, None
-        shards, groups = saved["shards"], dict(enumerate(saved["groups"]))
+        """Restore a saved state, or after `merge` the merged one. Raises AttachError if this rank has other shards."""
+        merged = self._merged
+        self._merged = None
+        shards = saved["shards"]
+        groups = dict(enumerate(saved["groups"]))
         if merged is not None:
-            shards, groups = merged.shards, {**groups, **merged.groups}
+            shards = merged.shards
+            groups |= merged.groups
         self._check(shards, groups)
         for shard in self._shards:
             entry = shards[shard.key]
@@ -88,6 +116,7 @@ class Shards:
             group.update(groups[number], params=held)
 
     def _check(self, shards: Mapping[str, Any], groups: Mapping[int, Any]) -> None:
+        """Raise AttachError if saved shards or parameter groups are not those of this rank."""
         if len(groups) != (count := len(self._inner.param_groups)):
             refuse(_OTHERWISE.format(key="all", what="parameter groups", then=len(groups), now=count))
         here = {shard.key: shard for shard in self._shards}
@@ -95,19 +124,22 @@ class Shards:
             part, none = ("a part", "none") if key in shards else ("none", "a part")
             refuse(_OTHERWISE.format(key=key, what="on this rank", then=part, now=none))
         for key, shard in here.items():
-            before, now = _described(shards[key]), _described(self._entry(shard))
+            before = _described(shards[key])
+            now = _described(self._entry(shard))
             for what, then in before.items():
                 if then != now[what]:
                     refuse(_OTHERWISE.format(key=key, what=what, then=then, now=now[what]))
 
 
 def _described(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be equal in the saved and the present state of a shard, by the names for a sentence."""
     master = entry.get("master")
     copy = None if master is None else [str(master.dtype), *master.shape]
     return {"range": entry["range"], "parameter group": entry["group"], "master copy": copy}
 
 
 def _shards_of(optimizer: Any, model: Sequence[nn.Module]) -> list[_Shard]:
+    """Return the shards of an optimizer, first those with master copies. Raises AttachError."""
     names = {
         id(parameter): f"{number}.{name}"
         for number, chunk in enumerate(model)
@@ -124,5 +156,13 @@ def _shards_of(optimizer: Any, model: Sequence[nn.Module]) -> list[_Shard]:
                 if id(parameter) not in names:
                     refuse(_UNNAMED)
                 span = optimizer._get_model_param_range_map(parameter)["param"]
-                found.append(_Shard(names[id(parameter)], [span.start, span.end], group, tensor, is_master))
+                found.append(
+                    _Shard(
+                        key=names[id(parameter)],
+                        span=[span.start, span.end],
+                        group=group,
+                        tensor=tensor,
+                        is_master=is_master,
+                    )
+                )
     return found

@@ -1,4 +1,7 @@
-"""A training of Megatron's: what is attached of it, and where its loop is."""
+"""Attach a training of Megatron, and keep the state of its loop.
+
+calls.py makes one MegatronTraining, and calls it on the main thread of each rank.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
 
 NAME = "megatron"
-"""under which the state of the loop is attached"""
+"""name under which the state of the loop is attached"""
 _VALID = "consumed_valid_samples"
 _NOT_EVALUATED = (
     "the evaluation of iteration {iteration} comes behind the save_checkpoint_if_needed() at which the job goes on, and"
@@ -36,58 +39,77 @@ _STALE = (
 
 
 class MegatronTraining:
-    """Megatron's model, optimizer and scheduler, and where its loop is: an object to attach."""
+    """The state of Megatron's loop, as an object to attach, and the other objects that are attached."""
 
     job: ft.Job
+    """set after attach()"""
 
     def __init__(self, model: Any, optimizer: Any, scheduler: Any) -> None:
-        """Raises AttachError for what cannot be kept."""
+        """Check what is to be attached.
+
+        Args:
+            model: Megatron's model, a module or a list of modules.
+            optimizer: Megatron's optimizer.
+            scheduler: Megatron's scheduler, or None.
+
+        Raises:
+            AttachError: something cannot be kept safe.
+        """
         self.model = chunks_of(model)
         self._layers = inside.layers_of(self.model)
         self.keeps_attributes_of = [*self._layers, *inside.stacks_of(self.model)]
         self.keeps_variables = inside.variables()
-        self._given = (self.model, optimizer, scheduler)
+        self._optimizer = optimizer
+        self._scheduler = scheduler
         inside.check_model(self.model)
         inside.check_arguments(inside.arguments())
         self._optimizers = inside.optimizers_of(optimizer)
-        self._steps = _numbered("optimizer", [self._attached_for(one) for one in self._optimizers])
+        self._steps = _numbered("optimizer", [self._attached_for(inner) for inner in self._optimizers])
         self._rerun = rerun.machine(inside.KNOWN)
-        self.iteration, self.operations = 0, 0
+        self.iteration = 0
+        """number of completed iterations"""
+        self.operations = 0
+        """number of floating point operations that Megatron-LM has counted"""
         self._counts: dict[str, Any] = inside.counts()
-        self._evaluated = False  # between the last two boundaries
-        self._random: Mapping[str, Any] = {}  # that were restored, until an iteration is complete
+        self._evaluated = False  # whether an evaluation was made between the last two boundaries
+        self._random: Mapping[str, Any] = {}  # states that were restored, until an iteration is complete
 
     def _attached_for(self, optimizer: Any) -> Any:
+        """Return the object that is attached for one of Megatron's optimizers."""
         return Shards(optimizer, self.model) if inside.is_distributed(optimizer) else optimizer.optimizer
 
     def objects(self) -> dict[str, Any]:
-        """What is attached, by name."""
-        scheduler = self._given[2]
-        scalers = [one.grad_scaler for one in self._optimizers if getattr(one, "grad_scaler", None) is not None]
+        """Return what is attached, by name."""
+        scalers = [getattr(optimizer, "grad_scaler", None) for optimizer in self._optimizers]
         return {
             **_numbered("model", self.model),
             **self._steps,
-            **_numbered("scheduler", [] if scheduler is None else [scheduler]),
-            **_numbered("scaler", scalers),
+            **_numbered("scheduler", [] if self._scheduler is None else [self._scheduler]),
+            **_numbered("scaler", [scaler for scaler in scalers if scaler is not None]),
             NAME: self,
         }
 
     def replicated(self) -> dict[str, Callable[[Any], list[int]]]:
-        """Name of an object -> what gives the ranks that keep a parameter of it equal, so that one saves it for all."""
+        """Return, by name of an object, a function that returns the ranks which keep a given parameter equal.
+
+        One of these ranks saves the parameter for all.
+        """
         if not inside.is_reduced(self.model):
             return {}
-        shards, steps = self._shards(), zip(self._steps, self._optimizers, strict=True)
-        masters = {name: inside.masters_of(one) for name, one in steps if name not in shards}
+        shards = self._shards()
+        steps = zip(self._steps, self._optimizers, strict=True)
+        masters = {name: inside.masters_of(optimizer) for name, optimizer in steps if name not in shards}
         models = _numbered("model", self.model)
         return {name: _ranks_of(masters.get(name, {})) for name in (*models, *masters)}
 
     def _shards(self) -> dict[str, Shards]:
-        return {name: one for name, one in self._steps.items() if isinstance(one, Shards)}
+        """Return the objects that are attached for distributed optimizers, by name."""
+        return {name: attached for name, attached in self._steps.items() if isinstance(attached, Shards)}
 
     # --- what is saved --------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary."""
+        """Return the state of the loop at a boundary."""
         return {
             "iteration": self.iteration,
             "operations": self.operations,
@@ -100,19 +122,27 @@ class MegatronTraining:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """The loop goes on where it was."""
-        self.iteration, self.operations = saved["iteration"], saved["operations"]
-        self._evaluated, self._counts, self._random = saved["evaluated"], saved["counts"], saved["random"]
+        """Restore the state of the loop, except for random numbers, which `begin_loop` restores."""
+        self.iteration = saved["iteration"]
+        self.operations = saved["operations"]
+        self._evaluated = saved["evaluated"]
+        self._counts = saved["counts"]
+        self._random = saved["random"]
         inside.put_back_micro_batches(self._layers, saved["micro_batches"])
         inside.put_back_counts(self._counts)
         rerun.put_back(self._rerun, saved["rerun"])
 
     def check_layout(self, saved: Mapping[str, Any]) -> None:
-        """Raises AttachError where the model was shared out otherwise."""
-        then, here = saved["layout"], inside.layout()
-        same_ranks = then["ranks"] == here["ranks"]  # attach() refuses others where each rank has saved its own
+        """Raise AttachError if the model was distributed over ranks differently.
+
+        Another number of ranks alone is not refused here; attach() refuses it where each rank saved a state of its own.
+        """
+        then = saved["layout"]
+        here = inside.layout()
+        same_ranks = then["ranks"] == here["ranks"]
         kinds = [name for name in then if name != "ranks" and (same_ranks or not name.endswith("_rank"))]
-        before, now = ({name: of[name] for name in kinds} for of in (then, here))
+        before = {name: then[name] for name in kinds}
+        now = {name: here[name] for name in kinds}
         if before != now:
             refuse(
                 f"cannot resume: the groups of ranks have the sizes and places {now} now, and had {before}; start with"
@@ -120,17 +150,27 @@ class MegatronTraining:
             )
 
     def merge_shards(self, saved: Mapping[str, Any], *, concat: bool) -> int | None:
-        """Where another number of ranks has saved shards of a distributed optimizer: cut this rank's out of theirs.
+        """Merge the shards of a distributed optimizer, if another number of ranks saved them.
 
-        Returns the rank for which this one stands, None where nothing is to be merged. Raises AttachError.
+        Args:
+            saved: the state of the loop.
+            concat: whether the script allows this.
+
+        Returns:
+            The rank that saved and for which this rank stands; None if nothing has to be merged.
+
+        Raises:
+            AttachError: the script does not allow the merge, or the shards cannot be merged.
         """
-        then, here = saved["layout"]["ranks"], inside.layout()["ranks"]
+        then = saved["layout"]["ranks"]
+        here = inside.layout()["ranks"]
         if then == here or not self._shards():
             return None
         if not concat:
             refuse(_CONCAT.format(then=then, here=here))
         try:
-            rank = merging.stands_for(inside.layout(), [_saved(NAME, one)["layout"] for one in range(then)])
+            layouts = [_saved(NAME, saver)["layout"] for saver in range(then)]
+            rank = merging.stands_for(inside.layout(), layouts)
             for name, shards in self._shards().items():
                 shards.merge(_saved(name, rank), partial(_saved, name))
         except merging.MergeError as why:
@@ -141,46 +181,67 @@ class MegatronTraining:
     # --- the loop -------------------------------------------------------------------------------------------
 
     def begin_loop(self) -> None:
-        """The first iteration comes next: random numbers are those of the boundary, whatever was drawn since."""
+        """Put the random numbers of the boundary back, whatever was drawn since: the first iteration comes next."""
         self.job.restore_rng()
         inside.put_back_random_states(self._random)
         every = inside.evaluates_at(self.iteration) if self.job.resumed else 0
         if every and (every == 1 or not self._evaluated):
             self.tell(_NOT_EVALUATED.format(iteration=self.iteration))
 
-    def complete(self, iteration: int, operations: Any, given: tuple[Any, ...]) -> None:
-        """`iteration` iterations are complete. Raises AttachError where the call is not at the end of one."""
-        model, *others = given
-        attached, *known = self._given
-        if list(map(id, [*chunks_of(model), *others])) != list(map(id, [*attached, *known])):
+    def complete(self, iteration: int, *, operations: Any, model: Any, optimizer: Any, scheduler: Any) -> None:
+        """Cross the boundary after `iteration` iterations.
+
+        Args:
+            iteration: number of completed iterations.
+            operations: number of floating point operations so far.
+            model: the model that load_checkpoint() was given.
+            optimizer: the optimizer that load_checkpoint() was given.
+            scheduler: the scheduler that load_checkpoint() was given.
+
+        Raises:
+            AttachError: the objects are others, or this is not the end of an iteration.
+            SystemExit: the job stops here.
+        """
+        given = [*chunks_of(model), optimizer, scheduler]
+        attached = [*self.model, self._optimizer, self._scheduler]
+        if list(map(id, given)) != list(map(id, attached)):
             refuse(_STALE.format(what="another model, optimizer or scheduler than load_checkpoint()"))
         if iteration <= self.iteration:
             refuse(_STALE.format(what=f"iteration {iteration} behind iteration {self.iteration}"))
-        counts, before = inside.counts(), self._counts
+        counts = inside.counts()
+        before = self._counts
         if counts and counts == before:
             refuse(_STALE.format(what=f"iteration {iteration}, and no samples were counted since the last call"))
         self._evaluated = counts.get(_VALID, 0) != before.get(_VALID, 0)
-        self.iteration, self.operations, self._counts, self._random = iteration, operations, counts, {}
+        self.iteration = iteration
+        self.operations = operations
+        self._counts = counts
+        self._random = {}
         self.job.step_done()
 
     def tell(self, sentence: str) -> None:
-        """Say it on one rank."""
+        """Tell the user a sentence, on rank 0."""
         if _is_first():
             say(sentence)
 
 
 def chunks_of(model: Any) -> Sequence[nn.Module]:
-    """The parts of a model on this rank: Megatron has a list of them."""
+    """Return the parts of a model on this rank, of which Megatron makes a list."""
     return list(model) if isinstance(model, (list, tuple)) else [model]
 
 
 def _ranks_of(masters: Mapping[int, Any]) -> Callable[[Any], list[int]]:
-    """Of a parameter, or of the FP32 copy that an optimizer steps in its place."""
+    """Return a function that returns the ranks which keep a parameter equal.
+
+    Args:
+        masters: the parameters by the id() of the FP32 copies that an optimizer steps in their place. The function
+            takes such a copy, too.
+    """
     return lambda stepped: inside.ranks_alike(masters.get(id(stepped), stepped))
 
 
 def _saved(name: str, rank: int, values: bool = False) -> Any:
-    """What an attached object has said of itself on a rank of the job that saved."""
+    """Return the state that an attached object had on a rank that saved; tensors only with `values`."""
     point = ft.peek(name, rank=rank, values=values)
     return {} if point is None else point[1]
 
