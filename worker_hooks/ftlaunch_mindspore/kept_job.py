@@ -53,7 +53,7 @@ class KeptJob:
         self.weights = saved_step.find_weights(self._kind, step, coordinator)
         self.step = self.saved.step if self.saved is not None else 0
         self._request = request
-        self._pace = AdaptiveInterval(*coordinator.memory_interval)
+        self._pace = AdaptiveInterval(interval=coordinator.memory_interval.steps, auto=coordinator.memory_interval.auto)
         self._began_ns = time.monotonic_ns()
 
     def enter(self, collect: Collect, consumed: int, total: int) -> None:
@@ -74,9 +74,12 @@ class KeptJob:
         self._collect = collect
         self._snapshots = MindSporeSnapshots(coordinator, step if self._kind.in_memory else NONE)
         self._schedule = StepSchedule(
-            coordinator.node.place(coordinator.rank), coordinator.peers, coordinator.orders, self._pace,
-            self._snapshots.budget,
-        )  # fmt: skip
+            place=coordinator.node.place(coordinator.rank),
+            peers=coordinator.peers,
+            orders=coordinator.orders,
+            pace=self._pace,
+            budget=self._snapshots.budget,
+        )
         if self._request.steps is not None:
             self._schedule.save_every(self._request.steps)
         coordinator.save_as(self._request)
@@ -135,7 +138,7 @@ class KeptJob:
             now += self._schedule.await_saver(step)  # neither the step's time nor the snapshot's includes this wait
         taken = self._follow(order)
         ended = time.monotonic_ns()
-        self._pace.note((ended - now + lasted) / 1e9, (ended - now) / 1e9, 0.0, taken)
+        self._pace.note(seconds=(ended - now + lasted) / 1e9, stalled=(ended - now) / 1e9, once=0.0, taken=taken)
         if order.asks:
             self._schedule.decide_anew()
         self._page.end_step(step, lasted, ended)

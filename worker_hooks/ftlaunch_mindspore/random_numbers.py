@@ -28,7 +28,7 @@ class DataSeed:
     """The seed and the states from which the data pipeline draws its random numbers as Model.train() begins."""
 
     def __init__(self, saved: Json | None) -> None:
-        """Seed the data pipeline, before it begins.
+        """Set the seed of the data pipeline, before the pipeline begins.
 
         Args:
             saved: the `state` of the run that is resumed; None for a new training.
@@ -117,8 +117,8 @@ def _put_back(saved: Json) -> None:
     version, words, gauss = saved["python"]
     random.setstate((version, tuple(words), gauss))
     numpy = saved["numpy"]
-    has_gauss, gauss = numpy["gauss"]
-    np.random.set_state(("MT19937", np.array(numpy["key"], np.uint32), numpy["pos"], has_gauss, gauss))
+    has_gauss, numpy_gauss = numpy["gauss"]
+    np.random.set_state(("MT19937", np.array(numpy["key"], np.uint32), numpy["pos"], has_gauss, numpy_gauss))
 
 
 @contextmanager

@@ -66,5 +66,5 @@ def _plain(key: str, rank: int) -> str:
     return key.removesuffix(own_key("", rank))
 
 
-def _same_bits(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+def _same_bits(left: Array, right: Array) -> bool:
+    return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()

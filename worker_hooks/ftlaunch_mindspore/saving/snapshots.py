@@ -39,10 +39,10 @@ class MindSporeSnapshots:
         self._page = coordinator.page
         rank = coordinator.rank
         directory = coordinator.memory_dir
-        self.budget = MemoryBudget(rank, coordinator.peers, directory, coordinator.node.first)
+        self.budget = MemoryBudget(rank, coordinator.peers, directory, first=coordinator.node.first)
         self._progress = self.budget.progress
         slots = [ArraySlot(directory, rank, number) for number in range(PEER_SLOTS)]
-        slots.append(ArraySlot(directory, rank, STAGED, coordinator.storage_slots))
+        slots.append(ArraySlot(directory, rank, STAGED, storage=coordinator.storage_slots))
         self._slots = Slots(self._page, self.budget, slots)
         self._slots.begin_from(base)
 
@@ -88,10 +88,10 @@ class MindSporeSnapshots:
             if hold is not None:
                 self._progress.missed(step)
             return False
-        content = _common(step, groups, common, hold)
-        taken = ready and self._write(self._slots.vacate(keep), step, groups, content)
+        content = _common(step=step, groups=groups, common=common, hold=hold)
+        taken = ready and self._write(self._slots.vacate(keep), step=step, groups=groups, common=content)
         if hold is not None and not taken:  # without memory the saver gets its snapshot by way of storage
-            taken = self._write(self._slots.vacate_staged(keep), step, groups, content)
+            taken = self._write(self._slots.vacate_staged(keep), step=step, groups=groups, common=content)
         if hold is not None and taken:
             self._page.hold_for_saver(step, hold)
         elif hold is not None:

@@ -191,13 +191,13 @@ def _differing(now: Mapping[Path, Any], before: Mapping[Path, Any]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names)) or "its tensors"
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Whether two saved values are equal bit for bit: tensors, mappings, sequences, and plain values."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        alike = (one.dtype, one.shape) == (other.dtype, other.shape)
-        return alike and one.reshape(-1).view(torch.uint8).equal(other.reshape(-1).view(torch.uint8))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        alike = (left.dtype, left.shape) == (right.dtype, right.shape)
+        return alike and left.reshape(-1).view(torch.uint8).equal(right.reshape(-1).view(torch.uint8))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and bool(left == right)

@@ -64,7 +64,7 @@ class Fit:
         self._changes = 0  # number of changes of parameters when they were restored
         if (restored := self._saved) is not None:
             if restored["loops"]["ended"] and not word:
-                check_place(self._job, restored["place"], _place(trainer), _HOW)
+                check_place(self._job, before=restored["place"], now=_place(trainer), how=_HOW)
             self._go_on(restored)
 
     # --- what is saved ------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
         self.job = ft.attach(training=self._word, **objects)
         if kept.over_in is not None and not self._given:
-            check_place(self.job, kept.over_in, args.output_dir, HOW)
+            check_place(self.job, before=kept.over_in, now=args.output_dir, how=HOW)
         self._counted = state.global_step
         self._saves_with_trainer = saving.ask(self.job, args, state)
         self._unsaved = UnsavedAttributes(trainer)

@@ -61,18 +61,17 @@ def drawn_from(before: Reading, after: Reading) -> set[str]:
     return names | {path for path in held if not _equal(before.held.get(path), after.held.get(path))}
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(left: Any, right: Any) -> bool:
     """Whether two states are equal: numbers, tensors, arrays, and mappings and short tuples of these."""
-    if one is other:
+    if left is right:
         return True
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, numpy.ndarray):
-        return numpy.array_equal(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    if (
-        isinstance(one, tuple) and isinstance(other, tuple) and len(one) < 10
-    ):  # a longer one is the words of Python's generator
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, numpy.ndarray):
+        return numpy.array_equal(left, right)
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+    # A longer tuple is the words of Python's generator.
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) < 10:
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return bool(left == right)
