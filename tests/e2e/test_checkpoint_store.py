@@ -112,7 +112,8 @@ def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob
         open_store(stored.address), stored.root / "other", job=first.job_id, owner="other (pid 7)"
     )
     other.claim()
-    assert first.wait() == 75, first.stderr
+    assert first.wait() == 1, first.stderr
+    assert "stopped; another machine goes on with the job (exit code 1)" in first.stderr
     (overtaken,) = first.events("store_overtaken")
     assert overtaken["error"] == f"other (pid 7) has taken over the checkpoints in {stored.address}"
     assert f"{overtaken['error']}: the job goes on there, and is stopped here" in first.stderr

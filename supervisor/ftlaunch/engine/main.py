@@ -346,6 +346,7 @@ class _Job:
             reached=reached,
         )
         self.supervisor = Supervisor(context, edges)
+        self._is_overtaken = False
         self._signals = signals
         self._requests = StopRequests(
             context=context, signals=signals, control=self._control, supervisor=self.supervisor
@@ -356,7 +357,8 @@ class _Job:
         )
 
     def _overtaken(self, reason: str) -> None:
-        """Stop the job, whose checkpoint store another process keeps now."""
+        """Stop the job, whose checkpoint store another process keeps now. A scheduler must not start it again here."""
+        self._is_overtaken = True
         self._requests.stop(reason)
 
     def run(self, manager: ServiceManager) -> int:
@@ -387,7 +389,7 @@ class _Job:
         self._closing("end the saver", lambda: supervisor.saving.link.close(patience))
         self._closing("end the fork server", self._fork_server.close)
         self._closing("close the event loop", self.loop.close)
-        return exit_code(supervisor)
+        return supervisor.no_requeue_code if self._is_overtaken else exit_code(supervisor)
 
     def kill_ranks(self) -> None:
         """SIGKILL the ranks and the processes that they have started. For an error that has ended the loop.

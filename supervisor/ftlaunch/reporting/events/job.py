@@ -17,7 +17,7 @@ from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.systemd import Priority
-from ftlaunch_contract.protocol import EXIT_SAVED
+from ftlaunch_contract.protocol import EXIT_SAVED, EXIT_STOPPED
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,8 @@ class JobStopped(JobEnded):
         where = f"the same command goes on from step {step}" if step >= 0 else "there was nothing to save"
         if step < 0 and self.code == EXIT_SAVED:
             where = "storage has no step"
+        if self.code not in (EXIT_SAVED, EXIT_STOPPED):
+            where = "another machine goes on with the job"
         return f"stopped; {where} (exit code {self.code})"
 
 

@@ -75,7 +75,7 @@ def put_back(state: State, own: Iterable[torch.Generator] = ()) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed all three generators from a seed of 64 bits. torch's generators of GPUs are left alone."""
+    """Give all three generators a seed of 64 bits. torch's generators of GPUs are left alone."""
     random.seed(seed)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed GPUs
     if (numpy := sys.modules.get("numpy")) is not None:
