@@ -20,11 +20,12 @@ from ftlaunch_contract.schedulers import table as schedulers
 from ftlaunch_ray.job import NO_ENDPOINT, ray_job
 
 _FLUSH_SECONDS = 2.0  # time for the last lines to reach the terminal
-_OWN_OPTIONS = (
+OWN_OPTIONS = (
     click.Option(["--spare"], default="0", metavar="K",
                  help="nodes of the Ray cluster that stand by, besides those of --nnodes [0]"),
     click.Option(["--use-gpu"], is_flag=True, help="have Ray reserve a GPU for each rank"),
 )  # fmt: skip
+"""options that `ftlaunch` does not have"""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -38,10 +39,10 @@ def run(argv: Sequence[str]) -> int:
     Returns:
         The exit code of the job, or that of a refused command line.
     """
-    return run_command(argv, environ=_environ(os.environ), start=_start, own=_OWN_OPTIONS)
+    return run_command(argv, environ=agent_environ(os.environ), start=_start, own=OWN_OPTIONS)
 
 
-def _environ(environ: Mapping[str, str]) -> dict[str, str]:
+def agent_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without a scheduler's variables, and with a placeholder for the rendezvous endpoint.
 
     Ray chooses the nodes, even if a scheduler's step started the Ray cluster.

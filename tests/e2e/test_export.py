@@ -108,8 +108,8 @@ def test_shards_are_put_together(job: FtJob) -> None:
 
 def test_it_says_how_far_it_is(trained: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program that exports tells of the bytes that it has written."""
-    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.0)
     code, said = export(trained, "3", "--to", "torch", str(trained.home / "weights.pt"))
     assert code == 0, said
     lines = [line for line in said.splitlines() if line.startswith("exporting: ")]

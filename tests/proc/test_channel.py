@@ -117,7 +117,7 @@ def test_many_agents_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_end_is_told_once_with_what_was_sent_before_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without _read_out the error of the second send was the end, and the last message was lost."""
     near, far = place.pair()
-    monkeypatch.setattr(stream_module, "_CHUNK", 64)  # more than one is there to be read
+    monkeypatch.setattr(stream_module, "CHUNK", 64)  # more than one is there to be read
     far.connection.send({"done": 0, "why": "x" * 500})
     far.connection.close()
     near.connection.send({"beat": 1})  # into a connection that the other side has closed

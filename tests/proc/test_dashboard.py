@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -213,12 +214,10 @@ def test_a_port_that_is_taken_and_the_end_by_ctrl_c(tmp_path: Path, opened: list
 
 
 def test_without_the_extra_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ftlaunch.views.commands import dashboard
-
-    monkeypatch.setattr(dashboard, "_NEEDS", ("starlette", "no_such_module"))
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, out, err = ftctl("dashboard", cwd=tmp_path)
     assert (code, out) == (1, "")
-    assert err == "ftctl: cannot serve a dashboard: no_such_module is missing; `pip install 'ftlaunch[dashboard]'`\n"
+    assert err == "ftctl: cannot serve a dashboard: uvicorn is missing; `pip install 'ftlaunch[dashboard]'`\n"
 
 
 def test_who_asked_is_whose_connection_it_is(job: FtJob, opened: list[Dashboard]) -> None:

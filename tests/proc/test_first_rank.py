@@ -28,7 +28,7 @@ def env(store: socket.socket, first: int, address: str = "127.0.0.1") -> dict[st
 def test_a_rank_on_another_node_begins_once_the_port_listens(
     store: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(first_rank, "_PATIENCE_SECONDS", 30.0)
+    monkeypatch.setattr(first_rank, "PATIENCE_SECONDS", 30.0)
     listening = threading.Event()
 
     def listen() -> None:
@@ -47,7 +47,7 @@ def test_a_rank_on_another_node_begins_once_the_port_listens(
 
 
 def test_nobody_waits_for_ever(store: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_rank, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(first_rank, "PATIENCE_SECONDS", 0.1)
     tried: list[float] = []
 
     def connect(*_: object, timeout: float) -> socket.socket:

@@ -40,7 +40,7 @@ Start = Callable[[bool, float], WarmLink]
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Start a server that takes so many seconds, computing or not."""
-    monkeypatch.setattr(fork_client, "_FORK_PATIENCE", 0.3)
+    monkeypatch.setattr(fork_client, "FORK_PATIENCE_SECONDS", 0.3)
     links = []
 
     def make(busy: bool, seconds: float) -> WarmLink:
@@ -87,7 +87,7 @@ def test_a_server_that_does_nothing_is_killed(start: Start, tmp_path: Path) -> N
 def test_a_server_that_computes_for_ever_is_killed_at_last(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_client, "_IMPORTING_PATIENCE", 1.0)
+    monkeypatch.setattr(fork_client, "IMPORTING_PATIENCE_SECONDS", 1.0)
     link = start(True, 600.0)
     assert fork(link, tmp_path) == []
     assert link.close(60.0) == -9

@@ -110,4 +110,4 @@ def test_the_token_goes_to_nobody_else(job: FtJob, server: TrainerServer, elsewh
 
 
 def test_looks_are_as_far_apart_as_trainer_asks() -> None:
-    assert trainjob_reporter._INTERVAL >= 5.0
+    assert trainjob_reporter.INTERVAL_SECONDS >= 5.0

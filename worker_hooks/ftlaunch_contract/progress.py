@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 
-_FIRST_SECONDS = 5.0  # before the first line: most work is over by then
-_INTERVAL_SECONDS = 10.0  # between lines
+FIRST_SECONDS = 5.0
+"""seconds before the first line: most work is over by then"""
+INTERVAL_SECONDS = 10.0
+"""seconds between two lines"""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 Advance = Callable[[int], None]
@@ -45,7 +47,7 @@ class SlowWork:
         self._clock = clock
         self._done = 0
         self._began = clock()
-        self._due = self._began + _FIRST_SECONDS
+        self._due = self._began + FIRST_SECONDS
         self._has_said = False
         self._lock = threading.Lock()
 
@@ -56,7 +58,7 @@ class SlowWork:
             now = self._clock()
             if now < self._due:
                 return
-            self._due = now + _INTERVAL_SECONDS
+            self._due = now + INTERVAL_SECONDS
             self._has_said = True
             line = f"{self._doing}: {under_way(self._done, self._total, now - self._began, self._unit)}"
         self._say(line)

@@ -34,7 +34,8 @@ STRANGE = "no event"
 """why a line is left out: it is JSON, but no event with a name"""
 NEWEST = 4 << 20
 """bytes at the end of a journal that are searched for every kind of event"""
-_BLOCK = 64 << 10  # bytes that are read at once
+BLOCK = 64 << 10
+"""bytes that are read at once"""
 _HEAD_BYTES = 200
 _FIRST = 64 << 10  # bytes at the end of a journal that are searched first; also longer than any start
 _NAME = re.compile(rb'"event"\s*:\s*"(\w+)"')  # far faster than parsing the line; also finds names of nested events
@@ -182,7 +183,7 @@ class JournalFollower:
             fd = file.fileno()
             self._begin_again_if_replaced(fd)
             until = self.offset + most
-            while self.offset < until and (block := os.pread(fd, _BLOCK, self.offset)):
+            while self.offset < until and (block := os.pread(fd, BLOCK, self.offset)):
                 self.offset += len(block)
                 before = self._splitter.too_long
                 lines = self._splitter.split(block)

@@ -23,7 +23,8 @@ from ftlaunch.system.descriptors import is_readable
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
 from ftlaunch.system.own_modules import module
 
-_PAGE = "report.html"  # name of the report; reporting/page_at_end.py, which this module may not import, defines it
+PAGE = "report.html"
+"""name of the report; reporting/page_at_end.py, which this module may not import, defines it"""
 _MARGIN = 1.0  # seconds that the notifier gets to exit after FAREWELL
 
 
@@ -56,7 +57,7 @@ class NotifierLink:
         """
         self._targets = spec.notify
         self._job = {"job_id": spec.job_id, "run_dir": str(spec.run_dir), "host": socket.gethostname()}
-        self._page = str(spec.run_dir / _PAGE) if spec.report_page else ""
+        self._page = str(spec.run_dir / PAGE) if spec.report_page else ""
         self._secrets = secret_values(environ, ()) | secret_values(spec.launch.env, spec.launch.args)
         self._helpers = helpers
         self._process: HelperProcess | None = None

@@ -30,9 +30,11 @@ from ftlaunch_contract.files.kernel_files import memory_file
 
 PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds for the first import; a plain rank that imports so slowly is watched by health
-_FORK_PATIENCE = 4.0  # seconds without a forked rank and without computing, after which the server counts as stopped
+FORK_PATIENCE_SECONDS = 4.0
+"""seconds without a forked rank and without computing, after which the server counts as stopped"""
 _WAITING_SLICE = 0.2  # seconds between calls of `while_waiting`
-_IMPORTING_PATIENCE = 20.0  # seconds without a forked rank while the server computes: a loaded machine imports slowly
+IMPORTING_PATIENCE_SECONDS = 20.0
+"""seconds without a forked rank while the server computes: a loaded machine imports slowly"""
 _EXIT_PATIENCE = 2.0  # seconds from the end of the server's socket to its exit, in which Python frees torch
 _MOST_LIVES = 20  # fork servers of one job
 _MOST_ROOM = 64 << 10  # bytes; the kernel takes no argument of 128 KiB
@@ -214,9 +216,9 @@ class WarmLink:
         Returns:
             The message; empty if the server and all its children have closed the gate; None if patience is at its end.
         """
-        gate.settimeout(min(_WAITING_SLICE, _FORK_PATIENCE))
+        gate.settimeout(min(_WAITING_SLICE, FORK_PATIENCE_SECONDS))
         checked = time.monotonic()
-        until = checked + _IMPORTING_PATIENCE
+        until = checked + IMPORTING_PATIENCE_SECONDS
         computed = self._processor_seconds()
         while True:
             try:
@@ -224,7 +226,7 @@ class WarmLink:
             except TimeoutError:
                 while_waiting()
                 now = time.monotonic()
-                if now < checked + _FORK_PATIENCE:
+                if now < checked + FORK_PATIENCE_SECONDS:
                     continue
                 before = computed
                 computed = self._processor_seconds()

@@ -105,7 +105,7 @@ def test_only_events_of_the_wanted_names_are_told(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "_BLOCK", 10)
+    monkeypatch.setattr(journal_module, "BLOCK", 10)
     monkeypatch.setattr(journal_module, "LONGEST_LINE", 100)
     tail = JournalFollower(tmp_path)
     append(tmp_path, b'{"event": "progress", "step": 0, "x": "', b"y" * 1000)
@@ -120,7 +120,7 @@ def test_no_journal_is_an_error(tmp_path: Path) -> None:
 
 
 def test_lines_that_hold_no_event_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "_BLOCK", 10)
+    monkeypatch.setattr(journal_module, "BLOCK", 10)
     monkeypatch.setattr(journal_module, "LONGEST_LINE", 100)
     tail = JournalFollower(tmp_path)
     append(tmp_path, line(1), b"{torn\n", b"\n", b"[1]\n", b'{"event": 1}\n', b"x" * 1000, b"\n", line(2), b'{"ev')

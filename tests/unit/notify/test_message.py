@@ -188,7 +188,7 @@ def test_the_last_message_names_the_report_where_there_is_no_link(kind: str) -> 
 
 
 def test_the_report_is_where_it_is_written() -> None:
-    assert client._PAGE == page_at_end.PAGE
+    assert client.PAGE == page_at_end.PAGE
 
 
 def test_a_slow_rank() -> None:

@@ -10,15 +10,15 @@ from ftlaunch.cli.options import read_command_line
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.spec.resolve import resolve
-from ftlaunch_ray.command import _OWN_OPTIONS, _environ
+from ftlaunch_ray.command import OWN_OPTIONS, agent_environ
 from ftlaunch_ray.job import RayJob, ray_job
 
 SCRIPT = str(Path(__file__).parents[2] / "jobs" / "tiny.py")
 
 
 def job(*words: str, **environ: str) -> RayJob:
-    request = read_command_line([*words, SCRIPT, "--out", "x"], _OWN_OPTIONS)
-    variables = _environ(environ)
+    request = read_command_line([*words, SCRIPT, "--out", "x"], OWN_OPTIONS)
+    variables = agent_environ(environ)
     return ray_job(resolve(request.target, request.args, request.flags, variables), request, variables)
 
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-_PATIENCE_SECONDS = 0.25  # a script may do other things before it makes its process group
+PATIENCE_SECONDS = 0.25
+"""longest wait in seconds; a script may do other things before it makes its process group"""
 _FIRST_PAUSE_SECONDS = 0.002  # time between two tries, doubled each time up to the longest pause
 _LONGEST_PAUSE_SECONDS = 0.032
 
@@ -29,7 +30,7 @@ def await_first_rank(env: Mapping[str, str]) -> None:
     first_rank_here = env.get("FTLAUNCH_NODE_RANKS", "0:").partition(":")[0]
     if first_rank_here.strip("0") == "" or not _is_numeric(env.get("MASTER_ADDR", "")):
         return
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     pause = _FIRST_PAUSE_SECONDS
     while (left := deadline - time.monotonic()) > 0:
         with suppress(OSError), socket.create_connection((env["MASTER_ADDR"], int(env["MASTER_PORT"])), timeout=left):

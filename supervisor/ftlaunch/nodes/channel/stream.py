@@ -18,7 +18,8 @@ SILENCE_SECONDS = 2.0
 """seconds without an answer of the other machine's kernel after which a connection ends; the least that can be set"""
 MOST_QUEUED = 16 << 20
 """bytes that may wait to be sent"""
-_CHUNK = 64 << 10  # bytes that are received in one turn; each call allocates as many
+CHUNK = 64 << 10
+"""bytes that are received in one turn; each call allocates as many"""
 _LAST_CHUNKS = 64  # chunks that are still received after sending has failed
 _GONE = {errno.EPIPE, errno.ECONNRESET}
 _NO_MEMORY = {errno.ENOBUFS, errno.ENOMEM}
@@ -189,7 +190,7 @@ class Stream:
         if self._socket is None:
             return False
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self._socket.recv(CHUNK)
         except BlockingIOError:
             return False
         except OSError as error:

@@ -19,7 +19,8 @@ from ftlaunch.history.timeline import TimeLine
 from ftlaunch.views.dashboard.followed_journal import FollowedJournal
 from ftlaunch.views.report_page.words import SafeText
 
-_PORTION = 4 << 20  # bytes of a journal that one look reads, so that a long journal does not hold up other rows
+PORTION = 4 << 20
+"""bytes of a journal that one look reads, so that a long journal does not hold up other rows"""
 
 
 class IndexRows:
@@ -69,7 +70,7 @@ class IndexRow:
             return self._unreadable(f"cannot read its journal: {why}")
 
     def _look(self) -> dict[str, Any]:
-        self._due = self._journal.read(_PORTION) or self._due
+        self._due = self._journal.read(PORTION) or self._due
         state = self._journal.state
         if (lag := self._journal.lag) is not None:
             read, there = (size >> 20 for size in lag)

@@ -40,7 +40,8 @@ _OWN = files("ftlaunch.views.dashboard") / "static"
 _LIVE = files("ftlaunch.views.report_page") / "static"
 _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 _MAX_COMMAND_BYTES = 2000
-_PAGE_WAIT_SECONDS = 2.0  # longest wait of a browser for the newest page; a long journal takes longer at first
+PAGE_WAIT_SECONDS = 2.0
+"""seconds that a browser waits at most for the newest page; a long journal takes longer at first"""
 _SHUTDOWN_SECONDS = 1  # time for answers under way after a signal; streams of news never end by themselves
 
 
@@ -91,7 +92,7 @@ class _Pages:
             return _unknown(request)
         run, watcher = found
         if run.data is not None or not watcher.looking:
-            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=_PAGE_WAIT_SECONDS)
+            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=PAGE_WAIT_SECONDS)
         if run.data is None:
             return _static("waiting.html")
         document = await asyncio.to_thread(render, run.data, live=True)

@@ -21,7 +21,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
 _MAX_SCRAPES = 16  # at a time; one more ends the oldest
-_CLIENT_SECONDS = 10.0  # longest time of a client for its request, and for taking the page
+CLIENT_SECONDS = 10.0
+"""seconds that a client has at most for its request, and for taking the page"""
 _PATH = "/metrics"
 _Request = socket.socket | tuple[bytes, socket.socket]
 
@@ -170,7 +171,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     def service_actions(self) -> None:
         """End connections of clients that take too long; the server calls this about twice a second."""
-        self._scrapes.end_those_before(time.monotonic() - _CLIENT_SECONDS)
+        self._scrapes.end_those_before(time.monotonic() - CLIENT_SECONDS)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore the error of a client that has gone, or was too slow."""
@@ -178,7 +179,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
 class _Scrape(BaseHTTPRequestHandler):
     server: MetricsServer
-    timeout = _CLIENT_SECONDS
+    timeout = CLIENT_SECONDS
 
     def do_GET(self) -> None:
         self._answer(body=True)

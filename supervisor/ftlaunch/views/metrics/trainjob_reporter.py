@@ -29,7 +29,8 @@ from ftlaunch.views.metrics.reading import Sources
 from ftlaunch.views.metrics.trainjob_status import request_of, status_of
 from ftlaunch_contract.files.regular_file import read_regular
 
-_INTERVAL = 10.0  # seconds between two reports; Trainer asks for at least 5
+INTERVAL_SECONDS = 10.0
+"""seconds between two reports; Trainer asks for at least 5"""
 _FIRST_DELAY = 1.0  # seconds before the first report
 _REPEAT_SECONDS = 60.0  # after this time an unchanged status is reported again
 _ANSWER_SECONDS = 5.0  # longest wait for an answer
@@ -65,7 +66,7 @@ class TrainjobReporter:
 
     def run(self) -> None:
         """Report until the supervisor closes the socket, then report the end."""
-        while not is_readable(self._link, _INTERVAL if self._has_tried else _FIRST_DELAY):
+        while not is_readable(self._link, INTERVAL_SECONDS if self._has_tried else _FIRST_DELAY):
             self._report()
         for number in range(_LAST_TRIES):
             if self._report():
@@ -86,7 +87,7 @@ class TrainjobReporter:
         self._has_tried = True
         why = self._post(request_of(status, time.time()))
         if why != self._trouble:
-            again = f"; the job goes on, and this is tried again every {_INTERVAL:.0f} s"
+            again = f"; the job goes on, and this is tried again every {INTERVAL_SECONDS:.0f} s"
             self._tell(f"cannot tell Kubeflow's Trainer of the progress: {why}{again}" if why
                        else "Kubeflow's Trainer takes the progress again")  # fmt: skip
         self._trouble = why

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
-from ftlaunch_hooks.storage import parallel_read
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 
 MIB = 1 << 20
@@ -22,7 +22,8 @@ def random_file(path: Path, size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_large_and_small_ones_from_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    monkeypatch.setattr(parallel_read, "_threads", lambda: threads)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(threads)))
     run, expected = Filling(), []
     for name, sizes in {"a": [20 * MIB + 3, 1, 0, 5 * MIB], "b": [17, 8 * MIB, 8 * MIB + 1], "c": [100]}.items():
         content, at = random_file(tmp_path / name, sum(sizes)), 0

@@ -158,8 +158,8 @@ def test_a_long_journal_keeps_no_other_row_away(
     tmp_path: Path, rows: IndexRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken out (a portion a look): the first look took a minute for a million lines, and no row was told meanwhile."""
-    monkeypatch.setattr(journal_module, "_BLOCK", 1000)
-    monkeypatch.setattr(index_rows, "_PORTION", 1000)
+    monkeypatch.setattr(journal_module, "BLOCK", 1000)
+    monkeypatch.setattr(index_rows, "PORTION", 1000)
     write(tmp_path / "a", started(), *({"event": "progress", "step": step} for step in range(200)))
     write(tmp_path / "b", started("b"))
     found = rows_of(rows)

@@ -46,7 +46,7 @@ class LongRun(LiveRun):
 
 def test_a_browser_does_not_wait_for_a_long_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken out: a blank window for a minute, and after six reloads no thread was left for any other page."""
-    monkeypatch.setattr(server, "_PAGE_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(server, "PAGE_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(runs_shown, "LiveRun", LongRun)
 
     async def scene() -> None:

@@ -48,7 +48,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken out (a limit for each read alone): such a client stayed for ever."""
-    monkeypatch.setattr(server_module, "_CLIENT_SECONDS", 0.5)
+    monkeypatch.setattr(server_module, "CLIENT_SECONDS", 0.5)
     client = connect(server)
     client.settimeout(0.02)
     deadline = time.monotonic() + 60.0
