@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
 import socket
 import struct
@@ -14,7 +15,7 @@ from tests.support.channels import TOKEN, Place, is_readable
 from ftlaunch.nodes.channel import connection as connection_module
 from ftlaunch.nodes.channel import listener as listener_module
 from ftlaunch.nodes.channel.framing import framed
-from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role
+from ftlaunch.nodes.channel.handshake import NONCE, PROTOCOL, Handshake, Role
 from ftlaunch.nodes.channel.listener import MOST_STRANGERS
 
 CHALLENGE = 4 + 32  # bytes: all that a stranger ever gets
@@ -89,6 +90,26 @@ def test_a_handshake_that_was_listened_to_cannot_be_played_again(place: Place) -
         assert len(place.hung_up(second)) == CHALLENGE
         assert place.said[0].endswith("it does not know the token")
     assert place.accepted == []
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"{", b'{"a":1,"a":2}', b"[" * 100_000, b'{"a":NaN}', b"\xff\xfe{"])
+def test_one_that_knows_the_token_and_sends_no_object_is_left(place: Place, content: bytes) -> None:
+    handshake = Handshake(Role.CLIENT, TOKEN, b"n" * NONCE)
+    place.listen()
+    with place.stranger() as peer:
+        proof = handshake.hear(received(place, peer, CHALLENGE)[4:])
+        assert proof is not None
+        peer.sendall(framed(handshake.challenge) + framed(proof))
+        handshake.hear(received(place, peer, CHALLENGE)[4:])
+        sealer, _ = handshake.keys()
+        peer.sendall(sealer.seal(json.dumps({"protocol": PROTOCOL}).encode()))
+        place.until(lambda: place.accepted, "the end of the handshake")
+        [far] = place.accepted
+        assert far.ends == []
+        peer.sendall(sealer.seal(content))
+        place.hung_up(peer)
+    assert far.ends[0].startswith(f"cannot talk to {far.connection.peer}: it sent a message that cannot be read: ")
+    assert far.heard == []
 
 
 def received(place: Place, stranger: socket.socket, count: int) -> bytes:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from ftlaunch.engine.outlet_watch import _Outlet
+import pytest
+
+from ftlaunch.engine import outlet_watch
+from ftlaunch.engine.outlet_watch import Outlets
 from ftlaunch.reporting.events.job import OutletEnded
+from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses
 
 
@@ -37,11 +43,15 @@ class Loop:
         self.later.append(call)
 
 
-def test_it_is_told_and_tried_again() -> None:
+def test_it_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken out: the first message to it is a broken pipe, and the job cannot start, or ends at a later try."""
+    monkeypatch.setattr(outlet_watch, "METRICS_EXPORTER", "ftlaunch.there_is_no_such_module")
+    (tmp_path / "train.py").touch()
+    job = tmp_path / "job.yaml"
+    job.write_text(f"script: {tmp_path}/train.py\nmetrics:\n  port: 0\n")
     told: list[Any] = []
     loop = Loop()
-    _Outlet("metrics", "ftlaunch.there_is_no_such_module", {}, Late(), loop, told.append, time.monotonic)
+    outlets = Outlets(Late(), resolve(str(job), (), {}, os.environ), loop, told.append, time.monotonic)
     for again in (1.0, 2.0):
         [hear] = loop.handlers.values()
         hear()
@@ -50,3 +60,4 @@ def test_it_is_told_and_tried_again() -> None:
     [hear] = loop.handlers.values()
     hear()
     assert not loop.handlers
+    outlets.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.support.simulation.story import REQUESTS, Story, of_seed
 from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.nodes.agent.lease import Lease
 from ftlaunch.nodes.agent.takeover import Takeover
+from ftlaunch.nodes.cluster.around import Around
 from ftlaunch.nodes.cluster.cluster import Cluster
 from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
 from ftlaunch.nodes.cluster.copies.peer_copies import PeerCopies
@@ -26,9 +27,11 @@ from ftlaunch.nodes.cluster.membership import plan
 from ftlaunch.nodes.cluster.membership.fences import Fences
 from ftlaunch.nodes.cluster.membership.roster import Roster
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch.nodes.cluster.older_ranks import OlderRanks
 from ftlaunch.nodes.cluster.regrouping import Regrouping
 from ftlaunch.policy.restart_policy import Budget
+from ftlaunch_contract.pages.page import Page
 
 MOST_SEEDS = 400
 
@@ -52,13 +55,15 @@ def _lease_of_any_word(patch: pytest.MonkeyPatch) -> None:
 
 def _any_lineage(patch: pytest.MonkeyPatch) -> None:
     """A node's memory counts whatever attempt it is of."""
-    real = HeldSteps._take_up
+    real = HeldSteps.take_up_of
 
-    def take_up(self: HeldSteps, node: Any) -> None:
-        node.member.lineage = self.lineage or node.lineage
-        real(self, node)
+    def take_up_of(self: HeldSteps, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if node.member.place >= 0 and node.slots is not None:
+                node.member.lineage = self.lineage or node.lineage
+            real(self, [node])
 
-    patch.setattr(HeldSteps, "_take_up", take_up)
+    patch.setattr(HeldSteps, "take_up_of", take_up_of)
 
 
 def _two_nodes_in_a_place(patch: pytest.MonkeyPatch) -> None:
@@ -86,26 +91,30 @@ def _a_head_adopts_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def _memory_of_another_number_of_nodes_counts(patch: pytest.MonkeyPatch) -> None:
+    real = ClusterPages.resize
+
     def resize(self: ClusterPages, ranks: int) -> None:
-        self.pages = self._all[:ranks]
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Page, "format", lambda self: None)
+            real(self, ranks)
 
     patch.setattr(ClusterPages, "resize", resize)
 
 
 def _a_drained_nodes_memory_counts(patch: pytest.MonkeyPatch) -> None:
-    real = Regrouping._dismiss
+    real = Regrouping.change
 
-    def dismiss(self: Regrouping, node: Any) -> None:
+    def change(self: Regrouping, saved: bool) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(ClusterPages, "forget", lambda self, first, count: None)
-            real(self, node)
+            real(self, saved)
 
-    patch.setattr(Regrouping, "_dismiss", dismiss)
+    patch.setattr(Regrouping, "change", change)
 
 
 def _nothing_is_saved_before_nodes_change(patch: pytest.MonkeyPatch) -> None:
     """The next attempt goes on from an older checkpoint, or begins again, though memory had a newer step."""
-    patch.setattr(FinalSave, "_is_saved", lambda self: True)
+    patch.setattr(FinalSave, "is_saved", lambda self: True)
 
 
 def _older_ranks_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -115,14 +124,12 @@ def _older_ranks_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 def _two_attempts_have_one_name(patch: pytest.MonkeyPatch) -> None:
     """A new head counts its attempts from 0 under the name of the run before."""
-    real = Cluster.begin
+    real = Cluster.__init__
 
-    def begin(self: Cluster, group: Any) -> int:
-        if self._context.plan is not None:
-            self._run = self._context.plan.run
-        return real(self, group)
+    def begin(self: Cluster, context: Around) -> None:
+        real(self, context if context.plan is None else replace(context, run=context.plan.run))
 
-    patch.setattr(Cluster, "begin", begin)
+    patch.setattr(Cluster, "__init__", begin)
 
 
 def _a_head_that_is_not_seen_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -152,7 +159,7 @@ def _nobody_is_left_to_start_a_head(patch: pytest.MonkeyPatch) -> None:
 
 def _a_copy_counts_as_ones_own(patch: pytest.MonkeyPatch) -> None:
     """What a node keeps for the place that it gets counts as a snapshot of its own ranks."""
-    patch.setattr(PeerCopies, "_keeper", lambda self, node: node.member.place)
+    patch.setattr(PeerCopies, "keeper_number", lambda self, node: node.member.place)
 
 
 ELASTIC: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -26,7 +26,7 @@ class Counter:
 
         def send(end: End, message: dict[str, Any]) -> None:
             if message["do"] not in REGULAR:
-                self.sent.append((end._link.world.now, message["do"]))
+                self.sent.append((end.link.world.now, message["do"]))
             real(end, message)
 
         patch.setattr(End, "send", send)

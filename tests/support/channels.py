@@ -142,12 +142,12 @@ class Place:
     def strangers(self) -> list[Connection]:
         """The connections whose other sides have not proven yet that they know the token."""
         assert self.listener is not None
-        return list(self.listener._strangers)
+        return list(self.listener.strangers)
 
     @property
     def paused(self) -> bool:
         assert self.listener is not None
-        return self.listener._paused
+        return self.listener.paused
 
     def hung_up(self, stranger: socket.socket) -> bytes:
         """Wait until the listener ends a stranger's connection; return what the listener sent to the stranger."""

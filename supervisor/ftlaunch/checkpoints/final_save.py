@@ -108,13 +108,13 @@ class FinalSave:
         self.look()
         if self._why is None or before != self._work:
             return self._why is not None
-        if self._is_saved():
+        if self.is_saved():
             self._finish(Event.SAVED)  # the request under way is not needed any more
         else:
             self.abandon(f"storage has not answered for {duration(silent)} ({self._saving.spec.checkpoint_dir})")
         return False
 
-    def _is_saved(self) -> bool:
+    def is_saved(self) -> bool:
         """Return whether storage has the newest step, or the step must not be saved because its numbers are wrong."""
         step = self._pages.newest_common()
         rotten = self._numbers.rotten
@@ -126,7 +126,7 @@ class FinalSave:
         if self._saving.busy:
             self._saving.hurry()
             return  # the answer to the request under way leads here again
-        if self._is_saved():
+        if self.is_saved():
             self._finish(Event.SAVED)
         else:
             self._saving.save(self._pages.newest_common(), why)

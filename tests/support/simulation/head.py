@@ -222,11 +222,11 @@ class Head:
 
     def holder(self, place: int) -> Machine | None:
         """Return the machine of a place, or None if no agent there can be asked."""
-        node = self.cluster.copies._places.at(place)
-        if node is None:
+        member = self.cluster.roster.at(place)
+        if member is None:
             return None
         return next(
-            (machine for machine in self.job.machines if machine.name == node.host and machine.agent_awake), None
+            (machine for machine in self.job.machines if machine.name == member.machine and machine.agent_awake), None
         )
 
     def accept(self, end: End) -> None:

@@ -98,7 +98,7 @@ class End:
     other: End
 
     def __init__(self, link: Link, of_node: bool, name: str, far: Link | None) -> None:
-        self._link = link
+        self.link = link
         self._of_node = of_node
         self.peer = f"{name}:1"
         self._far = far
@@ -123,7 +123,7 @@ class End:
         """Put waiting messages on their way, if the link carries them."""
         if not self.open or not self._waiting or not self._carries():
             return
-        world, delay = self._link.world, self._link.delay
+        world, delay = self.link.world, self.link.delay
         for message in self._waiting:
             self._arrives = max(self._arrives, world.now + 0.0002 + world.random.random() * delay)
             world.after(self._arrives - world.now, self.other.deliver, message)
@@ -136,14 +136,14 @@ class End:
         elif self._unread or self.sleeps():
             self._unread.append(message)
             if len(self._unread) == 1:
-                self._link.world.after(0.05, self._read)
+                self.link.world.after(0.05, self._read)
         else:
             self._take(message)
 
     def _read(self) -> None:
         """Read the messages that arrived while the process slept, once the process runs again."""
         if self.open and self.sleeps():
-            self._link.world.after(0.05, self._read)
+            self.link.world.after(0.05, self._read)
             return
         unread = self._unread
         self._unread = []
@@ -159,7 +159,7 @@ class End:
             self.on_message(message)
 
     def _carries(self) -> bool:
-        return self._link.carries(self._of_node) and (self._far is None or self._far.carries(not self._of_node))
+        return self.link.carries(self._of_node) and (self._far is None or self._far.carries(not self._of_node))
 
     def end(self, why: str) -> None:
         """Give the connection up on this side; the other side hears of the end if the link carries messages."""
@@ -172,7 +172,7 @@ class End:
     def lose(self, why: str, later: float) -> None:
         """End this side silently; the other side hears of the end after `later` seconds."""
         self.open = self.ready = False
-        self._link.world.after(later, self.other.end, why)
+        self.link.world.after(later, self.other.end, why)
         self.on_end(why)
 
     def close(self) -> None:
@@ -183,4 +183,4 @@ class End:
 
     def _tell_other(self) -> None:
         if self.other.open and self._carries():
-            self._link.world.after(0.001, self.other.end, "closed by the other side")
+            self.link.world.after(0.001, self.other.end, "closed by the other side")

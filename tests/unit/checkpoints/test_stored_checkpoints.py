@@ -139,7 +139,7 @@ def test_a_claim_that_was_cut_off_costs_nothing(
     first.save(10)
     commit(first.root, 20)
     cut = machine("first")
-    plain = cut.stored._store.replace
+    plain = cut.store.replace
 
     def replace(name: str, data: bytes, version: str | None) -> str:
         if is_committed:

@@ -197,7 +197,7 @@ def test_when_a_rank_begins_to_die_the_others_are_told_at_once(tmp_path: Path) -
     def dies() -> None:
         world.deaths.ranks = [1]
         world.groups[0].obeys = False
-        world.supervisor._on_deaths()
+        world.ring(world.deaths.fd)
         assert world.told("rank_dying") == [{"rank": 1, "signal": "SIGKILL"}]
         assert "ask to leave" in world.groups[0].calls
         assert world.told("incident") == [], "the verdict waits for the end itself"

@@ -70,12 +70,14 @@ class Listener:
         self._token = token
         self._version = version
         self._accepted = accepted
-        self._strangers: dict[Connection, float] = {}  # the moment at which each was accepted, the oldest first
+        self.strangers: dict[Connection, float] = {}
+        """the moment at which each stranger was accepted, the oldest first"""
         self._greeted: set[Connection] = set()  # those that know the token, and whose version is not known yet
         self._refusals = Refusals(loop, clock, say)
         self._socket = _listening(address, port)
         self.port: int = self._socket.getsockname()[1]
-        self._paused = False
+        self.paused = False
+        """whether newer connections wait in the kernel until there is room for them"""
         self._closed = False
         loop.register(self._socket.fileno(), self._accept)
 
@@ -85,13 +87,13 @@ class Listener:
             return
         self._closed = True
         self._loop.cancel((self, "go on"))
-        if not self._paused:
+        if not self.paused:
             self._loop.unregister(self._socket.fileno())
         self._socket.close()
         self._refusals.close()
-        for connection in [*self._strangers, *self._greeted]:
+        for connection in [*self.strangers, *self._greeted]:
             connection.close()
-        self._strangers.clear()
+        self.strangers.clear()
         self._greeted.clear()
 
     # --- accepting ----------------------------------------------------------------------------------------
@@ -115,29 +117,29 @@ class Listener:
 
     def _must_wait(self) -> bool:
         """Return whether there is no room for a newer connection; if so, pause until there is."""
-        if len(self._strangers) < MOST_STRANGERS:
+        if len(self.strangers) < MOST_STRANGERS:
             return False
-        chance = next(iter(self._strangers.values())) + FAIR_CHANCE
+        chance = next(iter(self.strangers.values())) + FAIR_CHANCE
         if self._clock() < chance:
             self._pause(chance)
             return True
         return False
 
     def _make_room(self) -> None:
-        if len(self._strangers) >= MOST_STRANGERS:
-            oldest = next(iter(self._strangers))
+        if len(self.strangers) >= MOST_STRANGERS:
+            oldest = next(iter(self.strangers))
             oldest.close()
             self._refused(oldest, f"{oldest.peer} was dropped in the handshake for newer connections")
 
     def _pause(self, until: float) -> None:
-        if not self._paused:
-            self._paused = True
+        if not self.paused:
+            self.paused = True
             self._loop.unregister(self._socket.fileno())
         self._loop.call_at(until, (self, "go on"), self._go_on)
 
     def _go_on(self) -> None:
-        if self._paused and not self._closed:
-            self._paused = False
+        if self.paused and not self._closed:
+            self.paused = False
             self._loop.cancel((self, "go on"))
             self._loop.register(self._socket.fileno(), self._accept)
 
@@ -159,7 +161,7 @@ class Listener:
         connection.on_proven = lambda: self._proven(connection)
         connection.on_ready = lambda: self._hand_over(connection)
         connection.on_end = lambda why: self._refused(connection, why)
-        self._strangers[connection] = self._clock()
+        self.strangers[connection] = self._clock()
         stream.adopt()
 
     def _proven(self, connection: Connection) -> None:
@@ -168,7 +170,7 @@ class Listener:
 
     def _leave(self, connection: Connection) -> None:
         self._greeted.discard(connection)
-        if self._strangers.pop(connection, None) is not None:
+        if self.strangers.pop(connection, None) is not None:
             self._go_on()
 
     def _refused(self, connection: Connection, why: str) -> None:

@@ -198,9 +198,9 @@ class PeerCopies:
         ranks = len(self._context.pages)
         for rank, steps in message["held"].items():
             if 0 <= int(rank) < ranks:
-                self._kept += [Kept(int(rank), int(step), self._keeper(node)) for step in steps]
+                self._kept += [Kept(int(rank), int(step), self.keeper_number(node)) for step in steps]
 
-    def _keeper(self, node: Node) -> int:
+    def keeper_number(self, node: Node) -> int:
         """Return the number that stands for a node in a `Kept`.
 
         The number is above all places, because a copy is not a snapshot of a node's own ranks. A node that keeps copies
@@ -240,7 +240,7 @@ class PeerCopies:
 
     def _bring(self, plan: RecoveryPlan, *, hosts: Mapping[int, int], planned: Planned, done: Done) -> None:
         wanted: dict[int, dict[int, int]] = {}
-        by_number = {self._keeper(node): key for key, node in self._nodes.items()}
+        by_number = {self.keeper_number(node): key for key, node in self._nodes.items()}
         for (rank, _), source in plan.sources.items():
             if source.rung is Rung.PEER:
                 place = hosts.get(rank, rank // self._context.ranks_each)
@@ -260,7 +260,7 @@ class PeerCopies:
 
     def place_of_keeper(self, number: int) -> int:
         """Return the place of the node that a `Kept` calls `number`; NONE if the node has none or is gone."""
-        return next((node.member.place for node in self._nodes.values() if self._keeper(node) == number), NONE)
+        return next((node.member.place for node in self._nodes.values() if self.keeper_number(node) == number), NONE)
 
     def look(self) -> None:
         """Go on with a fetch, or give it up."""
