@@ -99,14 +99,14 @@ def _path(job: KnownJob) -> Path:
     return _index() / f"{hashlib.sha256(os.fsencode(job.run_dir)).hexdigest()[:24]}.json"
 
 
-def _write(job: KnownJob) -> None:
+def add(job: KnownJob) -> None:
     """Add a job to the index. Raises OSError, or RuntimeError if the user has no home."""
     path = _path(job)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     atomic.replace_durable(path, json.dumps(asdict(job)).encode() + b"\n")
 
 
-def _prune() -> None:
+def prune() -> None:
     """Check some jobs of the index, chosen at random, and remove those that have ended and whose run dirs are gone."""
     running = {job.places.run_dir for job in living_jobs()}
     files = list(_files())
@@ -120,5 +120,5 @@ if __name__ == "__main__":
     os.nice(19)
     signal.alarm(_LONGEST)
     with contextlib.suppress(OSError, RuntimeError):
-        _write(KnownJob(sys.argv[1], str(Path(sys.argv[2]).resolve())))
-        _prune()
+        add(KnownJob(sys.argv[1], str(Path(sys.argv[2]).resolve())))
+        prune()

@@ -21,7 +21,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def noted(job_id: str, run_dir: Path) -> KnownJob:
     job = KnownJob(job_id, str(run_dir))
-    job_index._write(job)
+    job_index.add(job)
     return job
 
 
@@ -98,7 +98,7 @@ def test_each_note_forgets_some_whose_run_dirs_are_gone(tmp_path: Path) -> None:
     kept = [noted("kept", journal(tmp_path / f"kept{number}", started("kept"))) for number in range(20)]
     for number in range(80):
         noted("gone", tmp_path / f"gone{number}")
-    job_index._prune()
+    job_index.prune()
     assert sorted(job.run_dir for job in known_jobs()) == sorted(job.run_dir for job in kept)
 
 

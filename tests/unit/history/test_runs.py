@@ -47,7 +47,7 @@ ENDS = [
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    job_index._write(KnownJob("night", str(tmp_path / "runs/night")))
+    job_index.add(KnownJob("night", str(tmp_path / "runs/night")))
 
 
 def assert_all_answer(home: Path) -> dict[tuple[str, ...], tuple[int, str, str]]:
@@ -86,7 +86,7 @@ def test_every_command_answers_whatever_starts_and_ends_hold(event: dict[str, An
         changed = without(event, field, odd)
         events = [changed, *OTHERS] if event is START else [START, *OTHERS, changed]
         journal(home / "runs" / "night", *events)
-        job_index._write(KnownJob("night", str(home / "runs/night")))
+        job_index.add(KnownJob("night", str(home / "runs/night")))
         assert_all_answer(home)
 
 

@@ -83,7 +83,8 @@ class Tally:
         self.saved_bytes = self.save_failures = self.rejected = self.saver_deaths = 0
         self.committed = -1
         self.saver_up = self.storage_answers = True
-        self._story_lines: list[Line] = []  # the lines that goodput is computed from
+        self.story_lines: list[Line] = []
+        """the lines that goodput is computed from"""
         self._line: list[Moment] | None = None  # cache: moments of these lines
 
     @property
@@ -110,10 +111,10 @@ class Tally:
         """
         self._line = None
         if name == "attempt_started":
-            self._story_lines = [old for old in self._story_lines if old["event"] != "rank_exited"]
-        if name == "progress" and self._story_lines and self._story_lines[-1]["event"] == "progress":
-            self._story_lines.pop()
-        self._story_lines.append(line)
+            self.story_lines = [old for old in self.story_lines if old["event"] != "rank_exited"]
+        if name == "progress" and self.story_lines and self.story_lines[-1]["event"] == "progress":
+            self.story_lines.pop()
+        self.story_lines.append(line)
 
     def seconds(self, now: float) -> Mapping[str, float]:
         """Return the seconds of wall time by class, until `now` (seconds since the epoch) or the job's end."""
@@ -128,7 +129,7 @@ class Tally:
                 does not depend on a wall clock that is set while the job runs.
         """
         if self._line is None:
-            self._line = moments(self._story_lines)
+            self._line = moments(self.story_lines)
         if not self._line:
             return Goodput(dict.fromkeys(CLASSES, 0.0), {})
         newest = self._line[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from importlib import metadata
 from types import ModuleType
 
@@ -26,16 +27,17 @@ def test_another_major_or_minor_number_is_newer(installed: str, is_new: bool) ->
 def test_it_is_said_once_of_what_the_script_has_imported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tried_versions, "_told", set[str]())
+    new, absent = f"new_{time.monotonic_ns()}", f"absent_{time.monotonic_ns()}"  # nothing was said of them before
+    tried = {new: ("Newer", (1, 15)), absent: ("Absent", (1, 15))}
+    monkeypatch.setattr(tried_versions, "TRIED", tried)
     monkeypatch.setattr(metadata, "version", lambda _: "99.1")
-    monkeypatch.setitem(sys.modules, "trl", ModuleType("trl"))
-    monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
+    monkeypatch.setitem(sys.modules, new, ModuleType(new))
     monkeypatch.setenv("RANK", "0")
     tried_versions.say_if_newer()
     tried_versions.say_if_newer()
     said = capsys.readouterr().err
-    assert said.count("not tried with TRL 99.1") == 1
-    assert "DeepSpeed" not in said
+    assert said.count("not tried with Newer 99.1") == 1
+    assert "Absent" not in said
 
 
 def test_a_snapshot_of_an_earlier_adapter_is_refused_in_words() -> None:

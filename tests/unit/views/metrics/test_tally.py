@@ -121,10 +121,10 @@ def test_a_clock_that_jumps_makes_no_hour_of_training(jump: float) -> None:
 def test_few_lines_are_kept_of_a_long_job() -> None:
     """Taken out by hand: without the `pop` in _keep() a month has 43,000."""
     tally = of(*JOURNAL, *(line("progress", 24 + n / 100, 1, step=14 + n) for n in range(3000)))
-    assert len(tally._story_lines) < 12
+    assert len(tally.story_lines) < 12
     ranks = (line("rank_exited", 60, 1, rank=rank, step=3000) for rank in range(1024))
     tally = of(*JOURNAL, *ranks, incident(61), line("attempt_started", 62, 2))
-    assert len(tally._story_lines) < 12
+    assert len(tally.story_lines) < 12
 
 
 def test_another_run_forgets_the_end_and_keeps_the_counts() -> None:
