@@ -12,18 +12,19 @@ pytestmark = pytest.mark.long
 
 SCRIPT = """
 import sys, time, torch, ftlaunch_hooks as ft
+from ftlaunch_hooks.job.boundary import Boundary
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 torch.set_num_threads(1)
-job = ft.attach(model=model, optimizer=optimizer)
 kind, steps = sys.argv[1], int(sys.argv[2])
-crossed = job._boundary.cross_quietly
+cross_quietly = Boundary.cross_quietly
 quiet = [0, 0]
-def counted(step):
-    done = crossed(step)
+def counted(boundary, step):
+    done = cross_quietly(boundary, step)
     quiet[done] += 1
     return done
-job._boundary.cross_quietly = counted
+Boundary.cross_quietly = counted
+job = ft.attach(model=model, optimizer=optimizer)
 try:
     for step in job.steps(steps):
         assert job.step == step

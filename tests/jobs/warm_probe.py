@@ -42,6 +42,8 @@ from pathlib import Path  # noqa: E402
 import torch  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
+from ftlaunch_contract.pages.page import Page, page_path  # noqa: E402
+
 
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):
@@ -53,6 +55,14 @@ class Numbers(torch.utils.data.Dataset):
 
 class Kept:
     value = 7
+
+
+def pid_in_page():
+    """The process that has taken the page of this rank."""
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), int(os.environ["RANK"])))
+    pid = page.pid
+    page.close()
+    return pid
 
 
 def square(number, queue=None):
@@ -110,8 +120,7 @@ def look():
         "num_threads": torch.get_num_threads(),
         "cuda": torch.cuda.is_initialized(),
         "torch": [repr(torch.__spec__.loader)[:40], torch.__spec__.name, importlib.util.find_spec("torch") is not None],
-        "page": "_taken" in vars(sys.modules["ftlaunch_hooks.process.bootstrap"])
-        and sys.modules["ftlaunch_hooks.process.bootstrap"]._taken is not None,
+        "page": pid_in_page() == os.getpid(),
         "meta_path": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
     }
 

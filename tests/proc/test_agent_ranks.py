@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 # A process of its own: an agent kills and reaps all children that it does not know, once its ranks have ended.
 AGENT = """\
 import json, os, sys, time
@@ -45,10 +47,15 @@ class Looking:
 
 home, told, loop = Path.cwd(), [], EventLoop(time.monotonic)
 flags = {"nproc_per_node": "2", "warm": "no", "run_dir": str(home)}
+order_to_all = os.environ.get("ORDER", "")
+held_at = 0.0  # where the clock is moved by hand; 0: it is the real one
+clock = lambda: held_at or time.monotonic()
+if order_to_all:
+    flags |= {"nnodes": "2048", "rdzv_endpoint": "127.0.0.1:1", "node_timeout": "2s"}
 spec, helpers = resolve("sleeps.py", (), flags, {}), HelperProcesses()
 files = FileThread(home)
 warm = Warm(helpers, spec, {}, home / "warm.log", files, lambda *_, **__: None)
-around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
+around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, clock, helpers
 failed = []
 bulkheads = Bulkheads(lambda call: failed.append(f"{call.what}: {call.error}"))
 tell = lambda name, **more: told.append([name, more])
@@ -69,6 +76,18 @@ if failing == "pages":
     order["attempt"] = 1
 ranks.spawn(order)
 found = {"runs": ranks.running()}
+def count_beats(seconds):
+    global held_at
+    beats = 0
+    for _ in range(round(100 * seconds)):
+        held_at = clock() + 0.01
+        beats += ranks.look() is not None
+    return beats
+if order_to_all:
+    count_beats(1.5)
+    ranks.perform(order_to_all, {"leave": [], "stop": [9, 10**9]}[order_to_all])
+    found["beats"] = count_beats(0.9)
+    held_at = 0.0
 ranks.kill()
 found["ends"] = ranks.running()
 ask_for_port = ranks.free_port
@@ -124,3 +143,13 @@ def test_ranks_run_also_where_their_deaths_cannot_be_heard_at_once(tmp_path: Pat
     found = run_agent(tmp_path, FAILING="deaths")
     assert found["failed"] == ["hear at once of ranks that die: [Errno 24] Too many open files"]
     assert sorted(rank for name, more in found["told"] if name == "exits" for rank in more["codes"]) == ["0", "1"]
+
+
+@pytest.mark.parametrize(("order", "least", "most"), [("leave", 0, 2), ("stop", 8, 11)])
+def test_ranks_that_leave_cause_no_more_beats_and_ranks_that_stop_do(
+    order: str, least: int, most: int, tmp_path: Path
+) -> None:
+    """Two thousand nodes leave at once in a restart, and their ends are told anyway."""
+    found = run_agent(tmp_path, ORDER=order)
+    assert least <= found["beats"] <= most
+    assert found["told"][-1][0] == "gone"

@@ -9,7 +9,6 @@ import pytest
 from tests.support.fakes.clock import Clock
 
 from ftlaunch.common.bulkheads import Bulkheads
-from ftlaunch.memory.pages import Pages
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.nodes.cluster.beat_pace import (
     SHORTEST_SECONDS,
@@ -95,21 +94,6 @@ def test_another_head_hears_of_a_node_at_once(tmp_path: Path) -> None:
     assert node.live(0.02) == []
     node.ranks.tell_all_words_again()
     assert len(node.live(0.02)) == 1
-
-
-@pytest.mark.parametrize(("verb", "values", "beats"), [("leave", [], (0, 2)), ("stop", [9, 10**9], (8, 11))])
-def test_ranks_that_leave_cause_no_more_beats_and_ranks_that_stop_do(
-    verb: str, values: list[int], beats: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two thousand nodes leave at once in a restart, and their ends are told anyway."""
-    node = Node(tmp_path, 2048)
-    node.live(1.5)
-    node.ranks.pages = Pages(tmp_path, 2)
-    monkeypatch.setattr(node.ranks, "_is_cleared", False)
-    node.ranks.perform(verb, values)
-    least, most = beats
-    assert least <= len(node.live(0.9)) <= most
-    node.ranks.pages.close()
 
 
 @pytest.mark.parametrize("nodes", [128, 2048])
