@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from ftlaunch_contract.pages.fingerprint_ring import ring_path
+from ftlaunch_contract.pages.fingerprint_ring import CAPACITY, StepPart, read_copy, ring_path
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, told_proof
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.observe.proof import seen_losses
+from ftlaunch_hooks.observe.proof.parameter_samples import ParameterSamples
 from ftlaunch_hooks.observe.proof.step_proof import StepProof
 
 
@@ -33,6 +35,7 @@ class Life:
         torch.manual_seed(0)
         self.model = nn.Linear(3, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.directory = directory
         self.step, self.ends = step, list[tuple[Proof, str]]()
         self.page = Page(directory / "page")
         self._set_state()
@@ -43,7 +46,6 @@ class Life:
             rank=0,
             on_end=lambda proof, name: self.ends.append((proof, name)),
         )
-        self.proof._pace = lambda cost, took: None  # type: ignore[method-assign]  # every step, however fast
         self.proof.begin(
             step, kind, directory / "copy", is_comparable=is_comparable, restored_otherwise=restored_otherwise
         )
@@ -54,13 +56,22 @@ class Life:
                 parameter.fill_(self.step + 1.0 + extra)
         torch.manual_seed(self.step)
 
-    def live(self, steps: int, *, extra: float = 0.0, loss: float | None = None) -> Life:
+    def live(self, steps: int, *, extra: float = 0.0, loss: float | None = None, in_full: bool = True) -> Life:
+        """Make steps. in_full: note each in full, however fast it is."""
         for _ in range(steps):
             self.step += 1
             self.proof.note_loss(self.step / 8 if loss is None else loss)
             self._set_state(extra=extra)
-            self.proof.end_step(self.step)
+            self.proof.end_step(self.step, in_full=in_full)
         return self
+
+    def noted_in_full(self) -> list[int]:
+        """The steps, of those that the ring holds, whose parameters were noted."""
+        samples = ParameterSamples({"model": self.model, "optimizer": self.optimizer})
+        records = read_copy(
+            ring_path(self.directory, 0), sample_bytes=samples.bytes_needed, names_checksum=samples.checksum
+        )
+        return sorted(step for step, record in records.items() if record.parts & StepPart.SAMPLES)
 
     def die(self) -> None:
         seen_losses.listen(None)
@@ -69,6 +80,24 @@ class Life:
     @property
     def told(self) -> Proof:
         return told_proof(self.page)
+
+
+class Clock:
+    """In time.perf_counter's place: each look at it takes a moment, so that a note takes as long as the step before."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 2.0**-13
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
 
 
 @pytest.fixture
@@ -190,22 +219,26 @@ def test_a_copy_that_cannot_be_written_is_told_of(directory: Path, capfd: pytest
     assert "cannot leave fingerprints" in "".join(capfd.readouterr())
 
 
-def test_steps_that_are_too_short_are_not_all_noted_in_full(directory: Path) -> None:
-    life = Life(directory, 0, Resume.FRESH)
-    del life.proof._pace  # type: ignore[method-assign]
+def test_steps_that_are_too_short_are_not_all_noted_in_full(directory: Path, clock: Clock) -> None:
+    """A note of a step may take 2 % of it, so of these every 50th is noted."""
+    life = Life(directory, 0, Resume.FRESH).live(64)
+    life.live(100, in_full=False)
+    assert life.noted_in_full() == [150], "of 102 to 164, which the ring holds"
     for _ in range(64):
-        life.proof._pace(1e-4, took=1e-4)
-    assert life.proof._every == 50
-    for _ in range(64):
-        life.proof._pace(1e-4, took=0.05)
-    assert life.proof._every == 1
+        clock.now += 0.05
+        life.live(1)
+    for _ in range(CAPACITY):
+        clock.now += 0.05
+        life.live(1, in_full=False)
+    assert life.noted_in_full() == list(range(life.step - CAPACITY + 2, life.step + 1))
 
 
+@pytest.mark.usefixtures("clock")
 def test_of_a_step_that_is_not_noted_in_full_the_learning_rates_are(directory: Path) -> None:
     """Taken out: on a slow machine another learning rate was told a step late, as another loss."""
     life = Life(directory, 0, Resume.FRESH).live(6)
-    life.proof._every = 1000
-    life.live(4)
+    life.live(4, in_full=False)
+    assert life.noted_in_full() == list(range(7))
     life.die()
     again = Life(directory, 6, Resume.MEMORY)
     again.optimizer.param_groups[0]["lr"] = 0.2
