@@ -37,7 +37,7 @@ def test_there_is_room_for_one_private_copy_again_and_again(memory: Path, share:
         with torch.no_grad():
             model[0].fill_(step)
         snapshots.take(step)
-        assert (snapshots._copying is not None) == (has_room and step > 1)
+        assert snapshots.is_copying == (has_room and step > 1)
         with torch.no_grad():
             model[0].fill_(0)
         snapshots.settle()

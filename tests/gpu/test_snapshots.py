@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.devices.device_port import PinError
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
+from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.state.collector import TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
@@ -46,11 +47,6 @@ class Training:
         self.model.weight.grad = torch.ones(LARGE, device=device)
         state = RankState({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
         self.snapshots = Snapshotter(state, self.page, [self.page], memory, 0, {})
-
-    @property
-    def is_copying(self) -> bool:
-        """Whether the newest snapshot is being brought to its slot beside the training."""
-        return self.snapshots._copying is not None
 
     def content(self, step: int) -> list[float]:
         """All values that the weight has in the snapshot of a step."""
@@ -179,12 +175,18 @@ def test_the_host_s_tensors_are_copied_once_the_gpu_has_written_them(memory: Pat
 
 
 @only_gpu
-def test_slots_are_pinned_and_given_back(training: Training) -> None:
-    training.snapshots.take(1)
-    training.snapshots.settle()
-    slot = training.snapshots._slots[training.page.slot_steps().index(1)]
+def test_slots_are_pinned(memory: Path) -> None:
+    slot = Slot(memory, 0, 0)
+    slot.lay_out([TensorItem("weight", torch.ones(LARGE, device="cuda"), (0,), (LARGE,), owned=True)])
     assert slot.device.targets
     assert all(target.is_pinned() for target in slot.device.targets)
+    slot.close()
+
+
+@only_gpu
+def test_pinned_slots_are_given_back(training: Training) -> None:
+    training.snapshots.take(1)
+    training.snapshots.settle()
     training.model.weight = nn.Parameter(torch.ones(3, device="cuda"))  # laid out anew
     for step in (2, 3, 4, 5):
         training.snapshots.take(step)
@@ -236,7 +238,8 @@ def test_private_copies_are_given_back(training: Training) -> None:
     before = torch.cuda.memory_allocated()
     for step in range(1, 9):
         training.snapshots.take(step)
-        assert training.is_copying == (step > 1), "before a step has shown the script's peak there is no private copy"
+        has_private_copy = training.snapshots.is_copying
+        assert has_private_copy == (step > 1), "before a step has shown the script's peak there is none"
         training.snapshots.settle()
         assert torch.cuda.memory_allocated() == before
 
@@ -248,7 +251,7 @@ def test_new_memory_that_is_filled_does_not_overwrite_a_private_copy(training: T
     try:
         for step in range(1, 8):
             training.snapshots.take(step)
-            assert training.is_copying == (step > 1)
+            assert training.snapshots.is_copying == (step > 1)
             training.optimizer.step()
             assert training.content(step) == [1 - step]
     finally:
@@ -263,9 +266,9 @@ def test_the_script_captures_a_graph_while_a_private_copy_is_under_way(training:
         training.snapshots.take(step)
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="global"):
-            assert training.is_copying
+            assert training.snapshots.is_copying
             training.model.weight.add_(1)
-            wait([training.snapshots._copying])  # the copy ends inside the capture
+            training.snapshots.slot_files(step)  # waits: the copy ends inside the capture
         assert training.content(step) == [step - 2]
         graph.replay()
 

@@ -109,6 +109,14 @@ class Snapshotter:
         """Return the newest step that this rank has in memory; NONE before the first."""
         return self._slots.newest
 
+    @property
+    def is_copying(self) -> bool:
+        """Return whether a copy of the newest snapshot was begun beside the training and `settle` was not called since.
+
+        The copy itself may have ended already.
+        """
+        return self._copying is not None
+
     def turn_to(self, state: RankState, trainings: Trainings) -> None:
         """Take snapshots of another training's state from now on."""
         self.settle()

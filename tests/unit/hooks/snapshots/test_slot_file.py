@@ -58,7 +58,7 @@ def test_a_file_stays_where_one_tensor_changes_its_size_at_every_step(tmp_path: 
     memory = taken.address_of(large)
     for count in (3, 40, 4000, 5, 0, 6):
         assert taken.take(large=large, rows=torch.randn(count, 4)) == second
-    assert taken.address_of(large) == memory
+        assert taken.address_of(large) == memory
 
 
 def test_tensors_come_and_go_behind_the_others(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_file_stays_where_small_tensors_would_bring_the_end_out_of_alignment(
     memory = taken.address_of(large)
     for count in (3, 40, 4000, 5, 0, 6):
         assert take(count) == second
-    assert taken.address_of(large) == memory
-    assert all(copy.data_ptr() % copy.itemsize == 0 for copy in taken.slot.host.targets)
+        assert taken.address_of(large) == memory
+        assert all(copy.data_ptr() % copy.itemsize == 0 for copy in taken.slot.host.targets)
 
 
 def test_a_wider_tensor_that_comes_later_has_the_file_made_anew_once(tmp_path: Path) -> None:
