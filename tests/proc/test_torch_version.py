@@ -12,9 +12,11 @@ import torch
 
 PROGRAM = """\
 import sys
-from ftlaunch.nodes.cluster.membership import facts
+from ftlaunch.nodes.cluster.membership.facts import gathered
+from ftlaunch.spec.resolve import resolve
+found = gathered(resolve(sys.argv[1], (), {}, {}))
 assert "torch" not in sys.modules
-print(facts._torch_version())
+print(found.torch)
 """
 
 
@@ -22,7 +24,8 @@ def told(first: Path) -> str:
     """What is said of torch, where a folder is looked at before all others."""
     paths = os.pathsep.join([str(first), *sys.path])
     env = {**os.environ, "PYTHONPATH": paths}
-    return subprocess.run([sys.executable, "-c", PROGRAM], env=env, check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", PROGRAM, __file__]
+    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
 
 
 def test_the_version_of_torch_is_the_installed_one(tmp_path: Path) -> None:

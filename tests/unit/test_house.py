@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,64 @@ def test_every_test_asserts_or_calls_what_asserts_by_its_name() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name.startswith("test_")
         and not any(map(is_assertion, ast.walk(node)))
+    }
+    assert not (told := broken(found)), "\n".join(told)
+
+
+# Private names of Python, torch and torchtitan that tests need, and that the packages give to things of theirs, too.
+FOREIGN = {"_exit", "_indices", "_parameters", "_save", "_sleep", "_values"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and name != "_" and not name.endswith("__")
+
+
+def names_given(tree: ast.AST, *, at_module_level: bool) -> Iterator[str]:
+    """The private names of functions, methods, classes and attributes; also of variables where these count."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names = [node.attr] if ast.unparse(node.value) in ("self", "cls") else []
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and at_module_level:
+            names = [node.id]
+        else:
+            names = []
+        yield from filter(is_private, names)
+
+
+def names_read(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.ImportFrom, str]]:
+    """The private names that are read from an object or a module, also by setattr() and the like."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            yield node, node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node, alias.name) for alias in node.names if is_private(alias.name))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].endswith("attr"):
+            for given in node.args[:2]:
+                if isinstance(given, ast.Constant) and is_private(name := str(given.value).rpartition(".")[2]):
+                    yield node, name
+
+
+def scripts_in(tree: ast.Module) -> Iterator[ast.Module]:
+    """A test, and the scripts that it writes, where they are plain strings."""
+    yield tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
+            with contextlib.suppress(SyntaxError):
+                yield ast.increment_lineno(ast.parse(node.value), node.lineno - 1)
+
+
+def test_no_test_reads_a_private_name_of_the_packages() -> None:
+    """Assert on what a user of the class sees, pass the collaborator in, or give the thing a public name."""
+    theirs = {name for path in modules(*PACKAGES) for name in names_given(parsed(path), at_module_level=True)} - FOREIGN
+    found = {
+        f"{name_of(path)}:{node.lineno}": f"reads {name}, which is private in the packages"
+        for path in modules("tests")
+        for tree in scripts_in(parsed(path))
+        for own in [set(names_given(tree, at_module_level=False))]
+        for node, name in names_read(tree)
+        if name in theirs - own
     }
     assert not (told := broken(found)), "\n".join(told)
 

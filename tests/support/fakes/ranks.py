@@ -47,12 +47,14 @@ class FakeRank(Rank):
             started=clock(),
         )
         self._clock = clock
+        self._own_page = page
+        self._own_attempt = attempt
         self.fake = process
 
     def attach(self, step: int = 0) -> None:
         """Attach the hooks, and train from `step` on."""
-        page = self._page
-        page.begin(self._attempt, self.process.pid, 1)
+        page = self._own_page
+        page.begin(self._own_attempt, self.process.pid, 1)
         page.set_resumed(Resume.FRESH, step)
         page.raise_flag(Flag.ATTACHED)
         page.phase = Phase.TRAIN
@@ -60,15 +62,15 @@ class FakeRank(Rank):
 
     def beat(self, step: int) -> None:
         """Complete a step at this moment."""
-        self._page.beat(step, int(self._clock() * 1e9))
+        self._own_page.beat(step, int(self._clock() * 1e9))
 
     def leave_loop(self) -> None:
         """End the training loop."""
-        self._page.raise_flag(Flag.LOOP_LEFT)
+        self._own_page.raise_flag(Flag.LOOP_LEFT)
 
     def stop(self) -> None:
         """Leave the training loop because of an order to stop."""
-        self._page.raise_flag(Flag.STOPPED | Flag.LOOP_LEFT)
+        self._own_page.raise_flag(Flag.STOPPED | Flag.LOOP_LEFT)
 
 
 class FakeGroup:

@@ -64,7 +64,8 @@ def test_a_script_that_asks_is_known(source: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["optimizer.step()", "config.steps", "job.step_done()", "self.step += 1", "job", "other.step"]
+    "source",
+    ["optimizer.step()", "config.steps", "job.step_done()", "self.step += 1", "job", "job.step()", "other.step"],
 )
 def test_what_asks_something_else_is_no_question(source: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
