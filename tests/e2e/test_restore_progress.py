@@ -14,7 +14,7 @@ AT_ONCE = f"""
 import runpy, sys
 from ftlaunch_contract import progress
 sys.path.insert(0, {str(TINY.parent)!r})
-progress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0
+progress.FIRST_SECONDS = progress.INTERVAL_SECONDS = 0.0
 runpy.run_path({str(TINY)!r}, run_name="__main__")
 """
 

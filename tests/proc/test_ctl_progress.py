@@ -26,7 +26,7 @@ WORK = """
 import sys
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch_contract import progress as lines
-lines._FIRST_SECONDS = lines._INTERVAL_SECONDS = 0.0
+lines.FIRST_SECONDS = lines.INTERVAL_SECONDS = 0.0
 with progress("verifying [step] 7\\x1b", 10 << 20) as advance:
     for _ in range(5):
         advance(1 << 20)
@@ -99,7 +99,7 @@ def at_once(*words: str) -> subprocess.CompletedProcess[str]:
     """ftctl, which says from the first moment on how far it is."""
     code = (
         "import sys\nfrom ftlaunch_contract import progress\n"
-        "progress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0\n"
+        "progress.FIRST_SECONDS = progress.INTERVAL_SECONDS = 0.0\n"
         "from ftlaunch.cli import ctl\nctl.main(sys.argv[1:])\n"
     )
     return run(sys.executable, "-c", code, *words)
@@ -148,7 +148,7 @@ def test_the_saver_says_how_far_its_verifying_is(tmp_path: Path) -> None:
     commit(tmp_path, 5, size=1 << 20)
     code = (
         "import sys\nfrom ftlaunch_contract import progress\n"
-        "progress._FIRST_SECONDS = progress._INTERVAL_SECONDS = 0.0\n"
+        "progress.FIRST_SECONDS = progress.INTERVAL_SECONDS = 0.0\n"
         "from ftlaunch.checkpoints import saver\nprint(saver.find({'checkpoint_dir': sys.argv[1]})['step'])\n"
     )
     done = run(sys.executable, "-c", code, str(tmp_path / "checkpoints"))
