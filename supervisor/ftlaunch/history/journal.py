@@ -37,7 +37,8 @@ NEWEST = 4 << 20
 BLOCK = 64 << 10
 """bytes that are read at once"""
 _HEAD_BYTES = 200
-_FIRST = 64 << 10  # bytes at the end of a journal that are searched first; also longer than any start
+FIRST = 64 << 10
+"""bytes at the end of a journal that are searched first; also longer than any start"""
 _NAME = re.compile(rb'"event"\s*:\s*"(\w+)"')  # far faster than parsing the line; also finds names of nested events
 _START = "job_started"
 _END = "end"
@@ -286,7 +287,7 @@ def newest_events(run_dir: Path, *, is_any_start_enough: bool = False) -> list[E
 def _newest_events(fd: int, *, is_any_start_enough: bool) -> list[Event]:
     size = os.fstat(fd).st_size
     found: dict[str, Found] = {}
-    for length in (_FIRST, NEWEST):
+    for length in (FIRST, NEWEST):
         begin = max(0, size - length)
         if missing := _KINDS.keys() - found.keys():
             data = os.pread(fd, length, begin)
@@ -298,7 +299,7 @@ def _newest_events(fd: int, *, is_any_start_enough: bool) -> list[Event]:
         if begin == 0:
             break
     if _START not in found and begin:
-        start = _find_last(os.pread(fd, _FIRST, 0), _START) if is_any_start_enough and _END in found else None
+        start = _find_last(os.pread(fd, FIRST, 0), _START) if is_any_start_enough and _END in found else None
         start = start or _find_start_before(fd, begin)
         if start is not None:
             found[_START] = (-1, start[1])
@@ -350,7 +351,7 @@ def _find_start_before(fd: int, end: int) -> Found | None:
     """
     while end > 0:
         begin = max(0, end - NEWEST)
-        if (found := _find_last(os.pread(fd, end - begin + _FIRST, begin), _START)) is not None:
+        if (found := _find_last(os.pread(fd, end - begin + FIRST, begin), _START)) is not None:
             return found
         end = begin
     return None

@@ -120,7 +120,7 @@ def test_a_damaged_line_is_passed_over(
 ) -> None:
     monkeypatch.setattr(journal_module, "LONGEST_LINE", 10_000)
     monkeypatch.setattr(journal_module, "NEWEST", 10_000)
-    monkeypatch.setattr(journal_module, "_FIRST", 1000)
+    monkeypatch.setattr(journal_module, "FIRST", 1000)
     monkeypatch.setattr(journal_module, "BLOCK", 1000)
     path = tmp_path / EVENTS
     path.write_bytes(started(1) + DAMAGE[damage])
