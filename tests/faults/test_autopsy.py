@@ -155,7 +155,7 @@ def test_told_to_stop_in_the_middle_of_it(job: FtJob) -> None:
 def test_the_collectives_own_time_out_comes_first(job: FtJob) -> None:
     """Ranks 0 and 2 die of it, long before the hang timeout: the rank that sleeps is named all the same.
 
-    Taken out: without `TIMEOUT` in Incidents.ranks_failed() rank 0 is blamed.
+    Taken out: without `COMM_TIMEOUT` in Incidents.judge_failed_ranks() rank 0 is blamed.
     """
     assert_timed_out(job)
 

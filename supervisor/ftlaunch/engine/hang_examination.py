@@ -100,8 +100,8 @@ class HangExamination:
         if self._autopsy is not None:
             self._autopsy.end()
 
-    def forget(self) -> str | None:
-        """Forget the finished autopsy; return its directory, or None if there was no autopsy."""
+    def pop_autopsy_dir(self) -> str | None:
+        """Return the directory of the finished autopsy, and forget the autopsy. None if there was no autopsy."""
         autopsy = self._autopsy
         self._autopsy = None
         return None if autopsy is None else str(autopsy.directory)

@@ -1,7 +1,8 @@
 """Judges each failure of a job: finds its cause, asks the restart policy for a verdict, and reports both.
 
-Used by `engine/supervisor.py` and `engine/watch.py` in the main thread. The decisions themselves are pure and lie in
-`policy/`; this module collects what the decisions need, and posts the event that follows from a verdict.
+Used by `engine/supervisor.py` and `engine/watch.py` in the main thread. The decisions themselves are pure functions in
+`policy/` (the cause, and whether to restart) and in `health/` (hangs and time-outs). This module collects what the
+decisions need, and posts the event that follows from a verdict.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_STOPPED
 
 _FULL_DISK_POLL_SECONDS = 2.0
-"""time between two looks at a full disk"""
+"""time between two checks of a full disk"""
 _SILENT_DISK_POLL_SECONDS = 0.1
-"""time between two looks at a file system that does not answer"""
+"""time between two checks of a file system that does not answer"""
 _NODES_POLL_SECONDS = 0.01
-"""time between two looks at the nodes while some are missing"""
+"""time between two checks for nodes that are missing"""
 _UNATTACHED_NOTE = (
     "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
     " its own"
 )
 _READING_SECONDS = 1.0
-"""how long the error files of failed ranks may be unreadable; afterwards the failure is judged without these files"""
+"""how long reading the error files of failed ranks is retried; afterwards the failure is judged without these files"""
 _READ_RETRY_SECONDS = 0.1
 """time between two tries to read the error files of failed ranks"""
 _CLOSING_SECONDS = 2.0
-"""how long before the end of its process a failing rank may close its connections"""
+"""longest time between a failing rank closing its connections and the end of its process"""
 
 
 def budget_of(spec: JobSpec) -> restart_policy.Budget:
@@ -83,9 +84,13 @@ class Incidents:
     """Judges the failures of a job over all its attempts.
 
     Attributes:
-        budget: what is left of the job's restarts.
+        budget: the job's restart limits, and what the job has spent of them.
+        backoff: the delays between restarts that the job asks for.
+        kernel: the kernel's log, which may explain why a rank was killed. The owner starts listening.
         cause: the cause of the newest failure; None before the first.
         verdict: the decision about the newest failure; None before the first.
+        last: the newest incident as `ftctl status` shows it, with the keys `sentence` and `autopsy` (the autopsy's
+            directory, or None); None before the first.
     """
 
     def __init__(self, context: Context, progress: Progress, numbers: NumericsMonitor) -> None:
@@ -100,20 +105,19 @@ class Incidents:
         self._is_wait_reported = False
         self._is_unattached_reported = False
         self._unread: tuple[RankGroup, float] | None = None
-        """a group whose failed ranks' error files cannot be read, and the monotonic moment since when"""
+        """a group whose failed ranks' error files cannot be read, and the monotonic time of the first try"""
         self._steps_unknown = False  # whether the script trains without torch.optim
         self.last: dict[str, Any] | None = None
-        """the newest incident as `ftctl status` shows it: `sentence` and `autopsy`; None before the first"""
 
     def fail(self, attempt: Attempt, cause: Cause) -> None:
         """Judge a failure by the restart policy, report it, and post the event of the verdict.
 
-        Posts RANK_RETRY (the rank is restarted alone), FAILURE_RETRY or FAILURE_FATAL.
+        Posts RANK_RETRY (only `cause.rank` is restarted), FAILURE_RETRY (all ranks are) or FAILURE_FATAL.
         """
         context = self._context
         now = context.clock()
         views = attempt.group.views()
-        alone = attempt.can_replace(cause.rank)
+        can_replace = attempt.can_replace(cause.rank)
         verdict = restart_policy.judge(
             cause,
             self.budget,
@@ -123,7 +127,7 @@ class Incidents:
             random=context.random(),
             now=now,
             step=self._progress.newest(views),
-            alone=alone,
+            alone=can_replace,
         )
         self._conclude(attempt, cause, verdict)
         if verdict.restart and not self._is_unattached_reported and any(view.observed for view in views):
@@ -131,7 +135,7 @@ class Incidents:
             context.tell(Note(_UNATTACHED_NOTE))
         if not verdict.restart:
             context.loop.post(Event.FAILURE_FATAL)
-        elif alone:
+        elif can_replace:
             context.loop.post(Event.RANK_RETRY)
         else:
             context.loop.post(Event.FAILURE_RETRY)
@@ -163,29 +167,29 @@ class Incidents:
         """Post BACKOFF_OVER after the verdict's delay, once the next attempt can begin.
 
         The next attempt waits for missing nodes, for file systems that do not answer and, after a failure for want of
-        room, for room on the disks.
+        room, for room on the disks. REGROUP is posted instead if the next attempt is to run on other nodes.
         """
         assert self.verdict is not None
         self._is_wait_reported = False
         self._call_backoff_over(self.verdict.delay)
 
-    def go_on(self) -> None:
-        """Post BACKOFF_OVER as soon as the next attempt can begin, without a delay."""
+    def start_at_once(self) -> None:
+        """Post BACKOFF_OVER as `arm_backoff` does, but without the verdict's delay: the nodes have just changed."""
         self._call_backoff_over(0.0)
 
     def _call_backoff_over(self, delay_seconds: float) -> None:
         self._context.loop.call_at(self._context.clock() + delay_seconds, Event.BACKOFF_OVER, self._backoff_over)
 
     def _backoff_over(self) -> None:
-        """Post BACKOFF_OVER, or REGROUP, or look again later if the next attempt cannot begin yet."""
+        """Post BACKOFF_OVER or REGROUP; if the next attempt cannot begin yet, call this again later."""
         context = self._context
         if context.regroups():
             context.loop.post(Event.REGROUP)
             return
-        if not context.may_start():
+        if not context.may_start():  # a node that the attempt needs is missing
             self._call_backoff_over(_NODES_POLL_SECONDS)
             return
-        if silent := self._silent_places():
+        if silent := self._silent_directories():
             self._wait_for_disk(
                 f"{silent[0]} does not answer: the next attempt waits for it", _SILENT_DISK_POLL_SECONDS
             )
@@ -199,36 +203,37 @@ class Incidents:
 
     def _wait_for_disk(self, why: str, poll_seconds: float) -> None:
         if not self._is_wait_reported:
-            self._context.tell(Note(f"{why}, and costs no restart more"))
+            self._context.tell(Note(f"{why}, and this wait does not use up a restart"))
             self._is_wait_reported = True
         self._call_backoff_over(poll_seconds)
 
-    def _silent_places(self) -> list[Path]:
+    def _silent_directories(self) -> list[Path]:
         """Return the directories that an attempt needs and that do not answer."""
         spec = self._context.spec
         needed = [spec.log_dir]
-        if self._context.pages.newest_common() == NONE:
+        if self._context.pages.newest_common() == NONE:  # nothing to resume from in memory, so storage is read
             needed.append(spec.checkpoint_dir)
-        return [place for place in needed if not self._answers(place)]
+        return [directory for directory in needed if not self._answers(directory)]
 
-    def _answers(self, place: Path) -> bool:
+    def _answers(self, directory: Path) -> bool:
+        """Return whether the file system of a directory answers in time."""
         try:
-            self._context.files.of(place).call(place.exists)
+            self._context.files.of(directory).call(directory.exists)
         except FileSystemSilent:
             return False
         except OSError:  # an error is an answer, too: the attempt will run into it and report it
             return True
         return True
 
-    def _full_disks(self, places: Iterable[Path]) -> list[Path]:
-        """Return the places without room. Places that are missing or do not answer are left out."""
-        places_by_thread: dict[FileThread, list[Path]] = {}
-        for place in places:
-            places_by_thread.setdefault(self._context.files.of(place), []).append(place)
+    def _full_disks(self, directories: Iterable[Path]) -> list[Path]:
+        """Return the directories without room. Directories whose file systems do not answer are left out."""
+        directories_by_thread: dict[FileThread, list[Path]] = {}
+        for directory in directories:
+            directories_by_thread.setdefault(self._context.files.of(directory), []).append(directory)
         full = []
-        for thread, places_of_thread in places_by_thread.items():
+        for thread, directories_of_thread in directories_by_thread.items():
             with contextlib.suppress(FileSystemSilent):
-                full += thread.call(partial(resources.full_disks, places_of_thread))
+                full += thread.call(partial(resources.full_disks, directories_of_thread))
         return full
 
     def _conclude(self, attempt: Attempt, cause: Cause, verdict: restart_policy.Verdict) -> None:
@@ -236,7 +241,7 @@ class Incidents:
         self.cause = cause
         self.verdict = verdict
         self.budget = verdict.budget
-        autopsy = attempt.examination.forget()
+        autopsy = attempt.examination.pop_autopsy_dir()
         since_progress = self._progress.incident(attempt.group.views(), self._context.clock())
         self.last = {"sentence": verdict.sentence, "autopsy": autopsy}
         self._context.tell(
@@ -257,63 +262,68 @@ class Incidents:
 
     # --- kinds of failures ------------------------------------------------------------------------------------
 
-    def spawn_failed(self, attempt: Attempt, failed: SpawnFailed) -> None:
+    def judge_spawn_failure(self, attempt: Attempt, failed: SpawnFailed) -> None:
         """Judge that a rank could not be started."""
         self.fail(attempt, failure_diagnosis.spawn_failure(failed.rank, failed.reason, self._context.rules))
 
-    def ranks_failed(self, attempt: Attempt, now: float) -> bool:
+    def judge_failed_ranks(self, attempt: Attempt, now: float) -> bool:
         """Judge the first cause among the ranks that have failed, if there are any.
 
-        A rank that timed out waiting for another is a victim: the living ranks are examined for the culprit. A rank
-        whose connection was closed by another is a victim, too: a rank that calls sys.exit(1) closes its connections
-        while its interpreter is still ending, so that the culprit's own exit is waited for.
+        Posts what `fail` posts. A rank that timed out waiting for another is a victim: HANG is posted instead, so that
+        the living ranks are examined for the culprit. A rank whose connection was closed by another is a victim, too: a
+        rank that calls sys.exit(1) closes its connections while its interpreter is still ending, so nothing is judged
+        until the culprit's own exit is seen.
 
         Returns:
-            Whether the attempt is to be looked at no further in this turn.
+            Whether the watch must not examine the attempt any further in this turn: a failure was judged, or cannot be
+            judged before the error files can be read.
         """
         failed = self.read_failed(attempt.group)
         if failed is None:
             # Nothing is judged before the error files can be read. A timer is needed, because the regular looks at a
             # large job are many seconds apart.
-            self._context.loop.call_at(now + _READ_RETRY_SECONDS, "read again", attempt.look_at_once)
+            self._context.loop.call_at(now + _READ_RETRY_SECONDS, "retry error files", attempt.look_at_once)
             return True
         if not failed:
             return False
         cause = self._first_cause(failed)
-        if cause.kind == COMM and self._cause_may_come(attempt, cause.rank, now):
+        if cause.kind == COMM and self._may_culprit_exit(attempt, cause.rank, now):
             return False
         if cause.kind == COMM_TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
             views = attempt.group.views()
             attempt.examination.suspect(hang_detection.timed_out(cause.rank, views, now), views)
             self._context.loop.post(Event.HANG)
         else:
-            wordless = not cause.trace and any(left.rank == cause.rank and left.returncode > 0 for left in failed)
-            self.fail(attempt, self._or_full_disk(cause) if wordless else cause)
+            # A rank that exits by itself writes its error; one that a signal kills cannot.
+            has_no_error = not cause.trace and any(
+                evidence.rank == cause.rank and evidence.returncode > 0 for evidence in failed
+            )
+            self.fail(attempt, self._or_full_disk(cause) if has_no_error else cause)
         return True
 
     def read_failed(self, group: RankGroup) -> list[Evidence] | None:
         """Return what the failed ranks of a group have left behind; None if their files cannot be read yet."""
         now = self._context.clock()
         unread_since = self._unread[1] if self._unread and self._unread[0] is group else now
-        must_read = now < unread_since + _READING_SECONDS
+        must_read = now < unread_since + _READING_SECONDS  # afterwards files that cannot be read count as empty
         evidence = self._context.bulkheads.call(
             "read what failed ranks have left", lambda: group.failed(must_read=must_read), None
         )
         self._unread = (group, unread_since) if evidence is None else None
         return evidence
 
-    def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:
-        """Return whether the rank that has closed the connection of a victim may be about to end."""
-        alone = not attempt.group.living or attempt.can_replace(victim)
-        return not alone and now < attempt.group.ranks[victim].ended + _CLOSING_SECONDS
+    def _may_culprit_exit(self, attempt: Attempt, victim: int, now: float) -> bool:
+        """Return whether the rank that has closed the connection of a victim may still be about to end."""
+        has_peers = bool(attempt.group.living) and not attempt.can_replace(victim)
+        return has_peers and now < attempt.group.ranks[victim].ended + _CLOSING_SECONDS
 
-    def examined(self, attempt: Attempt, cause: Cause) -> None:
-        """Judge a hang whose cause an autopsy has found.
+    def judge_hang(self, attempt: Attempt, cause: Cause) -> None:
+        """Judge a hang whose cause an autopsy has found. Posts what `fail` posts.
 
         After a time-out a rank may have failed meanwhile. Its failure replaces `cause` if that rank is no victim
         itself, or if no rank lives any more.
         """
-        failed = [left for left in self.read_failed(attempt.group) or () if left.returncode != EXIT_STOPPED]
+        failed = [entry for entry in self.read_failed(attempt.group) or () if entry.returncode != EXIT_STOPPED]
         if attempt.examination.of_timeout and failed:
             first = self._first_cause(failed)
             if attempt.group.empty or not failure_diagnosis.is_victim(first):
@@ -321,14 +331,15 @@ class Incidents:
         self.fail(attempt, cause)
 
     def _first_cause(self, failed: Sequence[Evidence]) -> Cause:
+        """Return the cause that came first, judged with the kernel's messages."""
         kernel_messages = self.kernel.heard()
         # A script without torch.optim has none in any attempt, even in an attempt that ended before the first gradient.
-        self._steps_unknown = self._steps_unknown or any(left.steps_unknown for left in failed)
-        evidence = [replace(left, kernel=kernel_messages, steps_unknown=self._steps_unknown) for left in failed]
+        self._steps_unknown = self._steps_unknown or any(entry.steps_unknown for entry in failed)
+        evidence = [replace(entry, kernel=kernel_messages, steps_unknown=self._steps_unknown) for entry in failed]
         return failure_diagnosis.first_cause(evidence, self._context.rules)
 
     def _or_full_disk(self, cause: Cause) -> Cause:
-        """Return a full disk as the cause of a rank that has left no error, if there was no room to write an error.
+        """Return a full disk as the cause if a disk is full, because the rank had no room to write its error.
 
         Returns:
             `cause` itself if the disks have room.
@@ -340,21 +351,27 @@ class Incidents:
         sentence = f"{cause.sentence}, and could write no error: No space left on device ({full[0]})"
         return replace(cause, kind=DISK, sentence=sentence, signature="disk:full", action="wait")
 
-    def numbers_wrong(self, attempt: Attempt, fault: NumericFault) -> None:
-        """End the attempt for a numeric fault: roll back, which costs a restart like any failure, or end the job."""
-        skipping = self._numbers.end_attempt(fault)
+    def judge_numeric_fault(self, attempt: Attempt, fault: NumericFault) -> None:
+        """End the attempt for a numeric fault: roll back, which costs a restart like any failure, or end the job.
+
+        Posts what `fail` or `give_up` posts.
+        """
+        samples_note = self._numbers.end_attempt(fault)  # what becomes of the samples, or empty
         kind = DIVERGENCE if fault.kind == DIVERGENCE else NUMERICAL
         cause = Cause(
             kind=kind, rank=fault.rank, step=fault.step, sentence=fault.sentence, signature=f"{kind}:{fault.kind}"
         )
         if fault.act == "rollback":
             where = f"going back to a healthy checkpoint from before step {fault.before}"
-            self.fail(attempt, replace(cause, sentence=f"{fault.sentence}; {where}{skipping}"))
+            self.fail(attempt, replace(cause, sentence=f"{fault.sentence}; {where}{samples_note}"))
             return
         self.give_up(attempt, cause, f"{fault.sentence}; not restarting (on_{fault.kind}: stop)")
 
-    def resume_differs(self, attempt: Attempt, found: ResumeDiffers) -> None:
-        """End the job because a repeated step gave another result than before the resume (on_difference: stop)."""
+    def judge_inexact_resume(self, attempt: Attempt, found: ResumeDiffers) -> None:
+        """End the job because a repeated step gave another result than before the resume (on_difference: stop).
+
+        Posts FAILURE_FATAL.
+        """
         deviation = found.deviation
         self._numbers.end_inexact(deviation.step)
         cause = Cause(

@@ -229,7 +229,7 @@ class Supervisor:
         try:
             attempt.spawn(self._prepare)
         except SpawnFailed as failed:
-            self.incidents.spawn_failed(attempt, failed)
+            self.incidents.judge_spawn_failure(attempt, failed)
             return
         self._resume.begun()
 
@@ -312,7 +312,7 @@ class Supervisor:
     def _go_on(self) -> None:
         self._context.loop.cancel(Event.GRACE_OVER)
         self._context.regroup(not self.final_save.error)
-        self.incidents.go_on()
+        self.incidents.start_at_once()
 
     def _finish(self) -> None:
         for timer in (Event.GRACE_OVER, Event.BACKOFF_OVER):

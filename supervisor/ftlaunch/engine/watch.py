@@ -174,7 +174,7 @@ class Watch:
         try:
             attempt.refill(now)
         except SpawnFailed as failed:
-            self._incidents.spawn_failed(attempt, failed)
+            self._incidents.judge_spawn_failure(attempt, failed)
             return
         group = attempt.group
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
@@ -223,7 +223,7 @@ class Watch:
         difference = self._tell_proof(attempt, views=views, pages=pages, now=now)
         if difference is None or difference.act != "stop":
             return False
-        self._incidents.resume_differs(attempt, difference)
+        self._incidents.judge_inexact_resume(attempt, difference)
         return True
 
     def _tell_proof(
@@ -246,7 +246,7 @@ class Watch:
         for fault in self._numbers.look(pages):
             self._context.tell(Unsound(fault))
             if fault.act != "warn":
-                self._incidents.numbers_wrong(attempt, fault)
+                self._incidents.judge_numeric_fault(attempt, fault)
                 return True
         return False
 
@@ -257,7 +257,7 @@ class Watch:
         """
         dying = attempt.group.dying()
         self._tell_slow_deaths(dying, now)
-        return False if dying else self._incidents.ranks_failed(attempt, now)
+        return False if dying else self._incidents.judge_failed_ranks(attempt, now)
 
     def _judge_ends(self, attempt: Attempt) -> bool:
         """Post ALL_DONE or PAUSE if all ranks have ended without a failure; return whether they have."""
@@ -318,7 +318,7 @@ class Watch:
     def _observe_examining(self, attempt: Attempt, now: float) -> None:
         cause = attempt.examination.look(attempt.can_replace)
         if cause is not None:
-            self._incidents.examined(attempt, cause)
+            self._incidents.judge_hang(attempt, cause)
 
     def _observe_pausing(self, attempt: Attempt, now: float) -> None:
         if attempt.broken_off or not self._judge_failures(attempt, now):
