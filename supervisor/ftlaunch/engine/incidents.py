@@ -291,7 +291,7 @@ class Incidents:
             return False
         if cause.kind == COMM_TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
             views = attempt.group.views()
-            attempt.examination.suspect(hang_detection.timed_out(cause.rank, views, now), views)
+            attempt.examination.suspect(hang_detection.late_by_timeout(cause.rank, views, now), views)
             self._context.loop.post(Event.HANG)
         else:
             # A rank that exits by itself writes its error; one that a signal kills cannot.

@@ -195,7 +195,7 @@ class Watch:
             waited=waited, now=now, awake_since=self._awake_since, limits=self._learning.limits
         )
         if late:
-            attempt.examination.suspect(hang_detection.of_laggard(late, views), views)
+            attempt.examination.suspect(hang_detection.laggard_entry(late, views), views)
             self._context.loop.post(Event.HANG)
             return
         if self._context.spec.limits.on_slow != "off" and self._judge_stragglers(attempt, views, now):
@@ -298,7 +298,7 @@ class Watch:
     def _tell_silence(self, suspects: Sequence[Late], views: Sequence[RankView]) -> None:
         """Report ranks over half their limit once, until all of these make progress again."""
         if suspects and not self._is_silence_reported:
-            self._context.tell(HangSuspected(hang_detection.of_laggard(suspects, views)))
+            self._context.tell(HangSuspected(hang_detection.laggard_entry(suspects, views)))
         self._is_silence_reported = bool(suspects)
 
     def _tell_slow_deaths(self, dying: Mapping[int, float], now: float) -> None:

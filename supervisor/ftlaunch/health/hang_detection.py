@@ -1,8 +1,11 @@
 """Judges from views of the ranks whether ranks are late or hung, and says which rank and why. Pure; monotonic seconds.
 
 A rank is late if it has made no progress for longer than the limit of its phase (time_limits.py), or if it does not end
-although another rank has. A job can ask for two further rules: silence of all logs (PAI AIMaster's rule), and idleness
-of all processes. `engine/watch.py` asks in each turn of the event loop.
+although another rank has. A job can ask for two further rules: silence of all logs, by which AIMaster of Alibaba Cloud
+PAI detects hangs, and idleness of all processes. `engine/watch.py` asks in each turn of the event loop.
+
+"Attached" is a rank that has called attach(), so that its page tells its steps. "Observed" is a rank that has not, but
+whose optimizer steps are counted. "Mute" is a rank that is neither. "Laggard" is the rank that the others wait for.
 """
 
 from __future__ import annotations
@@ -20,6 +23,14 @@ MUTE_FLOOR = 15.0  # seconds; least limit of a rank judged by its activity, whic
 SUSPECT_SHARE = 0.5  # share of the limit after which a silent rank is reported
 
 HangRule = Literal["progress", "exit", "log", "idle", "timeout"]
+"""Why a rank counts as late:
+
+- progress: the rank has made no progress for longer than the limit of its phase.
+- exit: the rank has neither ended nor made progress although another rank has ended.
+- log: no rank has written a line of log.
+- idle: no rank has done anything.
+- timeout: the rank itself has ended because a collective, or the store, took too long.
+"""
 
 
 class Wait(NamedTuple):
@@ -33,11 +44,15 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True)
 class Late:
-    """A rank that is over its limit."""
+    """A rank that may hang, and what was measured.
+
+    From `late_ranks`: the rank is over its limit, or is the laggard while all ranks are silent (rules log and idle).
+    From `suspects`: the rank is over half its limit. From `late_by_timeout`: the rank has ended after a time-out.
+    """
 
     rank: int
-    age: float  # seconds since the last sign
-    limit: float  # seconds
+    age: float  # seconds since the last sign of progress; of any rank for the rules log and idle
+    limit: float  # seconds that `age` may reach; `age` itself for the rule timeout, whose limit is the script's
     phase: str  # of the rank, in lower case
     step: int  # newest step that the rank completed; -1 if unknown
     idle: bool = False  # the rank is judged by its activity
@@ -51,61 +66,64 @@ def waits(views: Sequence[RankView]) -> list[Wait]:
     means that the rank should report its steps as well. If a rank may have to wait for another rank that evaluates or
     saves, the limit of the other rank's phase holds, and the wait begins anew when the other rank is back in training.
     """
-    hooked = any(view.attached for view in views)
-    others = _Others(views)
+    is_job_attached = any(view.attached for view in views)
+    others = _RanksByStep(views)
     ends = sorted(view.ended for view in views if view.exited)
     found = []
     for view in views:
-        idle = _is_mute(view) and not hooked
+        idle = _is_mute(view) and not is_job_attached
         since = max(view.beat, view.started, view.active if idle else 0.0)
-        found.append(others.waited_for(Wait(view=view, kind=kind_of(view), since=since, idle=idle)))
+        found.append(others.prolong(Wait(view=view, kind=kind_of(view), since=since, idle=idle)))
         if ends and (end := _end_before(view, ends)) is not None:
             found.append(Wait(view=view, kind="exit", since=max(since, end), idle=idle))
     return found
 
 
-class _Others:
-    """The living ranks in the order of their steps, which spare `waited_for` a walk along all ranks for each rank."""
+class _RanksByStep:
+    """The living ranks in the order of their steps, which spares `prolong` a walk along all ranks for each rank."""
 
     def __init__(self, views: Sequence[RankView]) -> None:
         self._steps: list[int] = []  # sorted, without repetitions: in a large job thousands of ranks are at one step
         # For each entry of `_steps`, of the ranks up to that step:
-        self._left: list[float] = []  # when the last of them came back to training
-        self._slow: list[Wait | None] = []  # the wait that began last among those not in training; None without one
-        self._training = max((view.beat for view in views if view.phase == "train" and not view.exited), default=0.0)
-        left = 0.0
-        slow = None
-        for view in sorted((view for view in views if not view.exited), key=lambda view: view.step):
-            left = max(left, view.left)
+        self._returned: list[float] = []  # when the last of them came back to training from a longer phase
+        self._longer: list[Wait | None] = []  # the wait that began last among those not in training; None without one
+        alive = [view for view in views if not view.exited]
+        self._newest_training_beat = max((view.beat for view in alive if view.phase == "train"), default=0.0)
+        returned = 0.0
+        longer = None
+        for view in sorted(alive, key=lambda view: view.step):
+            returned = max(returned, view.left)  # `left` is when the rank left the longer phase
             since = max(view.beat, view.started)
-            if (kind := kind_of(view)) != "train" and (slow is None or since > slow.since):
-                slow = Wait(view, kind, since)
+            if (kind := kind_of(view)) != "train" and (longer is None or since > longer.since):
+                longer = Wait(view, kind, since)
             if self._steps and self._steps[-1] == view.step:
-                self._left[-1] = left
-                self._slow[-1] = slow
+                self._returned[-1] = returned
+                self._longer[-1] = longer
             else:
                 self._steps.append(view.step)
-                self._left.append(left)
-                self._slow.append(slow)
+                self._returned.append(returned)
+                self._longer.append(longer)
 
-    def waited_for(self, wait: Wait) -> Wait:
+    def prolong(self, wait: Wait) -> Wait:
         """Return the wait, prolonged if the rank may have to wait for another rank.
 
         A rank in training may have to wait for a rank that is not ahead and does what takes longer than a step. A rank
         that has left its loop waits for the ranks in training, whose inputs may be longer.
         """
-        if wait.kind == "teardown" and self._training > wait.since:
-            return Wait(view=wait.view, kind=wait.kind, since=self._training, idle=wait.idle)
+        if wait.kind == "teardown" and self._newest_training_beat > wait.since:
+            return Wait(view=wait.view, kind=wait.kind, since=self._newest_training_beat, idle=wait.idle)
         if wait.kind != "train" or not wait.view.attached:
             return wait
         number = bisect_right(self._steps, wait.view.step) - 1
         if number < 0:
             return wait
-        since = max(wait.since, self._left[number])
-        slow = self._slow[number]
-        if slow is None:
-            return wait if since == wait.since else Wait(wait.view, kind=wait.kind, since=since, idle=wait.idle)
-        return Wait(view=wait.view, kind=slow.kind, since=max(since, slow.since), idle=wait.idle)
+        since = max(wait.since, self._returned[number])
+        longer = self._longer[number]
+        if longer is not None:
+            return Wait(view=wait.view, kind=longer.kind, since=max(since, longer.since), idle=wait.idle)
+        if since == wait.since:  # nearly always: thousands of ranks need no new tuple
+            return wait
+        return Wait(view=wait.view, kind=wait.kind, since=since, idle=wait.idle)
 
 
 def _end_before(view: RankView, ends: Sequence[float]) -> float | None:
@@ -142,18 +160,25 @@ def limit_for(wait: Wait, limits: TimeLimits) -> float | None:
     """
     view = wait.view
     if wait.idle and not view.beating and limits.asked.get(wait.kind, "auto") == "auto":
-        known = isinstance(limits.hang, float) and wait.kind == "startup"
-        return max(limits.of("train", busy=True) or 0.0, MUTE_FLOOR) if known else None
+        has_hang_limit = isinstance(limits.hang, float)  # the job gives a duration as its hang_timeout
+        if not has_hang_limit or wait.kind != "startup":
+            return None
+        return max(limits.of("train", busy=True) or 0.0, MUTE_FLOOR)
     kind = wait.kind
-    is_ending = kind == "exit" and view.phase == "teardown"
-    if is_ending and limits.asked.get("exit", "auto") == "auto" and limits.asked.get("teardown", "auto") != "auto":
-        kind = "teardown"  # the end of another rank does not shorten the limit that the job asks for
+    if kind == "exit" and view.phase == "teardown":
+        asks_for_exit = limits.asked.get("exit", "auto") != "auto"
+        asks_for_teardown = limits.asked.get("teardown", "auto") != "auto"
+        if asks_for_teardown and not asks_for_exit:
+            kind = "teardown"  # the end of another rank does not shorten the limit that the job asks for
     is_busy = view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto")
     return limits.of(kind, busy=is_busy)
 
 
 def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
-    """Return every rank over its limit, by any rule.
+    """Return every living rank over its own limit (rules progress and exit).
+
+    If there is none, but all ranks are silent or idle for longer than the job allows (rules log and idle), return one
+    entry, for the laggard.
 
     Args:
         waited: what is awaited of the ranks.
@@ -167,29 +192,43 @@ def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: T
 
 
 def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
-    """Return every rank over half its limit, which is reported but not acted on. The arguments are `late_ranks`'s."""
+    """Return every living rank over half its limit (rules progress and exit), which is reported but not acted on.
+
+    Args:
+        waited: what is awaited of the ranks.
+        now: monotonic seconds.
+        awake_since: earliest time from which ages count, as in `late_ranks`.
+        limits: the job's limits.
+    """
     return _overdue(waited, now=now, awake_since=awake_since, limits=limits, share=SUSPECT_SHARE)
 
 
-def timed_out(rank: int, views: Sequence[RankView], now: float) -> Late:
-    """Return a rank that has ended because a collective, or the store, took longer than the script allows.
+def late_by_timeout(rank: int, views: Sequence[RankView], now: float) -> Late:
+    """Return the entry of a rank that has ended because a collective, or the store, took longer than the script allows.
 
     Args:
         rank: the rank.
         views: all ranks.
         now: monotonic seconds.
+
+    Raises:
+        StopIteration: no view is of `rank`.
     """
     view = next(view for view in views if view.rank == rank)
     age = now - max(view.beat, view.started)
     return Late(rank=rank, age=age, limit=age, phase=view.phase, step=view.step, rule="timeout")
 
 
-def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
+def laggard_entry(late: Sequence[Late], views: Sequence[RankView]) -> Late:
     """Return the entry of the rank that the others wait for; the first entry if that rank is not late.
 
     Args:
         late: late ranks; not empty.
         views: all ranks.
+
+    Raises:
+        ValueError: there are no views.
+        IndexError: there are no late ranks.
     """
     culprit = laggard(views)
     return next((entry for entry in late if entry.rank == culprit.rank), late[0])
@@ -238,11 +277,14 @@ def _all_silent(waited: Sequence[Wait], *, now: float, awake_since: float, limit
 
 
 def laggard(views: Sequence[RankView]) -> RankView:
-    """Return the living rank that the others wait for; of all ranks if none is alive.
+    """Return the living rank that the others wait for. If no rank is alive, all ranks are candidates.
 
     Evidence, strongest first: the rank never reported a step, its process is stopped, it has completed fewer steps
     (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a
     collective while the others' stacks do, its last sign of life is the oldest.
+
+    Raises:
+        ValueError: there are no views.
     """
     alive = [view for view in views if not view.exited] or list(views)
     front = max((max(view.step, view.seen) for view in alive), default=0)

@@ -11,9 +11,9 @@ from ftlaunch.health.hang_detection import (
     MUTE_FLOOR,
     describe,
     laggard,
+    laggard_entry,
     late_ranks,
     limit_for,
-    of_laggard,
     suspects,
     waits,
 )
@@ -180,8 +180,8 @@ def test_half_the_limit_makes_a_suspect(seen: RankView, age: float, hang: Any, s
 def test_the_suspect_named_is_the_laggard() -> None:
     views = [view(), view(rank=1, step=9)]
     found = suspects(waits(views), START + 53, 0.0, asked(5.0))
-    assert of_laggard(found, views).rank == 1
-    assert of_laggard(found[:1], views).rank == 0
+    assert laggard_entry(found, views).rank == 1
+    assert laggard_entry(found[:1], views).rank == 0
 
 
 DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
