@@ -3,7 +3,16 @@
 The supervisor appends events. Commands, dashboards and metrics read them, also while the supervisor writes: each line
 is one write, so that only the last line can be unfinished, or torn by a crash. All readers are here. They read the
 whole journal (`stream_events`), follow it as it grows (`JournalFollower`), or find the newest run from its end
-(`newest_events`). A journal may be damaged, edited by hand, or replaced by another one: a line of any length is read
+(`newest_events`).
+
+Each event has these fields, besides its own (docs/guide/journal.md lists them):
+
+- `t`: wall time as ISO 8601 in UTC, with milliseconds.
+- `mono`: monotonic seconds of the machine that wrote the event.
+- `attempt`: number of the attempt, from 0.
+- `event`: the event's name.
+
+A journal may be damaged, edited by hand, or replaced by another one: a line of any length is read
 in bounded memory, and a line that holds no event is passed over.
 """
 
@@ -33,12 +42,13 @@ TOO_LONG = "too long"
 STRANGE = "no event"
 """why a line is left out: it is JSON, but no event with a name"""
 NEWEST = 4 << 20
-"""bytes at the end of a journal that are searched for every kind of event"""
+"""size in bytes of the end of a journal that is searched for every kind of event"""
 BLOCK = 64 << 10
-"""bytes that are read at once"""
+"""size in bytes of one read"""
 _HEAD_BYTES = 200
+"""size of the journal's beginning that tells two journals apart"""
 FIRST = 64 << 10
-"""bytes at the end of a journal that are searched first; also longer than any start"""
+"""size in bytes of the end of a journal that is searched first; a `job_started` line is never longer"""
 _NAME = re.compile(rb'"event"\s*:\s*"(\w+)"')  # far faster than parsing the line; also finds names of nested events
 _START = "job_started"
 _END = "end"
@@ -46,18 +56,25 @@ _STEP = "step"
 # For each kind of which the newest event is shown, the names of the events.
 _KINDS = {_START: frozenset({_START}), _END: ENDS, _STEP: STEPS, "incident": frozenset({"incident"})}
 Found = tuple[int, Event]
-"""the offset of a line in the bytes that were read, and its event"""
+"""The offset of a line, and its event.
+
+The offset counts from the beginning of the bytes that were searched. In `_newest_events` it counts from the beginning
+of the journal, and is -1 for a start that lies before all other events found."""
 
 
 class Journal:
-    """Appends events to a journal. Each line is one write, so that a crash tears at most the last line."""
+    """Appends events to a journal. Each line is one write, so that a crash tears at most the last line.
+
+    `append` may run in another thread than `stamped` and `attempt`. The supervisor stamps events in its main thread,
+    and appends them in the thread that writes to the run dir.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         """Open `<run-dir>/events.jsonl`, which is created if it is missing. Raises OSError."""
         self.path = run_dir / EVENTS
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.attempt = 0
-        """number of the attempt that events are stamped with"""
+        """number of the attempt with which events are stamped"""
         self._end_torn_line()
 
     def _end_torn_line(self) -> None:
@@ -70,7 +87,10 @@ class Journal:
                     atomic.write_all(self._fd, b"\n")
 
     def stamped(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Return an event with the time, the attempt and its fields; numbers that are not finite become None."""
+        """Return an event with the times `t` and `mono` of now, the attempt, and its own fields.
+
+        Numbers that are not finite become None.
+        """
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         mono = round(time.monotonic(), 6)
@@ -114,7 +134,7 @@ def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterato
 
     Args:
         run_dir: the run dir.
-        dropped: counts the lines that are left out, by the reason (TORN, TOO_LONG, STRANGE).
+        dropped: counts the lines that are left out, by the reason (TORN, TOO_LONG, STRANGE). Blank lines do not count.
 
     Raises:
         OSError: the journal cannot be read. Raised when the first event is requested.
@@ -163,14 +183,19 @@ class JournalFollower:
         self._head = b""  # first bytes, which hold the time of the first event
         self._splitter = LineSplitter(LONGEST_LINE)
         self.offset = 0
-        """bytes of the journal that were read"""
+        """bytes of the journal that were read so far"""
         self.size = 0
         """size of the journal in bytes at the last call"""
         self.dropped: Counter[str] = Counter()
-        """number of lines of this journal that hold no event, by reason (TORN, TOO_LONG, STRANGE)"""
+        """Number of lines of this journal that hold no event, by reason (TORN, TOO_LONG, STRANGE).
+
+        Blank lines do not count. Where only some names are wanted, a line without any of the names is not parsed, and
+        counts only if it is too long."""
 
     def events(self, most: int = sys.maxsize, *, last: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the events since the last call. An unfinished last line waits for its end.
+
+        The iterator must be exhausted: a caller that stops early loses the events of the block that was read.
 
         Args:
             most: bytes to read in this call, rounded up to whole blocks.
@@ -244,18 +269,20 @@ class JournalFollower:
         self.size = found.st_size
 
     def _event_of(self, line: bytes) -> dict[str, Any] | None:
-        """Return the event of a line; None if its name is not wanted, or if there is none, which is counted."""
+        """Return the event of a line; None if its name is not wanted. A line without an event is counted: None."""
         if self._names is not None and self._encoded_names.isdisjoint(_NAME.findall(line)):
             return None
         event = parsed(line)
         if isinstance(event, str):
-            self.dropped[event] += bool(line.strip())
+            if line.strip():
+                self.dropped[event] += 1
             return None
-        return event if self._names is None or event["event"] in self._names else None
+        is_wanted = self._names is None or event["event"] in self._names
+        return event if is_wanted else None
 
 
 def parsed(line: bytes) -> dict[str, Any] | str:
-    """Return the event of a line, or the reason for having none: TORN or STRANGE. An event's name is a text."""
+    """Return the event of a line, or the reason why the line holds none: TORN or STRANGE."""
     try:
         event = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
@@ -267,10 +294,11 @@ def parsed(line: bytes) -> dict[str, Any] | str:
 
 
 def newest_events(run_dir: Path, *, is_any_start_enough: bool = False) -> list[Event]:
-    """Return the newest event of each kind in _KINDS, in the order of the journal, from the journal's end.
+    """Return the newest start, end, step and incident of a run dir's journal, in the order of the journal.
 
-    Only the last NEWEST bytes are searched for each kind, as bytes, so that only a few lines of megabytes are parsed.
-    The start of the newest run is searched wherever it lies.
+    A kind without an event is left out, and so is an end that is older than the newest start. Only the last NEWEST
+    bytes are searched for ends, steps and incidents; the newest start is found wherever it lies. The bytes are searched
+    for names, so that only a few lines of megabytes are parsed.
 
     Args:
         run_dir: the run dir.
@@ -299,8 +327,11 @@ def _newest_events(fd: int, *, is_any_start_enough: bool) -> list[Event]:
         if begin == 0:
             break
     if _START not in found and begin:
-        start = _find_last(os.pread(fd, FIRST, 0), _START) if is_any_start_enough and _END in found else None
-        start = start or _find_start_before(fd, begin)
+        start = None
+        if is_any_start_enough and _END in found:
+            start = _find_last(os.pread(fd, FIRST, 0), _START)
+        if start is None:
+            start = _find_start_before(fd, begin)
         if start is not None:
             found[_START] = (-1, start[1])
     if _START in found and _END in found and found[_END][0] < found[_START][0]:
@@ -339,7 +370,7 @@ def _find_last(data: bytes, name: str, fits: Callable[[Event], bool] = _fits_alw
         whole = parsed(data[begin : stop if stop >= 0 else len(data)])
         if isinstance(whole, dict) and whole["event"] == name and fits(event := sound(whole)):
             return begin, event
-        end = begin  # the word is a part of another event
+        end = begin  # the name is a part of another event
     return None
 
 
