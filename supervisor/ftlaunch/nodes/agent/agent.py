@@ -164,7 +164,7 @@ class Agent:
         if self._shared.proven or self.link.alone_since is not None:
             return
         apart = self._shared.look(now)
-        if apart is not None and self._search.has_looked_since(self._shared.until):
+        if apart is not None and self._search.ensure_look_since(self._shared.until):
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
             self._say(f"cannot take part: {why}: {NOT_SEEN}")

@@ -1,7 +1,14 @@
 """Searches for the head by its sign of life while the agent hears no head, and has a lost head replaced.
 
-The sign lies in the run dir or in a meeting store. Runs in the agent's event loop and never waits for storage: the
-starter's process reads the sign. The decision to replace a head is `Takeover`.
+The head is the process that supervises all nodes of a job; each node has an agent, which runs the node's ranks. The
+running head writes a sign of life again and again: `Sign`, with the head's term, machine and address. The sign lies in
+the run dir, or in a meeting store, which is a service such as etcd in which nodes without shared storage meet.
+
+This module runs in the agent's event loop and never waits for storage. The starter does: a process that the agent has
+forked (head/starter.py) and that takes orders. It reads the sign (LOOK), and starts heads (START, SUCCEED, TAKE_OVER).
+One order is under way at a time. `Takeover` decides when to replace a head.
+
+All times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +22,8 @@ from ftlaunch.nodes.agent.head.starter import LOOK, START, SUCCEED, TAKE_OVER, U
 from ftlaunch.nodes.agent.takeover import QUIET, Takeover
 from ftlaunch.nodes.channel.claims import Sign, of_fields
 
-Order = Callable[[bytes], None]
+OrderSender = Callable[[bytes], None]
+"""Sends an order to the starter: START, SUCCEED, TAKE_OVER or LOOK."""
 
 
 class HeadSearch:
@@ -23,7 +31,7 @@ class HeadSearch:
 
     def __init__(
         self,
-        order: Order,
+        send_order: OrderSender,
         clock: Callable[[], float],
         machine: str,
         stale: float,
@@ -34,14 +42,15 @@ class HeadSearch:
         """Begin without a head.
 
         Args:
-            order: sends an order to the starter, whose answers come to `on_answer`.
+            send_order: sends an order to the starter, whose answers come to `on_answer`.
             clock: monotonic seconds.
             machine: this machine, as `this_machine` names it.
             stale: seconds without a new sign after which a head may be replaced.
             quiet_seconds: seconds without a message from the head after which its sign of life is read.
-            in_store: whether the first head is also found by its sign, and any node may start that head.
+            in_store: whether the sign lies in a meeting store. Then the first head is also found by its sign, and any
+                node may start that head.
         """
-        self._order = order
+        self._send_order = send_order
         self._clock = clock
         self._machine = machine
         self._takeover = Takeover(stale)
@@ -49,11 +58,11 @@ class HeadSearch:
         self._heard = clock()
         self._has_heard = False
         self._in_store = in_store
-        self._found_none = False  # the last look has found no head of a job that goes on
+        self._found_none = False  # the last answered look has found no head of a job that goes on
         self.unusable = False
-        """whether no head can run with this node's settings, which the terminal was told"""
-        self._waiting: deque[tuple[bytes, float]] = deque()  # unanswered orders, and when each was sent
-        self._answered = -inf  # when the newest answered look was begun
+        """whether no head can run with this node's settings, which was reported on the terminal"""
+        self._unanswered: deque[tuple[bytes, float]] = deque()  # orders, and when each was sent
+        self._answered_look = -inf  # when the newest answered look was ordered
 
     @property
     def sign(self) -> Sign | None:
@@ -67,23 +76,26 @@ class HeadSearch:
 
     @property
     def looked(self) -> float:
-        """When the newest look was begun that found `sign` to be the newest one, in monotonic seconds."""
+        """When the newest look was ordered that found `sign` to be the newest one; 0 before the first."""
         return self._takeover.looked
 
     def hear(self, now: float) -> None:
-        """Record that a message of the head has come."""
+        """Record that a message of the head came at `now`, in monotonic seconds."""
         self._heard = now
         self._has_heard = True
 
     def look(self, now: float, place: int) -> None:
         """Order a look at the sign, or a takeover, if the head has been silent for long enough.
 
+        In a meeting store this also orders looks before the first head was heard, and the start of a head if a look has
+        found none. Nothing is ordered while an order is unanswered.
+
         Args:
             now: monotonic seconds.
             place: the place of this node in the job, or -1.
         """
         is_first = self._in_store and not self._has_heard
-        if self._waiting or (now - self._heard < self._quiet_seconds and not is_first):
+        if self._unanswered or (now - self._heard < self._quiet_seconds and not is_first):
             return
         if is_first and self._found_none:
             self._found_none = False
@@ -94,22 +106,41 @@ class HeadSearch:
         due = self._takeover.is_due(self._heard, place, at_home=at_home)
         self._send(TAKE_OVER if due else LOOK, now)
 
-    def has_looked_since(self, moment: float) -> bool:
-        """Return whether `sign` is at least as new as `moment`. If not, order a look at the sign."""
-        if self._answered < moment and not self._waiting:
+    def ensure_look_since(self, moment: float) -> bool:
+        """Order a look at the sign, unless one that was ordered at or after `moment` has been answered.
+
+        Args:
+            moment: monotonic seconds.
+
+        Returns:
+            Whether such a look has been answered. Its sign may be older than `moment`.
+        """
+        if self._answered_look < moment and not self._unanswered:
             self._send(LOOK, self._clock())
-        return self._answered >= moment
+        return self._answered_look >= moment
 
     def start_head(self) -> None:
-        """Have a head started, because nobody listens at the head's endpoint on this machine."""
-        if not self._waiting:
+        """Order the start of a head, because nobody listens at the head's endpoint on this machine.
+
+        The order is SUCCEED if this agent has heard a head (the new head takes the place of the one that listened
+        here), otherwise START. Nothing is ordered while an order is unanswered.
+        """
+        if not self._unanswered:
             self._send(SUCCEED if self._has_heard else START, self._clock())
 
     def on_answer(self, answer: dict[str, Any]) -> None:
-        """Take the starter's answer to the oldest unanswered order."""
-        order, sent = self._waiting.popleft()
+        """Take the starter's answer to the oldest unanswered order.
+
+        Args:
+            answer: to LOOK: `sign`, the fields of the newest sign, or an empty mapping. To any other order: `head`, the
+                pid of the started head, 0 without one, or UNUSABLE.
+
+        Raises:
+            IndexError: no order is unanswered.
+        """
+        order, sent = self._unanswered.popleft()
         if order == LOOK:
-            self._answered = sent
+            self._answered_look = sent
             sign = of_fields(answer["sign"])
             self._found_none = sign is None or sign.ended
             self._takeover.note(sign, sent, self._clock())
@@ -120,8 +151,8 @@ class HeadSearch:
 
     def forget_orders(self) -> None:
         """Forget the unanswered orders, because the starter was killed."""
-        self._waiting.clear()
+        self._unanswered.clear()
 
     def _send(self, order: bytes, now: float) -> None:
-        self._waiting.append((order, now))
-        self._order(order)
+        self._unanswered.append((order, now))
+        self._send_order(order)

@@ -311,7 +311,7 @@ class _Node:
         # The head confirms each beat. Thousands of nodes must not look into the run dir between two beats.
         quiet = max(QUIET, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
         search = HeadSearch(
-            order=starter.order,
+            send_order=starter.order,
             clock=time.monotonic,
             machine=this_machine(),
             stale=stale,
