@@ -167,7 +167,7 @@ class BuddyLink:
             if not again:
                 return
             numbers = checked.items_of(again, len(pieces), "`again`")
-            due = [checked.size_of(number, len(pieces) - 1, "a piece") for number in numbers]
+            due = [checked.whole_up_to(number, len(pieces) - 1, "a piece") for number in numbers]
         raise PeerError(f"a piece was altered on its way, {TRIES} times")
 
     def close(self) -> None:

@@ -168,7 +168,7 @@ class CopyReceiver:
         while True:
             message = self._connection.receive()
             if "piece" in message:
-                number = checked.size_of(message["piece"], len(pieces) - 1, "`piece`")
+                number = checked.whole_up_to(message["piece"], len(pieces) - 1, "`piece`")
                 missing.add(number)
                 if self._pieces.receive(pieces[number]):
                     missing.discard(number)

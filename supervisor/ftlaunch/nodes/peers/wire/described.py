@@ -149,7 +149,7 @@ def _checked(value: object) -> _Announced:
 
 def _digest_and_size(value: object, most: int, what: str) -> tuple[str, int]:
     digest, size = checked.items_of(value, 2, what)
-    return checked.digest_of(digest, what), checked.size_of(size, most, what)
+    return checked.digest_of(digest, what), checked.whole_up_to(size, most, what)
 
 
 def _slot(announced: _Announced, received: _Content, layouts: Layouts, known: Known) -> DescribedSlot:
