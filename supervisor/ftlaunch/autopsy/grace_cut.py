@@ -14,6 +14,7 @@ from ftlaunch.autopsy import blocked_ranks
 from ftlaunch.autopsy.blocked_ranks import BlockedAt
 from ftlaunch.autopsy.client import Autopsy, Collect
 from ftlaunch.autopsy.rank_dump import RankDump
+from ftlaunch.policy.cause_kinds import HANG, PREEMPTED
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.system.file_thread import FileThread
@@ -23,7 +24,6 @@ from ftlaunch.system.file_thread import FileThread
 _MOMENT = 0.2
 _PAUSE = 1.0  # seconds until the next examination if some rank was at work; doubled each time
 _FOLDER = "leaving"  # in <run-dir>/autopsy: the newest examination only
-_ALL_SAVE = "preempted"  # kind of a cause after which all ranks save, so that none is blocked on the culprit
 
 
 class GraceCut:
@@ -59,10 +59,11 @@ class GraceCut:
             now: monotonic seconds.
             hang: dumps of the autopsy of a hang, by rank, which count as the first examination; empty: no autopsy.
         """
-        culprit = None if cause is None or cause.kind == _ALL_SAVE else self._group.ranks.get(cause.rank)
+        # After a preemption all ranks save, so that none is blocked on the culprit.
+        culprit = None if cause is None or cause.kind == PREEMPTED else self._group.ranks.get(cause.rank)
         if cause is None or culprit is None:
             return
-        self._hung = hang.get(cause.rank) if cause.kind == "hang" else None
+        self._hung = hang.get(cause.rank) if cause.kind == HANG else None
         if not culprit.alive or self._hung is not None:
             self._culprit = cause.rank
             self._due = now + _MOMENT

@@ -16,6 +16,7 @@ from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.progress import AttemptProgress
 from ftlaunch.health.resume_proof import ProofWatch
 from ftlaunch.health.stragglers import Stragglers
+from ftlaunch.policy.cause_kinds import HANG
 from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.log_files import tail
@@ -204,7 +205,7 @@ class Attempt:
         """
         self.examination.end()
         self._context.pages.ask_leave()
-        if cause is not None and cause.kind == "hang" and all_attached(self.group.views()):
+        if cause is not None and cause.kind == HANG and all_attached(self.group.views()):
             self.kill()  # hung ranks with hooks have nothing to do with a grace
             return True
         self.group.ask_to_leave()

@@ -21,10 +21,13 @@ COMM_TIMEOUT = "comm-timeout"
 DISK = "disk"
 DIVERGENCE = "divergence"
 EXCEPTION_AT_START = "exception-at-start"
+HANG = "hang"
 INTERNAL = "internal"
 NODE_LOST = "node-lost"
 NO_TORCH = "no-torch"
 NUMERICAL = "numerical"
+PORT = "port"
+PREEMPTED = "preempted"
 RESUME = "resume"
 RESUME_DIFFERS = "resume-differs"
 SECOND_LAUNCHER = "second-launcher"
@@ -59,7 +62,7 @@ KINDS = (
     CauseKind(name="exit", by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
     CauseKind(name="gpu", by_supervisor=False, blames_machine=True, may_stay_away=True, needs_person=False),
     CauseKind(name="gpu-memory", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    CauseKind(name="hang", by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
+    CauseKind(name=HANG, by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
     CauseKind(name="host-memory", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
     CauseKind(name=INTERNAL, by_supervisor=True, blames_machine=True, may_stay_away=False, needs_person=False),
     CauseKind(name="killed", by_supervisor=False, blames_machine=True, may_stay_away=True, needs_person=False),
@@ -67,8 +70,8 @@ KINDS = (
     CauseKind(name=NODE_LOST, by_supervisor=True, blames_machine=True, may_stay_away=True, needs_person=False),
     CauseKind(name=NO_TORCH, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),
     CauseKind(name=NUMERICAL, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=True),
-    CauseKind(name="port", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
-    CauseKind(name="preempted", by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=PORT, by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
+    CauseKind(name=PREEMPTED, by_supervisor=False, blames_machine=False, may_stay_away=True, needs_person=False),
     CauseKind(name=RESUME, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=False),
     CauseKind(name=RESUME_DIFFERS, by_supervisor=True, blames_machine=False, may_stay_away=False, needs_person=True),
     CauseKind(name=SECOND_LAUNCHER, by_supervisor=False, blames_machine=False, may_stay_away=False, needs_person=False),

@@ -17,6 +17,7 @@ from ftlaunch.common.signal_names import signal_name
 from ftlaunch.policy.cause_kinds import (
     COMM,
     COMM_TIMEOUT,
+    HANG,
     NO_TORCH,
     NODE_LOST,
     SECOND_LAUNCHER,
@@ -145,7 +146,7 @@ def spawn_failure(rank: int, error: str, rules: Sequence[FaultRule]) -> Cause:
 def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[FaultRule]) -> Cause:
     """Return the cause for a hang that `health/hang_detection.py` has detected."""
     return _cause_without_exit(
-        kind="hang", rank=rank, step=step, sentence=sentence, signature="hang", rules=rules, trace=trace
+        kind=HANG, rank=rank, step=step, sentence=sentence, signature=HANG, rules=rules, trace=trace
     )
 
 

@@ -2,7 +2,8 @@
 
 Failures and hangs share one budget, unless hangs have a budget of their own. The first failure after progress is
 retried at once. Without progress in between, the delay doubles with each failure, with jitter so that the jobs of a
-cluster do not come back in step. A failure that would only repeat ends the job early, whatever is left of the budget.
+cluster do not all restart at the same moment. A failure that would only repeat ends the job early, whatever is left of
+the budget. A step is always a training step here.
 `engine/incidents.py` asks for the verdict, and the planner's simulation does.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ftlaunch.common.durations import format_duration
 from ftlaunch.common.formatting import counted, times
-from ftlaunch.policy.cause_kinds import EXCEPTION_AT_START, OF_THE_MACHINE
+from ftlaunch.policy.cause_kinds import EXCEPTION_AT_START, HANG, OF_THE_MACHINE, PORT, PREEMPTED
 from ftlaunch.policy.failure_diagnosis import Cause
 
 # Tries outside the budget if a port is taken between choosing and binding the port, which is nobody's failure.
@@ -40,9 +41,9 @@ class Budget:
     limits: RestartLimits
     failures: tuple[float, ...] = ()  # times of the restarts that count, seconds
     hangs: tuple[float, ...] = ()  # times of the restarts after hangs, if hangs have a budget of their own; seconds
-    restarts: int = 0  # all restarts, whether they count or not
+    restarts: int = 0  # all restarts, whether they count or not, except tries of another port
     step: int = -1  # newest step at the last restart that counts
-    front: int = -1  # newest step ever reached, as far as incidents have shown
+    newest_step: int = -1  # newest step ever reached, as far as incidents have shown
     in_a_row: int = 0  # failures since the last progress
     signature: str = ""  # of the last failure
     same: int = 0  # failures in a row with this signature, without progress in between
@@ -56,10 +57,10 @@ class Budget:
     @property
     def hangs_left(self) -> int:
         """Restarts left after hangs."""
-        most = self.limits.hang_restarts
-        return self.left if most is None else max(most - len(self.hangs), 0)
+        allowed = self.limits.hang_restarts
+        return self.left if allowed is None else max(allowed - len(self.hangs), 0)
 
-    def noting(self, cause: Cause, *, progressed: bool, now: float, step: int) -> Budget:
+    def after_incident(self, cause: Cause, *, progressed: bool, now: float, step: int) -> Budget:
         """Return this budget with the incident noted, and without the restarts that no longer count.
 
         Args:
@@ -70,19 +71,19 @@ class Budget:
         """
         refilled = 0 < self.limits.refill_after <= step - max(self.step, 0)
         since = float("inf") if refilled else now - (self.limits.window or float("inf"))
-        progressed = progressed and not 0 <= step <= self.front  # steps made again are no progress
+        progressed = progressed and not 0 <= step <= self.newest_step  # steps made again are no progress
         same = 1 if progressed or cause.signature != self.signature else self.same + 1
         return replace(
             self,
             failures=tuple(at for at in self.failures if at > since),
             hangs=tuple(at for at in self.hangs if at > since),
-            front=max(self.front, step),
+            newest_step=max(self.newest_step, step),
             in_a_row=1 if progressed else self.in_a_row + 1,
             signature=cause.signature,
             same=same,
         )
 
-    def spending(self, cause: Cause, *, now: float, step: int) -> Budget:
+    def after_restart(self, cause: Cause, *, now: float, step: int) -> Budget:
         """Return the budget after a restart because of `cause`.
 
         Args:
@@ -91,9 +92,9 @@ class Budget:
             step: newest step that all ranks have completed.
         """
         spent = replace(self, restarts=self.restarts + 1, port_tries=0)
-        if cause.kind == "preempted":
+        if cause.kind == PREEMPTED:
             return spent
-        if cause.kind == "hang" and self.limits.hang_restarts is not None:
+        if cause.kind == HANG and self.limits.hang_restarts is not None:
             return replace(spent, hangs=(*self.hangs, now), step=step)
         return replace(spent, failures=(*self.failures, now), step=step)
 
@@ -113,11 +114,11 @@ class Verdict:
 class Backoff:
     """Delays between restarts without progress."""
 
-    first: float  # seconds, after the second failure in a row
-    most: float  # seconds
+    first_seconds: float  # the delay after the second failure in a row
+    max_seconds: float  # no delay is longer, before the jitter
 
     def delay(self, in_a_row: int, random: float) -> float:
-        """Return the seconds to wait: 0 after the first failure, then `first`, doubled each time up to `most`.
+        """Return the seconds to wait: 0 after the first failure, then `first_seconds`, doubled up to `max_seconds`.
 
         Args:
             in_a_row: failures since the last progress, this one included.
@@ -125,20 +126,28 @@ class Backoff:
         """
         if in_a_row <= 1:
             return 0.0
-        return self._jittered(min(self.first * 2.0 ** min(in_a_row - 2, 30), self.most), random)
+        return self._jittered(min(self.first_seconds * 2.0 ** min(in_a_row - 2, 30), self.max_seconds), random)
 
     def longest(self, random: float) -> float:
         """Return the seconds to wait after a failure that only time mends. random: uniform in [0, 1)."""
-        return self._jittered(self.most, random)
+        return self._jittered(self.max_seconds, random)
 
-    def _jittered(self, raw: float, random: float) -> float:
-        return raw * (1 - _JITTER + 2 * _JITTER * random)
+    def _jittered(self, delay: float, random: float) -> float:
+        return delay * (1 - _JITTER + 2 * _JITTER * random)
 
 
 def judge(
-    cause: Cause, budget: Budget, backoff: Backoff, *,
-    policy: str, progressed: bool, random: float, now: float, step: int, alone: bool = False,
-) -> Verdict:  # fmt: skip
+    cause: Cause,
+    budget: Budget,
+    backoff: Backoff,
+    *,
+    policy: str,
+    progressed: bool,
+    random: float,
+    now: float,
+    step: int,
+    alone: bool = False,
+) -> Verdict:
     """Return the verdict on an incident.
 
     Args:
@@ -152,10 +161,10 @@ def judge(
         step: newest step that all ranks have completed.
         alone: only the rank that failed is restarted.
     """
-    if cause.kind == "port" and budget.port_tries < PORT_TRIES:
+    if cause.kind == PORT and budget.port_tries < PORT_TRIES:
         spent = replace(budget, port_tries=budget.port_tries + 1)
         return Verdict(restart=True, delay=0.0, sentence=f"{cause.sentence}; trying another port", budget=spent)
-    budget = budget.noting(cause, progressed=progressed, now=now, step=step)
+    budget = budget.after_incident(cause, progressed=progressed, now=now, step=step)
     why_not = _why_not(cause, budget, policy)
     if why_not:
         return Verdict(
@@ -167,10 +176,10 @@ def judge(
         )
     wait = policy == "by-cause" and cause.action == "wait"
     delay = backoff.longest(random) if wait else backoff.delay(budget.in_a_row, random)
-    spent = budget.spending(cause, now=now, step=step)
+    spent = budget.after_restart(cause, now=now, step=step)
     when = "now" if delay == 0 else f"in {delay:.1f} s"
     whom = "it alone " if alone else ""
-    sentence = f"{cause.sentence}; restarting {whom}{when}, {_rest(cause, spent)}"
+    sentence = f"{cause.sentence}; restarting {whom}{when}, {_restarts_left(cause, spent)}"
     return Verdict(restart=True, delay=delay, sentence=sentence, budget=spent)
 
 
@@ -206,32 +215,32 @@ def _would_repeat(cause: Cause, budget: Budget) -> str:
 def _used_up(cause: Cause, budget: Budget) -> str:
     """Return that no restart is left for this cause, in words; empty if one is left."""
     limits = budget.limits
-    if cause.kind == "preempted":
+    if cause.kind == PREEMPTED:
         return ""
-    if cause.kind == "hang" and limits.hang_restarts is not None:
-        most = limits.hang_restarts
+    if cause.kind == HANG and limits.hang_restarts is not None:
+        allowed = limits.hang_restarts
         what = "restarts after hangs"
         option = "--max-hang-restarts"
         left = budget.hangs_left
     else:
-        most = limits.restarts
+        allowed = limits.restarts
         what = "restarts"
         option = "--max-restarts"
         left = budget.left
     if left > 0:
         return ""
-    if most == 0:
+    if allowed == 0:
         return f"giving up: no {what} are allowed ({option} 0)"
     within = f" within {format_duration(limits.window)}" if limits.window else ""
-    return f"giving up: {most} of {most} {what}{within} are used up"
+    return f"giving up: {allowed} of {allowed} {what}{within} are used up"
 
 
-def _rest(cause: Cause, budget: Budget) -> str:
-    """Return what is left of the budget, in words."""
+def _restarts_left(cause: Cause, budget: Budget) -> str:
+    """Return how many restarts are left after one because of `cause`, in words."""
     limits = budget.limits
     within = f" within {format_duration(limits.window)}" if limits.window else ""
-    if cause.kind == "preempted":
+    if cause.kind == PREEMPTED:
         return f"which does not count: {budget.left} of {limits.restarts} restarts left"
-    if cause.kind == "hang" and limits.hang_restarts is not None:
+    if cause.kind == HANG and limits.hang_restarts is not None:
         return f"{budget.hangs_left} of {limits.hang_restarts} restarts after hangs{within} left"
     return f"{budget.left} of {limits.restarts} restarts{within} left"

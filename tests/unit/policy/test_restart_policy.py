@@ -18,7 +18,7 @@ PORT = Cause("port", 0, -1, "rank 0 found its port taken", "port:#")
 START = Cause(
     EXCEPTION_AT_START, 0, -1, "rank 0 failed with NameError", "exception-at-start:NameError", action="give-up"
 )
-BACKOFF = Backoff(first=1.0, most=60.0)
+BACKOFF = Backoff(first_seconds=1.0, max_seconds=60.0)
 LAST = 1.0 - 2.0**-53  # the greatest number that random() gives
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ftlaunch.health.hang_detection import Late, measured
 from ftlaunch.health.numerics import NumericFault
+from ftlaunch.policy.cause_kinds import HANG
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.reporting import messages
@@ -70,7 +71,7 @@ class IncidentJudged(JobEvent):
             "kind": cause.kind,
             "rank": cause.rank,
             "signature": cause.signature,
-            "step": cause.step if cause.kind == "hang" else self.reached,
+            "step": cause.step if cause.kind == HANG else self.reached,
             "verdict": "restart" if verdict.restart else "give up",
             "delay": round(verdict.delay, 3),
             "sentence": verdict.sentence,
