@@ -1,7 +1,20 @@
 """Judges measurements: whether the job can run, and what a person should do otherwise. Pure.
 
 Status `bad` means that the job could not run, `warn` that the job runs but somebody should look, `skip` that there was
-no judgement. Each rule returns a `Check` of the report.
+no judgement. Each rule returns a `Check` of a report. checks.py measures and calls the rules for `ftctl check`;
+quick.py does also for an agent before its node joins a job.
+
+Some rules judge the JSON object with which another process has answered. Each key is there unless said otherwise:
+
+- The probe of the interpreter, `facts` in `python`, `torch` and `devices`: `python` (version), `executable` (path),
+  `driver` (lines of nvidia-smi; None if there is no such program), `torch` (version; None if torch cannot be imported)
+  and `why` (reason for missing facts, or ""). Only with torch: `cuda` (version; None for a build without CUDA) and
+  `devices` (for each GPU its `name`, and its `free` and `total` memory in bytes).
+- The measurement of the disk, `facts` in `disk` and `locks`: `error` (why there is no measurement, or ""). Only without
+  an error: `bytes` and `seconds` of one large write with its fsync, `fsync` (seconds of a small fsync), `free` (bytes),
+  and `locks` (by directory why files there cannot be locked, or "").
+- The probe of each rank, `answers` in `ranks`: `device` ("cuda" or "cpu"), `product` and `all_reduce` (seconds of a
+  matrix product and of an all_reduce), and `right` (whether every sum was right).
 """
 
 from __future__ import annotations
@@ -33,12 +46,12 @@ class Check:
 
 
 def could_run(checks: Sequence[Check]) -> bool:
-    """Whether no check is bad."""
+    """Return whether no check is bad, so that the job could run."""
     return all(check.status != "bad" for check in checks)
 
 
 def python(facts: Mapping[str, Any]) -> Check:
-    """Judge the version of the job's interpreter. facts: the answer of the probe."""
+    """Judge the version of the job's interpreter. facts: the answer of the interpreter's probe."""
     found = f"{facts['python']} ({facts['executable']})"
     if _version(facts["python"]) < OLDEST_PYTHON:
         return Check("python", "bad", found, f"use Python {_dotted(OLDEST_PYTHON)} or newer")
@@ -46,7 +59,7 @@ def python(facts: Mapping[str, Any]) -> Check:
 
 
 def torch(facts: Mapping[str, Any]) -> Check:
-    """Judge the version of torch. facts: the answer of the probe."""
+    """Judge the version of torch. facts: the answer of the interpreter's probe."""
     if facts["torch"] is None:
         return Check("torch", "bad", f"cannot be imported: {facts['why']}", "install torch for the job's Python")
     build = f", CUDA {facts['cuda']}" if facts["cuda"] else ""
@@ -60,7 +73,7 @@ def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Check:
     """Judge the GPUs that torch sees.
 
     Args:
-        facts: the answer of the probe.
+        facts: the answer of the interpreter's probe.
         nproc: number of ranks.
         installed: number of GPUs that are installed and visible.
     """
@@ -80,12 +93,18 @@ def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Check:
         return Check("devices", "warn", f"{found}; {nproc} ranks", f"share or run {len(seen)} ranks")
     busy = [number for number, device in enumerate(seen) if device["free"] < device["total"] / 2]
     if busy:
-        return Check("devices", "warn", f"{found}; half of GPU {_listed(busy)} is taken", "see who: nvidia-smi")
+        taken = f"more than half of the memory is taken on GPU {_listed(busy)}"
+        return Check("devices", "warn", f"{found}; {taken}", "see who: nvidia-smi")
     return Check("devices", "ok", found)
 
 
 def memory(free: int, nproc: int) -> Check:
-    """Judge the free memory in bytes; a rank that only imports torch takes some 300 MiB."""
+    """Judge the machine's free memory. A rank that only imports torch takes some 300 MiB.
+
+    Args:
+        free: bytes.
+        nproc: number of ranks.
+    """
     found = f"{size(free)} free for {_ranks(nproc)}"
     if free < nproc * 300 * MIB:
         return Check("memory", "bad", found, "free some, or start fewer ranks: each wants 300 MiB for torch alone")
@@ -95,7 +114,12 @@ def memory(free: int, nproc: int) -> Check:
 
 
 def shared_memory(free: int, nproc: int) -> Check:
-    """Judge the free bytes in /dev/shm; snapshots want three times the job's state, else there are fewer."""
+    """Judge the free room in /dev/shm. Snapshots take three times the job's state; with less room there are fewer.
+
+    Args:
+        free: bytes.
+        nproc: number of ranks.
+    """
     found = f"{size(free)} free"
     if free < nproc * MIB:
         return Check(SHM, "bad", found, "make room: every rank has a page there")
@@ -106,7 +130,12 @@ def shared_memory(free: int, nproc: int) -> Check:
 
 
 def disk(facts: Mapping[str, Any], folder: str) -> Check:
-    """Judge speed and free space of the checkpoint directory. facts: the answer of `disk.ask`, and `free` bytes."""
+    """Judge speed and free space of the checkpoint directory.
+
+    Args:
+        facts: the measurement of the disk; `disk.ask` returns all but `free`.
+        folder: the directory that was measured, for the report.
+    """
     if facts["error"]:
         return Check("disk", "bad", f"cannot write in {folder}: {facts['error']}", "give another --checkpoint-dir")
     rate = facts["bytes"] / max(facts["seconds"], 1e-9)
@@ -123,7 +152,7 @@ def disk(facts: Mapping[str, Any], folder: str) -> Check:
 def locks(facts: Mapping[str, Any]) -> Check:
     """Judge whether run dir and checkpoint directory can be locked. facts: the answer of `disk.ask`."""
     if facts["error"]:
-        return Check("locks", "skip", "not looked at, for what is bad with the disk")
+        return Check("locks", "skip", "not checked, because the disk check failed")
     lacking = {folder: why for folder, why in facts["locks"].items() if why}
     if not lacking:
         return Check("locks", "ok", "flock works")
@@ -136,9 +165,12 @@ def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str],
     """Judge the matrix product and the all_reduce of every rank.
 
     Args:
-        answers: the answer of each rank that answered.
-        failures: why a rank gave no answer.
+        answers: by rank the answer of its probe.
+        failures: by rank why there is no answer.
         nproc: number of ranks.
+
+    Returns:
+        One bad check if ranks gave no answer or wrong sums; otherwise the checks of the product and the all_reduce.
     """
     if failures:
         reasons = "; ".join(f"rank {rank} {what}" for rank, what in sorted(failures.items()))
@@ -177,15 +209,15 @@ def port(address: str, number: int | None, error: str) -> Check:
     return Check("port", "ok", f"{where} can be bound")
 
 
-def clock(now: float, built: float, synchronised: bool | None) -> Check:
+def clock(now: float, installed_at: float, synchronised: bool | None) -> Check:
     """Judge the wall clock, which only people read; decisions use the monotonic clock.
 
     Args:
         now: seconds since the epoch.
-        built: time of the installation, before which no right clock can be.
+        installed_at: time of the installation in seconds since the epoch, before which no right clock can be.
         synchronised: whether the kernel's clock is synchronised; None if unknown.
     """
-    if now < built:
+    if now < installed_at:
         return Check("clock", "warn", "it shows a time before ftlaunch was installed", "set it: logs will mislead")
     if synchronised is None:
         return Check("clock", "skip", "the kernel does not say whether it is synchronised")
@@ -194,22 +226,22 @@ def clock(now: float, built: float, synchronised: bool | None) -> Check:
     return Check("clock", "ok", "synchronised")
 
 
-def limits(nofile: int, memlock: int | None, gpus: bool) -> Check:
-    """Judge limits of a process.
+def limits(nofile: int, memlock: int | None, uses_gpus: bool) -> Check:
+    """Judge the limits of the launching process, which the ranks inherit.
 
     Args:
-        nofile: open files.
+        nofile: number of open files.
         memlock: bytes of locked memory, which matters only with GPUs; None for no limit.
-        gpus: whether the job uses GPUs.
+        uses_gpus: whether the job uses GPUs.
     """
     found = f"{nofile} open files"
-    if gpus:
+    if uses_gpus:
         found += ", locked memory " + ("without limit" if memlock is None else size(memlock))
     if nofile < 256:
         return Check("limits", "bad", found, "ulimit -n 65536")
     if nofile < 1024:
         return Check("limits", "warn", found, "DataLoader workers want more: ulimit -n 65536")
-    if gpus and memlock is not None and memlock < 64 * MIB:
+    if uses_gpus and memlock is not None and memlock < 64 * MIB:
         return Check("limits", "warn", found, "RDMA wants locked memory: ulimit -l unlimited")
     return Check("limits", "ok", found)
 

@@ -52,7 +52,11 @@ def test_outliers(seconds: dict[int, float], slow: list[int]) -> None:
         (rules.devices({**FACTS, "cuda": "12.8", "driver": ["old"]}, 2, 1), "bad", "does not start; nvidia-smi: old"),
         (rules.devices({**FACTS, "devices": [GPU, GPU]}, 2, 2), "ok", "2 x H100, 79.0 GiB free at least"),
         (rules.devices({**FACTS, "devices": [GPU]}, 2, 1), "warn", "1 x H100, 79.0 GiB free at least; 2 ranks"),
-        (rules.devices({**FACTS, "devices": [GPU, {**GPU, "free": GIB}]}, 2, 2), "warn", "half of GPU 1 is taken"),
+        (
+            rules.devices({**FACTS, "devices": [GPU, {**GPU, "free": GIB}]}, 2, 2),
+            "warn",
+            "; more than half of the memory is taken on GPU 1",
+        ),
         (rules.memory(10 * GIB, 2), "ok", "10.0 GiB free for 2 ranks"),
         (rules.memory(GIB, 2), "warn", "1.0 GiB"),
         (rules.memory(500 * MIB, 2), "bad", "500.0 MiB"),
