@@ -19,7 +19,7 @@ from ftlaunch.policy.states import JobState
 from ftlaunch.system.device_names import read_names
 from ftlaunch.views.metrics.catalogue import COUNTER, HISTOGRAM, INFO, ROWS
 from ftlaunch.views.metrics.reading import JobReading
-from ftlaunch.views.metrics.tally import FAULTS, RESULTS, WHYS, Distribution
+from ftlaunch.views.metrics.tally import FAULTS, PROOF_RESULTS, SAVE_REASONS, Distribution
 
 _ROWS = {row.name: row for row in ROWS}
 Values = Mapping[tuple[str, ...], float]
@@ -99,7 +99,7 @@ def _of_job(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_goodput_seconds": {(name,): value for name, value in reading.goodput.seconds.items()},
         "ftlaunch_goodput_ratio": {(over,): share for over, share in reading.goodput.shares.items()},
         "ftlaunch_ranks_asked": {(): reading.asked},
-        "ftlaunch_restarts_left": {(after,): left for after, left in tally.left.items()},
+        "ftlaunch_restarts_left": {(after,): left for after, left in tally.restarts_left.items()},
     }
     if state:
         found["ftlaunch_job_state"] = {
@@ -124,12 +124,12 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_incidents_total": {(kind,): tally.incidents[kind] for kind in tally.kinds},
         "ftlaunch_restarts_total": {(kind,): tally.restarts[kind] for kind in tally.kinds},
         "ftlaunch_steps_lost_total": {(): tally.steps_lost},
-        "ftlaunch_resumes_compared_total": {(result,): tally.proofs[result] for result in RESULTS},
+        "ftlaunch_resumes_compared_total": {(result,): tally.proofs[result] for result in PROOF_RESULTS},
         "ftlaunch_hangs_suspected_total": {(): tally.hangs_suspected},
         "ftlaunch_failed_calls_total": {(): tally.failed_calls},
         "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in FAULTS},
         "ftlaunch_stragglers": {(): len(tally.slow)},
-        "ftlaunch_checkpoints_committed_total": {(why,): tally.commits[why] for why in WHYS},
+        "ftlaunch_checkpoints_committed_total": {(why,): tally.commits[why] for why in SAVE_REASONS},
         "ftlaunch_checkpoint_failures_total": {(): tally.save_failures},
         "ftlaunch_checkpoints_rejected_total": {(): tally.rejected},
         "ftlaunch_checkpoint_bytes_total": {(): tally.saved_bytes},
