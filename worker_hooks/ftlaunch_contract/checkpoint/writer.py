@@ -1,6 +1,23 @@
 """Writes a checkpoint to storage from snapshot slots, and commits it. Without torch: bytes are copied, not tensors.
 
-The saver process writes the shards of all ranks of its node; a rank without a supervisor writes its own. A crash at any
+    prepare(target)             # once
+    write_shard(target, rank)   # once for each rank
+    commit(target)              # once, when all shards are written
+
+Words:
+
+- Slot: the directory of one rank's snapshot, in memory or on storage. It holds a tensor file for each group, and
+  common.json with everything that is not a tensor.
+- Group: a class of tensors, one of layout.GROUPS (`model`: those of models, `opt`: all others).
+- Shard: what one rank adds to the checkpoint: a copy of the slot's tensor file for each group that has tensors.
+- Part: a rank's file part_RANK.json, which lists the shard's files with their digests, the tensors in them, and the
+  slot's common.json. `commit` joins all parts into metadata.json and common.json of the checkpoint.
+
+The saver process writes the shards of all ranks of its node, and a job's only saver commits. On several nodes the saver
+of the head's node prepares and commits. Without a supervisor each rank writes its own shard, and rank 0 prepares and
+commits.
+
+A crash at any
 system call leaves the newest committed checkpoint whole: everything is written and synced under a name
 that no reader takes for a checkpoint, metadata.json last, and one rename commits it.
 """
@@ -22,35 +39,42 @@ from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
 Spent = Callable[[int], object]
-"""Called with the number of bytes of every write; may wait, as rate_limit.Bandwidth.spent does."""
+"""Called after every write with the number of its bytes. May wait, so that the writer keeps to a bandwidth, as
+rate_limit.Bandwidth.spent does."""
 MADE_AGAIN = "a later run of the job made this step again"
-_PIECE_BYTES = 1 << 20  # few enough to be written from the processor's cache
-_FLUSH_BYTES = 8 << 20  # written before the disk is told to begin
+"""why a committed checkpoint was moved to the quarantine by a newer one of the same step"""
+_PIECE_BYTES = 1 << 20  # of one write; few enough to be written from the processor's cache
+_FLUSH_BYTES = 8 << 20  # that are written before the disk is told to begin
 
 
 @dataclass(frozen=True)
 class SaveTarget:
     """A checkpoint that is to be written."""
 
-    checkpoint_dir: Path
+    checkpoint_dir: Path  # of all checkpoints
     step: int
-    why: str
+    why: str  # reason for the checkpoint: the lower-case name of a protocol.Why
     prefix: str  # first part of the shard files' names
-    world_size: int
+    world_size: int  # number of ranks, each of which has a shard
     abnormal: str = ""  # a reason besides the snapshots' marks not to trust the checkpoint's numbers
 
 
 def prepare(target: SaveTarget) -> Path:
-    """Make the directory for the shards, with only our mark in it.
+    """Make the directory for the shards, with only our mark in it. What an earlier try has left there is deleted.
+
+    Returns:
+        The directory.
 
     Raises:
-        OSError: the directory cannot be made, or another program has put something in the checkpoint's place.
+        FileExistsError: another program has put something in the checkpoint's place, or into what the earlier try has
+            left.
+        OSError: the directory cannot be made.
     """
     target.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     _refuse_foreign(layout.iteration_dir(target.checkpoint_dir, target.step))
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
-    if directory.exists() and (strangers := remove_ours(directory)):
-        raise FileExistsError(errno.EEXIST, strangers)
+    if directory.exists() and (reason := remove_ours(directory)):
+        raise FileExistsError(errno.EEXIST, reason)
     return layout.make_incomplete(target.checkpoint_dir, target.step)
 
 
@@ -69,13 +93,14 @@ def write_shard(
         target: the checkpoint.
         rank: the rank whose shard is written.
         files: group -> descriptor of the slot's tensor file.
-        common: the slot's common.json.
-        spent: called after every write.
+        common: the content of the slot's common.json.
+        spent: called after every write; None: nothing is called.
 
     Returns:
-        The bytes of the shard.
+        The size of the shard in bytes.
 
     Raises:
+        FileExistsError: an earlier try has left a file of this shard. `withdraw_shard` deletes such files.
         OSError: a file cannot be written, or the directory is not there any more.
         Damaged: the slot does not hold what its headers say.
     """
@@ -107,7 +132,21 @@ def withdraw_shard(target: SaveTarget, rank: int) -> None:
 
 
 def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | None = None) -> int:
-    """Write one rank's shard as `write_shard` does, from the directory of a snapshot slot. Raises OSError, Damaged."""
+    """Write one rank's shard as `write_shard` does, from the directory of a snapshot slot.
+
+    Args:
+        target: the checkpoint.
+        rank: the rank whose shard is written.
+        slot: the slot's directory.
+        spent: called after every write; None: nothing is called.
+
+    Returns:
+        The size of the shard in bytes.
+
+    Raises:
+        OSError: as `write_shard`, or a file of the slot cannot be read.
+        Damaged: the slot does not hold what its headers say.
+    """
     with ExitStack() as stack:
         files = {}
         for group in layout.GROUPS:
@@ -147,6 +186,7 @@ def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
 
 
 def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[str]:
+    """Copy `size` bytes; return the digests of the blocks. Raises OSError, and EOFError if `source` is shorter."""
     digest = checksums.Running()
     position = 0
     with memoryview(bytearray(min(_PIECE_BYTES, size))) as buffer:
@@ -168,20 +208,25 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
 def commit(
     target: SaveTarget,
     permit: Callable[[], None] = lambda: None,
-    displaced: Callable[[Path], object] = lambda _: None,
+    on_displaced: Callable[[Path], object] = lambda _: None,
 ) -> tuple[Path, int]:
     """Join the ranks' parts into a checkpoint, and commit the checkpoint with one rename.
 
+    After a failure some part files may be gone, so that a commit cannot be tried again: begin with `prepare`.
+
     Args:
         target: the checkpoint.
-        permit: called last before the rename; raises OSError where this process may commit no more.
-        displaced: told where a checkpoint of the same step, made by an earlier run, now lies.
+        permit: called before the rename; raises OSError where this process may commit no more.
+        on_displaced: called if there is a committed checkpoint of this step already, which an earlier run of the job
+            has made. That checkpoint is moved to the quarantine; the argument is its new path.
 
     Returns:
-        The checkpoint's path and its bytes.
+        The checkpoint's path, and the size of its files in bytes, without metadata.json.
 
     Raises:
+        FileExistsError: another program has put something in the checkpoint's place.
         OSError: a file cannot be written, or `permit` refuses.
+        ValueError: a part file is no JSON.
         Damaged: a shard is missing, a rank's state names a tensor that no rank has saved, or two ranks have saved
             different tensors under one key.
     """
@@ -208,7 +253,7 @@ def commit(
     atomic.fsync_dir(directory)
     permit()
     is_tracker_foreign = layout.is_tracker_foreign(target.checkpoint_dir)
-    final = _rename(target, directory, displaced)
+    final = _rename(target, directory, on_displaced)
     # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
     # The seed is in common.json as well: there a rank sees whether it was given another one.
     with suppress(OSError):
@@ -231,18 +276,19 @@ def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return tensors
 
 
-def _rename(target: SaveTarget, directory: Path, displaced: Callable[[Path], object]) -> Path:
-    """Commit: rename the directory; return the checkpoint's path."""
+def _rename(target: SaveTarget, directory: Path, on_displaced: Callable[[Path], object]) -> Path:
+    """Commit: rename the directory; return the checkpoint's path. Raises OSError."""
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     _refuse_foreign(final)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
-        displaced(layout.quarantine(target.checkpoint_dir, final, MADE_AGAIN))
+        on_displaced(layout.quarantine(target.checkpoint_dir, final, MADE_AGAIN))
     directory.rename(final)
     atomic.fsync_dir(target.checkpoint_dir)
     return final
 
 
 def _read_parts(directory: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the content of all parts, by rank. Raises OSError, ValueError for no JSON, Damaged if one is missing."""
     if directory.is_dir() and (missing := [rank for rank, path in enumerate(paths) if not path.exists()]):
         raise tensor_file.Damaged(f"the shard of rank {missing[0]} is not there ({len(missing)} are missing)")
     return [json.loads(path.read_bytes()) for path in paths]
@@ -267,7 +313,7 @@ def _join_common(target: SaveTarget, commons: Sequence[Mapping[str, Any]]) -> di
 
 
 def discard(target: SaveTarget) -> None:
-    """Delete what a failed save has written. Raises OSError."""
+    """Delete what a failed save has written. What another program has put there stays. Raises OSError."""
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     if directory.exists():
         remove_ours(directory)

@@ -210,7 +210,7 @@ class NodeLeader:
         def tell_of_displaced(to: Path) -> None:
             tell_operation(f"moved step {target.step} from {final} to {to} ({writer.MADE_AGAIN})")
 
-        path, size = writer.commit(target, displaced=tell_of_displaced)
+        path, size = writer.commit(target, on_displaced=tell_of_displaced)
         tell_operation(f"saved step {target.step} ({target.why}, {size} bytes) to {path}")
         retired = retention.retire(directory, keep, keep_every=self._settings.keep_every, spare=target.step)
         for step, note in retired:
