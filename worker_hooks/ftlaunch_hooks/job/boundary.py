@@ -281,7 +281,7 @@ class Boundary:
         self._snapshots.spent += time.perf_counter() - began  # it collects the state for the snapshot
         if whole:
             return order
-        self._snapshots.tell_who_left(step)
+        self._snapshots.warn_of_leaver(step)
         if order.hold is not None:
             self._progress.missed(step)
         return replace(order, take=False, hold=None)

@@ -3,6 +3,15 @@
 At a boundary the training thread copies the state into a slot (slots.py, copies.py). Where devices have room for a
 private copy of what lies on them (private_room.py), a thread of the Snapshotter brings that copy to the slot while
 training goes on. The slot's step is written to the page after the slot's bytes, so what the page names is whole.
+
+Words:
+
+- Slot: the place of one snapshot of one rank, a directory with tensor files and common.json. A rank has a few slots in
+  memory (/dev/shm), and a staged one: a slot on storage (STAGED), used where there is no room in memory.
+- Page: a small file of each rank in /dev/shm, by which the rank, the supervisor, the saver and the other ranks of the
+  node tell each other what they do. A page names the step that each slot holds.
+- Saver: the process that writes checkpoints to storage, from slots.
+- Held: a snapshot for the saver is held. Its slot is not overwritten before the saver has read it.
 """
 
 from __future__ import annotations
@@ -33,8 +42,8 @@ from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
 
-_TRIES = 3  # to copy a state to which a thread of the script writes
-_MIN_PAUSE_SECONDS = 0.001
+_TRIES = 3  # of copying a state to which a thread of the script writes
+_MIN_PAUSE_SECONDS = 0.001  # least wait for writes that began before a copy
 _TORN = (
     "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
     " of two of its values, and a run that resumes from it is not exact; let state_dict() return copies that are made"
@@ -48,14 +57,26 @@ class Snapshot:
 
     step: int
     consumed: int  # samples consumed over all ranks
-    collected: Collected
+    collected: Collected  # the state at the boundary, whose tensors are not copied yet
     hold: Why | None  # why it is held for the saver; None: it is not held
     trouble: str  # why it is not to be trusted; empty: nothing is known against it
     part: int | None  # the part of the replicas to digest for a comparison with other ranks; None: no part
 
 
 class Snapshotter:
-    """Keeps the newest steps of one rank in memory."""
+    """Keeps the newest steps of one rank in memory.
+
+    Used by the training thread, except for `slot_files`.
+
+    Attributes:
+        budget: the memory for snapshots, on which the ranks of the node agree.
+        trouble: why a snapshot of this moment is not to be trusted; empty: nothing is known. The training loop sets it.
+        digests: hashes replicas for the supervisor; None: replicas are not compared.
+        trainings: the trainings of this process so far, for common.json.
+        seeds: the seeds of this rank's process, for common.json.
+        spent: seconds that the training loop has waited for snapshots so far, but not for other ranks.
+        laying_out: seconds, a part of `spent`, in which slots got their first files.
+    """
 
     def __init__(
         self,
@@ -84,12 +105,12 @@ class Snapshotter:
         self._page = page
         self.budget = MemoryBudget(rank, peers, directory, first=state.node.first)
         self._progress = self.budget.progress
-        self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
-        self.digests: ReplicaDigests | None = None  # set where replicas are compared
+        self.trouble = ""
+        self.digests: ReplicaDigests | None = None
         self.trainings = Trainings()
-        self.seeds = Seeds()  # of this rank's process
-        self.spent = 0.0  # seconds that the training loop has waited for snapshots so far, but not for other ranks
-        self.laying_out = 0.0  # the part of `spent` in which slots got their first files
+        self.seeds = Seeds()
+        self.spent = 0.0
+        self.laying_out = 0.0
         slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
         slots.append(Slot(directory, rank, STAGED, storage=storage or directory / "storage"))
         self._slots = Slots(page, self.budget, slots)
@@ -97,10 +118,10 @@ class Snapshotter:
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
         self._private_room = PrivateRoom()
-        self._measured: list[TensorItem] | None = None
-        self._need = 0
+        self._measured: list[TensorItem] | None = None  # the items of which `_need` was computed
+        self._need = 0  # bytes that one snapshot takes
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
-        self._copying: Future[None] | None = None
+        self._copying: Future[None] | None = None  # the copy in the snapshot thread; None after `settle`
         self._knows_of_writes = False  # whether a thread of the script was seen to write during a copy
         self._has_warned_of_writes = False
 
@@ -118,7 +139,15 @@ class Snapshotter:
         return self._copying is not None
 
     def turn_to(self, state: RankState, trainings: Trainings) -> None:
-        """Take snapshots of another training's state from now on."""
+        """Take snapshots of another training's state from now on, after the newest snapshot is whole.
+
+        Args:
+            state: what is saved from now on: the state of a further training that the script has begun.
+            trainings: the trainings up to this one.
+
+        Raises:
+            Exception: whatever a copy in the background has raised.
+        """
         self.settle()
         self._state = state
         self.trainings = trainings
@@ -135,10 +164,12 @@ class Snapshotter:
                 happens there.
 
         Returns:
-            Whether a snapshot was taken.
+            Whether a snapshot was taken, as `take` returns.
 
         Raises:
-            StateError, SnapshotError: as `fit` and `take` raise them.
+            StateError: the state cannot be saved.
+            SnapshotError: memory cannot be written to.
+            Exception: whatever a copy in the background has raised.
         """
         if order.agree:
             self.fit(step)
@@ -148,12 +179,14 @@ class Snapshotter:
         return self.take(step, order.hold, order.keep)
 
     def fit(self, step: int) -> None:
-        """Agree with all ranks on how many slots there is room for. All ranks call this at the boundary of `step`.
+        """Agree with the node's ranks on how many slots there is room for.
 
-        Every step that not all ranks have is withdrawn.
+        All these ranks call this at the boundary of `step`. Each waits until all have called it, unless this rank is
+        told to leave or another has left its loop. Every step that not all of them have is withdrawn.
 
         Raises:
             StateError: the state cannot be saved.
+            Exception: whatever a copy in the background has raised.
         """
         self.settle()
         self._measure(self._state.collect(step))
@@ -165,7 +198,7 @@ class Snapshotter:
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         """Take the snapshot of `step`, at its boundary.
 
-        Waits until every rank has the snapshot before this one, and for a slot where the saver reads two.
+        Waits until every rank of the node has the snapshot before this one, and for a slot where the saver reads two.
 
         Args:
             step: the boundary.
@@ -173,8 +206,9 @@ class Snapshotter:
             keep: the step whose slot stays where there are two slots, whatever the page says by now.
 
         Returns:
-            Whether the snapshot was taken. False: this rank is told to leave, another has left its loop before, or
-            there is no room.
+            Whether the snapshot was taken, or its copy has begun in the background; `settle` waits for such a copy,
+            which may still find no room for common.json. False: this rank is told to leave, another has left its loop
+            before, or there is no room.
 
         Raises:
             SnapshotError: memory cannot be written to.
@@ -213,18 +247,19 @@ class Snapshotter:
         self.spent += time.perf_counter() - began
         return taken
 
-    def tell_who_left(self, step: int) -> None:
+    def warn_of_leaver(self, step: int) -> None:
         """Warn once if a rank has left its loop before `step`, because no step is kept from then on."""
         self._slots.left_behind(step)
 
     def _measure(self, collected: Collected) -> None:
+        """Compute what a snapshot takes, and compare that with the memory agreed on, where the tensors are others."""
         if collected.items is not self._measured:
             self._measured = collected.items
             self._need = bytes_needed(collected.items)
             self.budget.noticed(self._need)
 
     def _copy(self, number: int | None, new: Snapshot) -> bool:
-        """Copy the state into a slot, or begin to. Returns False where there is no slot, or no room."""
+        """Copy the state into a slot, or begin to in the background. Return False where there is no slot or no room."""
         if number is None:
             return False
         slot = self._slots[number]
@@ -234,7 +269,7 @@ class Snapshotter:
             slot.lay_out(new.collected.items)
             if is_first:
                 self.laying_out += time.perf_counter() - began
-            self._compare(new)
+            self._publish_digest(new)
             private, new = self._copy_untorn(slot, new)
             if private is None:
                 self._commit(number, new)
@@ -261,8 +296,9 @@ class Snapshotter:
             if private is None:
                 slot.device.run()
             if self._knows_of_writes:
-                # An operation counts as a write only when it ends. One that had begun before the copy will have ended
-                # after the time that another copy would take.
+                # torch counts a write to a tensor at the end of the operation that writes. An operation that was under
+                # way during the copy is therefore not counted yet. It has most likely ended after a further wait as
+                # long as the copy took.
                 time.sleep(max(time.perf_counter() - began, _MIN_PAUSE_SECONDS))
             written = new.collected.watch.written()
             if not written:
@@ -281,7 +317,7 @@ class Snapshotter:
         return private, new
 
     def _may_copy_privately(self, slot: Slot, new: Snapshot) -> bool:
-        """Whether what lies on devices may be brought to the slot while training goes on."""
+        """Return whether what lies on devices may be brought to the slot while training goes on."""
         if not slot.device.sources:
             return False
         has_room = self._private_room.has_room(slot.device.bytes_on_devices)
@@ -305,11 +341,13 @@ class Snapshotter:
             if new.hold is not None:
                 self._progress.missed(new.step)
 
-    def _compare(self, new: Snapshot) -> None:
+    def _publish_digest(self, new: Snapshot) -> None:
+        """Write the digest of a part of the replicas to the page, where the supervisor compares the ranks' digests."""
         if self.digests is not None and new.part is not None:
             self.digests.tell(new.step, new.part)
 
     def _commit(self, number: int, new: Snapshot) -> None:
+        """Write common.json, then name the step in the page. Raises SnapshotError."""
         slot = self._slots[number]
         slot.write_common(self._common_json(slot, new))
         self._slots.commit(number, new.step)
@@ -335,7 +373,11 @@ class Snapshotter:
     # --- between step boundaries ------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait until the newest snapshot is whole. Raises what its copy has raised."""
+        """Wait until the newest snapshot is whole.
+
+        Raises:
+            Exception: whatever the copy in the background has raised.
+        """
         if (copying := self._copying) is not None:
             began = time.perf_counter()
             self._copying = None
@@ -349,6 +391,7 @@ class Snapshotter:
 
         Raises:
             LookupError: there is no snapshot of `step`.
+            OSError: a file of an earlier attempt's slot cannot be read.
         """
         if (copying := self._copying) is not None:
             wait([copying])
