@@ -269,7 +269,7 @@ class JournalFollower:
         self.size = found.st_size
 
     def _event_of(self, line: bytes) -> dict[str, Any] | None:
-        """Return the event of a line; None if its name is not wanted. A line without an event is counted: None."""
+        """Return the event of a line, or None. A parsed line that holds no event is counted, unless it is blank."""
         if self._names is not None and self._encoded_names.isdisjoint(_NAME.findall(line)):
             return None
         event = parsed(line)
@@ -297,8 +297,8 @@ def newest_events(run_dir: Path, *, is_any_start_enough: bool = False) -> list[E
     """Return the newest start, end, step and incident of a run dir's journal, in the order of the journal.
 
     A kind without an event is left out, and so is an end that is older than the newest start. Only the last NEWEST
-    bytes are searched for ends, steps and incidents; the newest start is found wherever it lies. The bytes are searched
-    for names, so that only a few lines of megabytes are parsed.
+    bytes are searched for ends, steps and incidents; the start of the newest run is found wherever it lies. The search
+    is for names in the bytes, so that only a few lines of megabytes are parsed.
 
     Args:
         run_dir: the run dir.

@@ -89,7 +89,7 @@ def test_what_the_awaited_rank_dies_of_meanwhile_is_the_cause(tmp_path: Path) ->
 def test_who_has_closed_a_connection_is_waited_for(
     tmp_path: Path, ends: float, kind: str, rank: int, judged: float
 ) -> None:
-    """Rank 1 calls sys.exit(17) and ends a while after its connections. Tried: it fails without `_cause_may_come`."""
+    """Rank 1 calls sys.exit(17) and ends a while after its connections. Tried: it fails without `_may_culprit_exit`."""
     world = trains(tmp_path)
     world.clock.at(4.6, lambda: world.groups[0].exit(0, 1, CLOSED))
     world.clock.at(ends, lambda: world.groups[0].exit(1, 17))

@@ -2,7 +2,7 @@
 
 The head is the process that supervises all nodes of a job; each node has an agent, which runs the node's ranks. The
 running head writes a sign of life again and again: `Sign`, with the head's term, machine and address. The sign lies in
-the run dir, or in a meeting store, which is a service such as etcd in which nodes without shared storage meet.
+the run dir, or in a meeting store: a service such as etcd that the job names instead (`nodes.store` of the job spec).
 
 This module runs in the agent's event loop and never waits for storage. The starter does: a process that the agent has
 forked (head/starter.py) and that takes orders. It reads the sign (LOOK), and starts heads (START, SUCCEED, TAKE_OVER).
