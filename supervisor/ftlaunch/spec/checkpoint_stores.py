@@ -10,8 +10,16 @@ from urllib.parse import urlsplit
 
 from ftlaunch.spec.errors import RefusedError
 
-STORES = {"file": "ftlaunch.checkpoints.stores.folder:FolderStore"}
+STORES = {
+    "file": "ftlaunch.checkpoints.stores.folder:FolderStore",
+    "s3": "ftlaunch.checkpoints.stores.bucket:S3",
+    "gs": "ftlaunch.checkpoints.stores.bucket:GoogleCloudStorage",
+    "az": "ftlaunch.checkpoints.stores.bucket:AzureBlobStorage",
+}
 """scheme -> "module:class" of a CheckpointStore; loaded when a job has such a store"""
+
+PACKAGES = {"ftlaunch.checkpoints.stores.bucket": ("obstore", "ftlaunch[cloud]")}
+"""module of a store -> the package that it imports besides, and what pip installs it with"""
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HIDDEN = "***"
@@ -40,4 +48,6 @@ def address(text: str) -> str:
         raise RefusedError(f"it must be a folder, or an address that begins with {known}")
     if parts.query or parts.fragment:
         raise RefusedError("it must end with a path: nothing with `?` or `#`", given=text.partition("?")[0])
+    if not (parts.netloc + parts.path).strip("/"):
+        raise RefusedError(f"it must name a place behind {scheme}://: a bucket, or an absolute path of a folder")
     return text.rstrip("/")

@@ -12,8 +12,10 @@ import stat
 import sys
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
+from ftlaunch.spec.checkpoint_stores import PACKAGES, STORES, scheme_of
 from ftlaunch.spec.errors import SpecError, did_you_mean, one_line
 
 _MOST_FILES = 10_000  # files of a folder among which a misspelt one is searched
@@ -125,6 +127,18 @@ def _changes_its_places(package: ModuleSpec) -> bool:
     except OSError:
         return True
     return any(word in source for word in _CHANGING)
+
+
+def missing_package(address: str) -> str | None:
+    """Say which package the checkpoint store at an address lacks in this Python; None if it lacks none.
+
+    Nothing is imported: only the process that keeps the store needs the package.
+    """
+    module = STORES[str(scheme_of(address))].partition(":")[0]
+    package, source = PACKAGES.get(module, (None, None))
+    if package is None or find_spec(package) is not None:
+        return None
+    return f"{package} is not installed; pip install '{source}'"
 
 
 def why_not_writable(folder: Path) -> str | None:

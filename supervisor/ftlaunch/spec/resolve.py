@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.spec.checkpoint_stores import scheme_of
-from ftlaunch.spec.checks import check_target, why_no_notice, why_not_writable
+from ftlaunch.spec.checks import check_target, missing_package, why_no_notice, why_not_writable
 from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line, shown
 from ftlaunch.spec.job_spec import PARTS, JobSpec, TargetKind
 from ftlaunch.spec.key import Key
@@ -239,6 +239,8 @@ def _check_store(spec: JobSpec, settings: _Layer) -> None:
         raise place.error(
             "checkpoint_dir", "a store needs a job of one node; several nodes need a folder that they share"
         )
+    elif reason := missing_package(spec.saving.checkpoint_store):
+        raise SpecError(f"cannot use {one_line(spec.saving.checkpoint_store)} as `checkpoint_dir`: {reason}")
 
 
 def _check_devices(spec: JobSpec, settings: _Layer, environ: Mapping[str, str]) -> None:

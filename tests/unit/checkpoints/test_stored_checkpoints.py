@@ -142,6 +142,8 @@ def test_a_claim_that_was_cut_off_costs_nothing(
     plain = cut.store.replace
 
     def replace(name: str, data: bytes, version: str | None) -> str:
+        if name != index.NAME:
+            return plain(name, data, version)
         if is_committed:
             plain(name, data, version)
         raise OSError(5, "the connection is gone")
@@ -284,3 +286,23 @@ def test_an_upload_is_bounded_and_whole(store: FolderStore, tmp_path: Path) -> N
     store.delete("steps/a/b")
     assert not list(store.names(""))
     assert stored_checkpoints.NOTE not in set(store.names(""))
+
+
+@pytest.mark.parametrize("ignored", ["absent", "unchanged"])
+def test_a_store_that_ignores_a_condition_is_refused_and_keeps_its_index(
+    ignored: str, machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried: without the probe, the claim succeeds."""
+    first = machine("first")
+    plain = first.store.replace
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        found = first.store.read(name)
+        if (ignored == "absent") == (version is None):
+            version = None if found is None else found.version
+        return plain(name, data, version)
+
+    monkeypatch.setattr(first.store, "replace", replace)
+    with pytest.raises(OSError, match="its server does not keep to conditions"):
+        first.start()
+    assert not list(first.store.names("")), "not claimed, and no probe is left"

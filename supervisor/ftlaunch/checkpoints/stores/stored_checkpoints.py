@@ -13,6 +13,7 @@ fails there, and has changed nothing that anybody reads. Used by the keeper's pr
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -38,6 +39,10 @@ NOTE = "store.json"
 STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
 _BESIDE = (layout.SEED, layout.SKIPPED)  # small files that a resume needs besides the checkpoint
 _STEPS = "steps/"  # how the names of all objects but the index begin
+_UNCONDITIONAL = (
+    "its server does not keep to conditions (If-None-Match, If-Match), so that a machine that was taken for lost could"
+    " still write there; use another server, or a newer version of this one"
+)
 
 
 class OvertakenError(Exception):
@@ -115,17 +120,62 @@ class StoredCheckpoints:
         Raises:
             ForeignStoreError: it is another job's, or not ours.
             OvertakenError: another process took it over at the same moment.
-            OSError: the store does not answer, or refuses.
+            OSError: the store does not answer, refuses, or replaces objects whatever their version.
         """
         found = self._store.read(indexes.NAME)
         before = Index(self._job, 0, self._owner) if found is None else self._parsed(found.data)
         known = self._noted_claims()
         self._is_stray = found is not None and before.claim not in known
+        self._probe_conditions()
         word = secrets.token_hex(8)
         self._note_claims([*([] if self._is_stray else [before.claim]), word])
         self._version = None if found is None else found.version
         self._commit(before.taken_by(self._owner, word))
         self._delete_leftovers()
+
+    def _probe_conditions(self) -> None:
+        """Find out whether the store replaces an object only on the condition that is asked for.
+
+        Some servers that speak S3 ignore one condition, or both, and say nothing. Two machines could commit there.
+
+        Raises:
+            OSError: it ignores a condition, does not answer, or refuses.
+        """
+        name = f"{_STEPS}probe-{secrets.token_hex(8)}"
+        is_kept = self._keeps_to_conditions(name)
+        self._store.delete(name)
+        if not is_kept:
+            raise OSError(errno.EOPNOTSUPP, _UNCONDITIONAL)
+
+    def _keeps_to_conditions(self, name: str) -> bool:
+        """Replace an object on conditions that are met, and on some that are not. Raises OSError."""
+        try:
+            version = self._replace(name, b"1", None)
+            self._replace(name, b"2", version)
+        except ChangedError:
+            return False
+        for stale in (None, version):
+            try:
+                self._store.replace(name, b"3", stale)
+            except ChangedError:
+                continue
+            return False
+        return True
+
+    def _replace(self, name: str, data: bytes, version: str | None) -> str:
+        """Replace an object, and return its version. An answer that was lost to our own request is no refusal.
+
+        Raises:
+            ChangedError: the object has another version, and another content.
+            OSError: the store does not answer, or refuses.
+        """
+        try:
+            return self._store.replace(name, data, version)
+        except ChangedError:
+            found = self._store.read(name)
+            if found is None or found.data != data:
+                raise
+            return found.version
 
     def _noted_claims(self) -> list[str]:
         """Return the words of the claims that were made for this directory; empty where no note can be read."""
@@ -175,12 +225,10 @@ class StoredCheckpoints:
         """Replace the index, unless another process has replaced it. Raises OvertakenError, OSError."""
         data = indexes.dump(index)
         try:
-            self._version = self._store.replace(indexes.NAME, data, self._version)
+            self._version = self._replace(indexes.NAME, data, self._version)
         except ChangedError:
             found = self._store.read(indexes.NAME)
-            if found is None or found.data != data:  # else the answer to our own request was lost
-                raise OvertakenError(self._who_took_over(None if found is None else found.data)) from None
-            self._version = found.version
+            raise OvertakenError(self._who_took_over(None if found is None else found.data)) from None
         self._index = index
 
     def _who_took_over(self, data: bytes | None) -> str:
