@@ -257,7 +257,7 @@ def _parts(file: IO[bytes], size: int, spent: Spent) -> Iterator[bytes]:
 
 def _code(said: str) -> str:
     """Return the provider's word for an error; empty if there is none."""
-    found = re.search(r"<Code>(\w+)</Code>|code: (\w+)", said)
+    found = re.search(r"<Code>(\w+)</Code>|(?<!status )code: (\w+)", said)
     return "" if found is None else found[1] or found[2]
 
 
