@@ -239,8 +239,8 @@ def _check_store(spec: JobSpec, settings: _Layer) -> None:
         raise place.error(
             "checkpoint_dir", "a store needs a job of one node; several nodes need a folder that they share"
         )
-    elif reason := missing_package(spec.saving.checkpoint_store):
-        raise SpecError(f"cannot use {one_line(spec.saving.checkpoint_store)} as `checkpoint_dir`: {reason}")
+    elif lacks := missing_package(spec.saving.checkpoint_store):
+        raise SpecError(f"cannot use {one_line(spec.saving.checkpoint_store)} as `checkpoint_dir`: {lacks}")
 
 
 def _check_devices(spec: JobSpec, settings: _Layer, environ: Mapping[str, str]) -> None:
