@@ -122,7 +122,7 @@ def test_an_empty_machine_goes_on_and_the_overtaken_one_commits_nothing(
     commit(tmp_path / "first", 10)
     first.publish(keep=5)
     second.claim()
-    assert second.bring(least=-1) == []
+    assert second.bring(newer_than=-1) == []
     assert_whole(layout.iteration_dir(tmp_path / "second/checkpoints", 10))
     commit(tmp_path / "first", 20)
     with pytest.raises(OvertakenError, match="second has taken over"):

@@ -258,7 +258,7 @@ def test_a_checkpoint_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         commit(tmp_path / "first", step)
         first.publish(keep=1)
     second.claim()
-    assert second.bring(least=-1) == []
+    assert second.bring(newer_than=-1) == []
     assert_whole(layout.iteration_dir(tmp_path / "second/checkpoints", 20))
     assert [step for step, _ in layout.list_iterations(tmp_path / "second/checkpoints")] == [20]
     commit(tmp_path / "first", 30)

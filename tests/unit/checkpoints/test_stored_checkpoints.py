@@ -27,11 +27,11 @@ class Machine:
         self.store = FolderStore(root / "bucket")
         self.stored = StoredCheckpoints(self.store, self.directory, job, f"{name} pid 7")
 
-    def start(self, least: int = -1) -> list[int]:
+    def start(self, newer_than: int = -1) -> list[int]:
         """What the start of a job does. Returns the steps that were put aside."""
         self.stored.claim()
-        strays = self.stored.set_strays_aside()
-        self.refused = self.stored.bring(least)
+        strays = self.stored.quarantine_strays()
+        self.refused = self.stored.bring(newer_than)
         return strays
 
     def save(self, *steps: int, keep: int = 5) -> None:
@@ -203,7 +203,7 @@ def test_nothing_is_brought_that_is_not_newer(machine: Callable[[str], Machine])
     first.start()
     first.save(10)
     second = machine("second")
-    second.start(least=10)
+    second.start(newer_than=10)
     assert second.steps == []
 
 

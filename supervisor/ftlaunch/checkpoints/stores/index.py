@@ -59,16 +59,16 @@ class Index:
     job: str
     """id of the job whose checkpoints these are"""
     term: int
-    """number of the process that keeps the store; each one that takes over has a higher one"""
+    """number of the process that keeps the store, from 1; each one that takes over has the next"""
     owner: str
     """host and pid of that process, for people"""
     claim: str = ""
-    """a word that only this owner has: by it, a checkpoint directory knows that nobody else has kept the store since"""
+    """random token of this owner's claim. If a directory's note lists it, nobody has kept the store elsewhere since."""
     steps: Mapping[int, StoredStep] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     """steps that were found damaged, and why: they are not read again, and go once newer ones are there"""
     aside: Mapping[str, StoredStep] = field(default_factory=dict)
-    """checkpoints that the job has gone back behind, or that a fresh start has put aside, by a word for each"""
+    """checkpoints that the job has gone back behind, or that a fresh start has put aside, by a unique name for each"""
     beside: Mapping[str, str] = field(default_factory=dict)
     """small files of the checkpoint directory that a resume needs besides the checkpoint, by name"""
 
@@ -117,7 +117,7 @@ def parse(data: bytes) -> Index:
         claim=text(content.get("claim"), "`claim`"),
         steps=steps,
         refused={_step(number): text(why, f"why step {number} was refused") for number, why in refused.items()},
-        aside={word: _stored_step(mapping(entry, f"checkpoint {word}")) for word, entry in aside.items()},
+        aside={name: _stored_step(mapping(entry, f"checkpoint {name}")) for name, entry in aside.items()},
         beside={plain_name(name): text(value, f"`{name}`") for name, value in beside.items()},
     )
 

@@ -3,11 +3,13 @@
 It reads requests (one JSON object a line) from stdin and answers on stdout, as the saver does, at the lowest priority.
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
-    {"do": "open", "store": address, "directory", "job", "owner", "least": step, "bandwidth": bytes a second or null}
-        take the store over; bring the newest checkpoint if it is newer than `least` and than those of the directory
+    {"do": "open", "store": address, "directory", "job", "owner", "newer_than": step, "bandwidth": bytes a second or null}
+        take the store over; quarantine strays; bring the newest checkpoint if it is newer than step `newer_than` and
+        than those of the directory
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
             "refused": [{"step", "why"}, ...]}
-    {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from an older step
+    {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
+        the list of usable steps, and their files stay in the store
         -> {"did": "put_aside"}
     {"do": "publish", "keep", "keep_every"}: make the store have what the directory has
         -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...]}
@@ -88,9 +90,9 @@ class Keeper:
             spent=ignore if bandwidth is None else Bandwidth(bandwidth, self._is_hurried).spent,
         )
         stored.claim()
-        strays = stored.set_strays_aside()
+        strays = stored.quarantine_strays()
         before = {step for step, _ in layout.list_iterations(directory)}
-        refused = stored.bring(request["least"])
+        refused = stored.bring(request["newer_than"])
         self._stored = stored
         return {
             "where": stored.where,

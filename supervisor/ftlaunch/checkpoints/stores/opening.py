@@ -42,13 +42,13 @@ class StoreOpening:
         assert self._keeper is not None
         return self._keeper
 
-    def open(self, marker: str, locks: Sequence[int], least: int) -> StoreOpened:
+    def open(self, marker: str, locks: Sequence[int], newer_than: int) -> StoreOpened:
         """Start the keeper, and wait until it has taken the store over and has brought what the folder lacks.
 
         Args:
             marker: NAME=VALUE by which leftovers of the job are recognised.
             locks: descriptors of locks that the keeper holds, too: a successor waits until an upload is over.
-            least: nothing is brought unless the store has a newer step, because memory has this one.
+            newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step.
 
         Raises:
             StoreClosedError: the store cannot be used, or the job was told to stop.
@@ -63,14 +63,16 @@ class StoreOpening:
                 "directory": str(spec.checkpoint_dir),
                 "job": spec.job_id,
                 "owner": f"{socket.gethostname()} (pid {os.getpid()})",
-                "least": least,
+                "newer_than": newer_than,
                 "bandwidth": spec.saving.storage_bandwidth,
             }
         )
         return StoreOpened(answer)
 
     def put_aside(self, above: int) -> None:
-        """Have the store know that the job begins anew (-1), or goes on from step `above`.
+        """Have the store know that the job begins anew (-1), or goes on from step `above`: put later steps aside.
+
+        They leave the list of usable steps, and their files stay in the store.
 
         Raises:
             StoreClosedError: the store does not answer, or the job was told to stop.

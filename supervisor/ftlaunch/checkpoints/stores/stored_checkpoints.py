@@ -1,14 +1,21 @@
 """Keeps a job's committed checkpoints in a checkpoint store, and brings them back to a machine that has none.
 
     stored = StoredCheckpoints(store, directory, job, owner)
-    stored.claim()            # from now on no other process can commit there
-    stored.set_strays_aside() # what this machine has and the job, which went on elsewhere, does not
-    stored.bring(least=-1)    # before anything looks at the directory
-    stored.publish(keep)      # again and again, after each commit in the directory
+    stored.claim()              # from now on no other process can commit there
+    stored.quarantine_strays()  # checkpoints of this machine that the job, which went on elsewhere, does not have
+    stored.bring(newer_than=-1) # before anything looks at the directory
+    stored.publish(keep)        # again and again, after each commit in the directory
 
 The directory is what the job works with; the store follows it. A step is uploaded file by file, under names that nobody
-has used before, and committed by one conditional replacement of the index (`index.py`). A process that was overtaken
-fails there, and has changed nothing that anybody reads. Used by the keeper's process only; waits for the store.
+has used before, and committed by one conditional replacement of the index (`index.py`).
+
+Keeper: the process that carries this out for one job (`keeper.py`), and the only user of this module. The calls block
+    until the store has answered.
+Owner: host and pid of the keeper that the index names. Only people read it.
+Term: a number in the index, one higher for each keeper. It is a part of the names of objects.
+Claim: the moment at which a keeper writes its owner, its term and a random token into the index. A keeper that runs
+    elsewhere is overtaken by that: the version of the index that it knows is gone, so its next commit fails, and it has
+    changed nothing that anybody reads.
 """
 
 from __future__ import annotations
@@ -35,9 +42,9 @@ from ftlaunch_contract.progress import ignore
 
 _THREADS = 4  # files that are sent or received at the same time
 NOTE = "store.json"
-"""name of the file in the checkpoint directory that notes which claims of the store were made for it"""
-STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
-_BESIDE = (layout.SEED, layout.SKIPPED)  # small files that a resume needs besides the checkpoint
+"""name of the file in the checkpoint directory that lists the tokens of the claims that were made for the directory"""
+WHY_STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
+_SIDE_FILES = (layout.SEED, layout.SKIPPED)  # small files that a resume needs besides the checkpoint
 _STEPS = "steps/"  # how the names of all objects but the index begin
 _UNCONDITIONAL = (
     "its server does not keep to conditions (If-None-Match, If-Match), so that a machine that was taken for lost could"
@@ -94,7 +101,7 @@ class StoredCheckpoints:
         self._spent = spent
         self._index = Index(job, 0, owner)
         self._version: str | None = None
-        self._is_stray = False
+        self._went_on_elsewhere = False
 
     @property
     def where(self) -> str:
@@ -103,10 +110,11 @@ class StoredCheckpoints:
 
     @property
     def newest(self) -> int:
-        """The newest step of the store that was not refused; -1 if there is none."""
+        """The newest step of the store that was not refused; -1 if there is none, and before `claim`."""
         return max(self._usable(), default=-1)
 
     def _usable(self) -> set[int]:
+        """Return the steps of the index that were not refused. Steps put aside are not among them."""
         return set(self._index.steps) - set(self._index.refused)
 
     # --- whose the store is -----------------------------------------------------------------------------------
@@ -114,23 +122,26 @@ class StoredCheckpoints:
     def claim(self) -> None:
         """Take the store over: a process of this job that still runs elsewhere can commit nothing from now on.
 
-        A file of the directory notes the claim, before it is made: the next start knows by it whether the job has
-        run anywhere else in between.
+        A file in the directory (`NOTE`) lists the token of the claim before the claim is made. The next start finds
+        out by it whether the job has run anywhere else in between: the index then has a token that is not listed.
 
         Raises:
-            ForeignStoreError: it is another job's, or not ours.
+            ForeignStoreError: the store has checkpoints of another job, or an index that cannot be read.
             OvertakenError: another process took it over at the same moment.
             OSError: the store does not answer, refuses, or replaces objects whatever their version.
         """
         found = self._store.read(indexes.NAME)
         before = Index(self._job, 0, self._owner) if found is None else self._parsed(found.data)
         known = self._noted_claims()
-        self._is_stray = found is not None and before.claim not in known
+        self._went_on_elsewhere = found is not None and before.claim not in known
         self._probe_conditions()
-        word = secrets.token_hex(8)
-        self._note_claims([*([] if self._is_stray else [before.claim]), word])
+        token = secrets.token_hex(8)
+        # This process may end before its claim is in the index. The next start must then judge as this one did: the
+        # earlier token stays listed if it was, and is not listed if another machine made that claim.
+        earlier = [] if self._went_on_elsewhere else [before.claim]
+        self._note_claims([*earlier, token])
         self._version = None if found is None else found.version
-        self._commit(before.taken_by(self._owner, word))
+        self._commit(before.taken_by(self._owner, token))
         self._delete_leftovers()
 
     def _probe_conditions(self) -> None:
@@ -178,35 +189,37 @@ class StoredCheckpoints:
             return found.version
 
     def _noted_claims(self) -> list[str]:
-        """Return the words of the claims that were made for this directory; empty where no note can be read."""
+        """Return the tokens of the claims that were made for this directory; empty where no note can be read."""
         try:
             note = untrusted_json.mapping(untrusted_json.parse(read_regular(self._directory / NOTE)), "the note")
         except (FileNotFoundError, ValueError):
             return []
-        return [word for word in note.get("claims", []) if isinstance(word, str)]
+        return [token for token in note.get("claims", []) if isinstance(token, str)]
 
-    def _note_claims(self, words: list[str]) -> None:
+    def _note_claims(self, tokens: list[str]) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        content = {"store": self._store.where, "claims": words}
+        content = {"store": self._store.where, "claims": tokens}
         atomic.replace_durable(self._directory / NOTE, json.dumps(content).encode())
 
-    def set_strays_aside(self) -> list[int]:
-        """Put checkpoints of the directory that the store does not have into the quarantine, if they are strays.
+    def quarantine_strays(self) -> list[int]:
+        """Move checkpoints of the directory that the store does not have into the directory's quarantine.
 
-        They are if the job has gone on elsewhere since this directory was used: it may have begun anew there, or have
-        gone back, so that these are of another training. Called after `claim`.
+        Nothing is moved unless `claim` found that the job has gone on elsewhere since this directory was used. There,
+        the job may have begun anew or gone back, so that these checkpoints are of another training. Call after `claim`.
 
         Returns:
-            The steps that were put aside.
+            The steps that were moved, newest first.
 
         Raises:
             OSError: a checkpoint cannot be moved.
         """
-        if not self._is_stray:
+        if not self._went_on_elsewhere:
             return []
-        strays = [(step, path) for step, path in layout.list_iterations(self._directory) if self._is_new(step, path)]
+        strays = [
+            (step, path) for step, path in layout.list_iterations(self._directory) if self._is_to_upload(step, path)
+        ]
         for _, path in strays:
-            layout.quarantine(self._directory, path, f"{STRAY} ({self._store.where})")
+            layout.quarantine(self._directory, path, f"{WHY_STRAY} ({self._store.where})")
         return [step for step, _ in strays]
 
     def _parsed(self, data: bytes) -> Index:
@@ -222,16 +235,27 @@ class StoredCheckpoints:
         return index
 
     def _commit(self, index: Index) -> None:
-        """Replace the index, unless another process has replaced it. Raises OvertakenError, OSError."""
+        """Replace the index, unless another process has replaced it.
+
+        Raises:
+            OvertakenError: another process has replaced it, or somebody has removed it.
+            ForeignStoreError: what is there instead is another job's index, or cannot be read.
+            OSError: the store does not answer, or refuses.
+        """
         data = indexes.dump(index)
         try:
             self._version = self._replace(indexes.NAME, data, self._version)
         except ChangedError:
             found = self._store.read(indexes.NAME)
-            raise OvertakenError(self._who_took_over(None if found is None else found.data)) from None
+            raise OvertakenError(self._why_overtaken(None if found is None else found.data)) from None
         self._index = index
 
-    def _who_took_over(self, data: bytes | None) -> str:
+    def _why_overtaken(self, data: bytes | None) -> str:
+        """Return why this process cannot commit, as a sentence. Raises ForeignStoreError.
+
+        Args:
+            data: the index that the store has now; None if there is none.
+        """
         if data is None:
             return f"{self._store.where}/{indexes.NAME} was removed while this job ran"
         index = self._parsed(data)
@@ -246,24 +270,27 @@ class StoredCheckpoints:
 
     # --- from the store to the directory ----------------------------------------------------------------------
 
-    def bring(self, least: int) -> list[RefusedStep]:
+    def bring(self, newer_than: int) -> list[RefusedStep]:
         """Bring what a resume needs, and the directory lacks: the newest step, and the steps that it needs.
 
-        If the newest step is not marked healthy, the newest healthy one comes, too.
+        A step needs others if the process had made trainings before this one: a resume reads the checkpoints at which
+        these ended. If the newest step is not marked healthy, the newest healthy one comes, too. Call after `claim`.
 
         Args:
-            least: nothing is brought unless the store has a newer step than this one.
+            newer_than: a step. Nothing is brought unless the newest step of the store is above this one, and above the
+                newest of the directory. -1: any step will do.
 
         Returns:
             The checkpoints that were refused on the way; the next older one was taken instead.
 
         Raises:
             OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
             OSError: the store does not answer, or the directory cannot be written.
         """
         refused: list[RefusedStep] = []
         self._directory.mkdir(parents=True, exist_ok=True)
-        while self._usable() and self.newest > max(least, self._newest_here()):
+        while self._usable() and self.newest > max(newer_than, self._newest_here()):
             step = self.newest
             wanted = {step, *self._index.steps[step].needs}
             if self._index.steps[step].health != health_mark.NORMAL:
@@ -282,7 +309,13 @@ class StoredCheckpoints:
         return max((step for step, _ in layout.list_iterations(self._directory)), default=-1)
 
     def _fetch_all(self, steps: Iterable[int]) -> RefusedStep | None:
-        """Fetch steps that the directory lacks. Return the first that is damaged, which the index then names."""
+        """Fetch steps that the directory lacks. Return the first that is damaged, which the index then names.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
+            OSError: the store does not answer, or the directory cannot be written.
+        """
         for step in steps:
             final = layout.iteration_dir(self._directory, step)
             if final.exists():
@@ -334,7 +367,7 @@ class StoredCheckpoints:
         """Write the small files beside the checkpoints, where the directory has none of their own."""
         for name, content in self._index.beside.items():
             path = self._directory / name
-            if name in _BESIDE and not path.exists():
+            if name in _SIDE_FILES and not path.exists():
                 atomic.replace_durable(path, content.encode())
 
     # --- from the directory to the store ----------------------------------------------------------------------
@@ -342,9 +375,10 @@ class StoredCheckpoints:
     def publish(self, keep: int, keep_every: int | None = None) -> Published:
         """Make the store have what the directory has: upload new steps, commit them, and let old ones go.
 
-        The newest step is committed first. A step that the directory does not have any more is kept in the store as
-        long as `keep` and `keep_every` say. A step above the newest of the directory is one that the job has gone
-        back behind: the index names it as put aside.
+        The newest step is committed first, then the older ones. A step that the directory does not have any more is
+        kept in the store as long as `keep` and `keep_every` say. A step above the newest of the directory is one that
+        the job has gone back behind: `put_aside` takes it out of the usable steps. So does an empty directory with all
+        steps. Call after `claim`.
 
         Args:
             keep: how many checkpoints to keep.
@@ -352,13 +386,14 @@ class StoredCheckpoints:
 
         Raises:
             OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
             OSError: the store does not answer, or refuses. What was committed stays committed.
         """
-        here = dict(layout.list_iterations(self._directory))
+        here = dict(layout.list_iterations(self._directory))  # newest first
         published: list[int] = []
         size = 0
         for step, path in here.items():
-            stored = self._upload(step, path) if self._is_new(step, path) else None
+            stored = self._upload(step, path) if self._is_to_upload(step, path) else None
             if stored is None:
                 continue
             self.put_aside(above=max(here))
@@ -371,8 +406,8 @@ class StoredCheckpoints:
         deleted = self._retire(here, keep=keep, keep_every=keep_every)
         return Published(steps=tuple(published), bytes=size, deleted=tuple(deleted))
 
-    def _is_new(self, step: int, path: Path) -> bool:
-        """Whether a checkpoint of the directory is not the one that the store has."""
+    def _is_to_upload(self, step: int, path: Path) -> bool:
+        """Return whether a checkpoint of the directory is not the one that the store has, or the store's is damaged."""
         stored = self._index.steps.get(step)
         if stored is None or step in self._index.refused:
             return True
@@ -411,26 +446,43 @@ class StoredCheckpoints:
 
     def _beside(self) -> dict[str, str]:
         """Return the small files beside the checkpoints. Raises OSError."""
-        paths = [self._directory / name for name in _BESIDE]
+        paths = [self._directory / name for name in _SIDE_FILES]
         return {path.name: path.read_text() for path in paths if path.exists()}
 
     def put_aside(self, above: int) -> None:
-        """Note that the job goes on from step `above`, or begins anew (-1): later steps are put aside, and stay.
+        """Take later steps out of the usable ones, because the job goes on from step `above`, or begins anew.
+
+        The steps leave the index's `steps` for its `aside`: no resume takes them, and retention neither counts nor
+        deletes them. Their files stay in the store, for people. Call after `claim`.
+
+        Args:
+            above: steps above this one are put aside; -1 for all.
 
         Raises:
             OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
             OSError: the store does not answer, or refuses.
         """
         gone_back = {step: stored for step, stored in self._index.steps.items() if step > above}
         if gone_back:
+            # A step can be put aside more than once, so its name there has the term and a random part.
             aside = {f"{step}-{self._index.term}-{secrets.token_hex(4)}": stored for step, stored in gone_back.items()}
             steps = {step: stored for step, stored in self._index.steps.items() if step <= above}
             refused = {step: why for step, why in self._index.refused.items() if step <= above}
             self._commit(replace(self._index, steps=steps, refused=refused, aside={**self._index.aside, **aside}))
 
     def _retire(self, here: Iterable[int], keep: int, keep_every: int | None) -> list[int]:
-        """Take steps that need not be kept out of the index, and then delete their objects. Return the steps."""
-        candidates = [
+        """Take steps that need not be kept out of the index, and then delete their objects.
+
+        Args:
+            here: steps of the directory, which all stay.
+            keep: as `publish` takes it.
+            keep_every: as `publish` takes it.
+
+        Returns:
+            The steps that left, oldest first.
+        """
+        candidates = [  # newest first, as `not_kept` wants them
             Candidate(step, stored.health == health_mark.NORMAL, stored.needs)
             for step, stored in sorted(self._index.steps.items(), reverse=True)
         ]
