@@ -3,7 +3,8 @@
 It reads requests (one JSON object a line) from stdin and answers on stdout, as the saver does, at the lowest priority.
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
-    {"do": "open", "store": address, "directory", "job", "owner", "newer_than": step, "bandwidth": bytes a second or null}
+    {"do": "open", "store": address, "directory", "job", "owner", "newer_than": step,
+     "bandwidth": bytes a second or null}
         take the store over; quarantine strays; bring the newest checkpoint if it is newer than step `newer_than` and
         than those of the directory
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
