@@ -95,7 +95,7 @@ def _steps(life: Any, total: int = STEPS) -> Any:
 def _step_done(life: Any) -> None:
     """Count a step of a loop that the script has written itself, and take a snapshot."""
     life.step += 1
-    life.survey.first_step_made(sys._getframe(1), own=True)
+    life.survey.first_step_made(sys._getframe(1), cannot_put_back=True)
     life.directory.mkdir(exist_ok=True)
     write_slot(life.state, life.directory, life.step)
     life.saved = MemoryReader(life.directory, life.step, 1, {0: 0})
@@ -171,7 +171,7 @@ def _look(looker: Looker) -> None:
         collector.begin()
         looker.survey.collect(collector)
     elif looker.own:
-        looker.survey.first_step_made(frame, own=True)
+        looker.survey.first_step_made(frame, cannot_put_back=True)
     else:
         looker.survey.begin(frame)
     looker.begun = True

@@ -24,7 +24,7 @@ Path = tuple[Any, ...]
 Put = Callable[[Path, Tensor], str]
 """Stores a tensor; returns its key."""
 Get = Callable[[str, str], Tensor]
-"""Returns the tensor of a key for a device: a device type, or a type with a number."""
+"""Returns the tensor of a key on a device: `cpu`, `cuda` for the process's current one, `cuda:1` for another one."""
 
 _TENSOR = "__tensor__"
 _ARRAY = "__array__"
@@ -42,6 +42,7 @@ _MAPPINGS: dict[str, type[dict[Any, Any]]] = {
     "OrderedDict": collections.OrderedDict,
     "Counter": collections.Counter,
 }
+# "numpy scalars" are bools, integers and floats of up to 8 bytes; the message for others is the same.
 ALLOWED = (
     "None, bool, int, float, str, list, tuple, dict, OrderedDict and Counter with str or int keys, "
     "numpy scalars and arrays, torch tensors, dtypes, devices and sizes"
@@ -53,7 +54,11 @@ class StateError(TypeError):
 
 
 def show(path: Path) -> str:
-    """Return a path as it would be written in Python: `sampler.cache['x']`."""
+    """Return a path as it is shown to people: identifiers, also dotted ones, after a dot, other keys in brackets.
+
+    `("sampler", "cache", "x y", 3)` is `sampler.cache['x y'][3]`. An identifier follows a dot even where it is a key of
+    a dictionary, because the path does not say what holds the value.
+    """
     head, *rest = path
     return str(head) + "".join(f".{part}" if _is_name(part) else f"[{part!r}]" for part in rest)
 
@@ -76,10 +81,11 @@ def encode(value: object, path: Path, put: Put) -> Json:
     Args:
         value: what to encode.
         path: the path of the value, for keys and messages.
-        put: stores each tensor in it.
+        put: stores each tensor in it, and each array as a tensor that shares the array's memory where possible.
 
     Raises:
-        StateError: the value, or something in it, is of a type that is not in `ALLOWED`.
+        StateError: the value, or something in it, is of a type that is not in `ALLOWED`; a dictionary has a key that is
+            no str or int; a numpy scalar takes more than 8 bytes; or torch has no dtype for an array.
     """
     kind = type(value)
     if value is None or kind in (bool, int, str):
@@ -98,13 +104,18 @@ def encode(value: object, path: Path, put: Put) -> Json:
 
 
 def tag_tensor(key: str, device: torch.device) -> dict[str, Json]:
-    """Return what stands for a tensor in an encoded value. key: the tensor's key. device: where the tensor lies."""
+    """Return what stands for a tensor in an encoded value.
+
+    Args:
+        key: the tensor's key.
+        device: where the tensor lies; not written for the CPU.
+    """
     tag: dict[str, Json] = {_TENSOR: key}
     return tag if device.type == "cpu" else {**tag, "device": _device_name(device)}
 
 
 def _device_name(device: torch.device) -> str:
-    """Return the type alone for the process's current device, since another process may have another; else the name."""
+    """Return `cuda` for the process's current device, since another process may have another one; else `cuda:1`."""
     accelerator = torch.accelerator.current_accelerator()
     if device.index is None or accelerator is None or accelerator.type != device.type:
         return device.type
@@ -177,8 +188,9 @@ def decode(tree: Json, get: Get) -> Any:
     """Return the value that `encode` was given.
 
     Args:
-        tree: the result of `encode`.
-        get: returns each tensor by its key.
+        tree: the result of `encode`, which has come through JSON. Nothing checks its form: a tree that `encode` has not
+            made raises KeyError, TypeError, ValueError or AttributeError.
+        get: returns each tensor by its key and device. What it raises is passed on.
 
     Raises:
         StateError: this torch does not know a dtype.
@@ -197,7 +209,9 @@ def _decode_array(content: Json, tree: Json, get: Get) -> Any:
     import numpy  # noqa: PLC0415 - only jobs that have saved an array need it  # isort: skip
 
     tensor = get(content, "cpu")
-    return tensor.numpy() if tensor._is_view() else numpy.array(tensor.numpy())  # a copy can be resized
+    # A view shares the memory of another restored tensor, as its array did when it was saved, and a copy would not. All
+    # other arrays are copied: an array that borrows a tensor's memory cannot be resized.
+    return tensor.numpy() if tensor._is_view() else numpy.array(tensor.numpy())
 
 
 def _decode_scalar(content: Json, tree: Json, get: Get) -> Any:
@@ -234,7 +248,11 @@ _DECODERS: Mapping[str, Callable[[Json, Json, Get], Any]] = {
 
 
 class JsonCache:
-    """Writes trees as JSON text, and reuses the text of objects that are the same as last time."""
+    """Writes trees as JSON text, and reuses the text of each list or dict that is the identical object as last time.
+
+    Identical means `is`, not `==`. A list or dict that was changed in place is therefore written as it was:
+    give a new object for a new content.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Json, str]] = {}

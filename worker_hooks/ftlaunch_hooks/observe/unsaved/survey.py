@@ -6,8 +6,16 @@ when the resumed loop comes to the same place. A value that cannot be saved is n
 finds the value and in the next process if the value differs there.
 
 UnsavedState calls a Survey as loops begin, RankState at each snapshot, both in the thread that trains. No code of the
-script's runs here. In this folder "life" is one process of the rank in one attempt, and a "path" names a value in every
-life that runs the same script.
+script's runs here. Words of this folder:
+
+Life: one process of the rank in one attempt.
+Path: the name of a value, the same in every life that runs the same script (`train.averages.x`).
+Place: function and loop in which the script is (`scopes.place_of`), the same text in every life.
+Fingerprint: a short text about a value (`fingerprints.py`). Lives can compare it. Of large tensors it samples numbers.
+Mark: id and version counter of a tensor. It shows a change that the fingerprint's samples miss, but within one life only.
+Kept: saved by the Survey itself, with each snapshot. "unkept" values are those that it cannot save.
+Saved (`walk.is_saved`, SavedElsewhere): held by an attached object, which saves the value. Kept by loops: saved by
+    job.batches().
 """
 
 from __future__ import annotations
@@ -91,12 +99,13 @@ class Survey:
         self._restored = state.restored_variables
         self._history = _History() if self._restored is None else _History.of(self._restored.tree)
         self._marks: dict[str, tuple[tuple[int, int], ...]] | None = None
-        """marks of values by path, as the loop began in this life; None before that"""
-        self._is_own_loop = False
-        """whether steps are made in a loop of the script's own"""
+        """marks of the tensors in values, by path, as the loop began in this life; None before that"""
+        self._cannot_put_back = False
+        """whether values are not kept, because no later life could put them back as this loop begins"""
         self._has_failed = False
         self._at_first_loop: tuple[list[Json], dict[str, Tensor]] | None = None
-        """fingerprints and values, and their tensors, at the first loop that was passed by in this life"""
+        """pairs of a fingerprint and an encoded value, as `collect` returns values, and the tensors of the values by
+        key: small values at the first loop that was passed by in this life"""
         self._buffers = Buffers()
         self._modules: dict[int, KnownModule] = {}
         self._writer = SentenceWriter()
@@ -112,6 +121,8 @@ class Survey:
     def begin(self, frame: FrameType | None) -> None:
         """Put back and compare the values that an earlier life has saved at this place, as a loop begins.
 
+        Nothing is put back in a loop of a library's, or at a place where the earlier life did not make its snapshot.
+
         Args:
             frame: a frame at the place to which the loop comes again between two steps.
         """
@@ -120,24 +131,27 @@ class Survey:
     def pass_loop(self, frame: FrameType | None) -> None:
         """Note the values at a loop that ended before the step at which the job resumes.
 
-        At the first such loop the process is as an earlier life was when its first loop began. The script then repeats
-        its code up to the loop in which the job resumes. The effects of that code on values are undone there.
+        At the first such loop, the values are as they were in an earlier life when its first loop began. From there to
+        the loop in which the job resumes, the script runs code that the earlier life has run already, between steps
+        that are not made again. `begin` therefore gives small values, where that code has changed them, the contents
+        noted here before it puts back what the snapshot has.
 
         Args:
             frame: the frame of the loop that is passed by.
         """
         self._guarded(self._pass_loop, frame)
 
-    def first_step_made(self, frame: FrameType | None, *, own: bool) -> None:
+    def first_step_made(self, frame: FrameType | None, *, cannot_put_back: bool) -> None:
         """Give up the restored values that were not put back before the first step of this life was made.
 
         Those values belong before the step that is made now.
 
         Args:
             frame: the frame of the loop that has made the step.
-            own: whether the loop is the script's own, for which `begin` was never called.
+            cannot_put_back: whether `begin` is never called for this loop, because it is the script's own, without
+                steps(). Values are not kept then, and those that differ from an earlier life's are not told now.
         """
-        self._guarded(functools.partial(self._give_up_restored, frame, own=own))
+        self._guarded(functools.partial(self._give_up_restored, frame, cannot_put_back=cannot_put_back))
 
     def _guarded(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function. After its first exception, return None always: an error of ours must not end a training."""
@@ -157,7 +171,9 @@ class Survey:
     def _begin(self, frame: FrameType | None) -> None:
         scopes = running_scopes(frame)
         if not is_loop_of_script(frame, scopes):
-            self._give_up_restored(frame, own=True)  # a library may still prepare its loop after this moment
+            # A library makes the steps. It may still prepare its loop after this moment, and its adapter saves what it
+            # needs.
+            self._give_up_restored(frame, cannot_put_back=True)
             return
         if self._restored is not None:
             if place_of(scopes) != self._restored.tree["place"]:
@@ -211,20 +227,21 @@ class Survey:
             self._tell_of_constants(walk)
             return
         values, tensors = self._at_first_loop
-        moved = [entry for text, entry in values if _text_at(walk, entry[0], walk.is_saved) != text]
-        put_back(walk, moved, tensors=tensors, saved=walk.is_saved)
+        differing = [entry for text, entry in values if _fingerprint_at(walk, entry[0], walk.is_saved) != text]
+        put_back(walk, differing, tensors=tensors, saved=walk.is_saved)
         self._at_first_loop = None
 
-    def _give_up_restored(self, frame: FrameType | None, *, own: bool) -> None:
+    def _give_up_restored(self, frame: FrameType | None, *, cannot_put_back: bool) -> None:
+        """Drop the restored values, and take the values of this moment for the beginning. Later calls do nothing."""
         if self._marks is not None:
             return
         walk = self._walk(frame)
         if self._restored is not None:
             self._tell_of_constants(walk)
-            if not own:
+            if not cannot_put_back:
                 self._tell_of_differences(walk, self._restored.tree)
             self._drop_restored()
-        self._is_own_loop = own
+        self._cannot_put_back = cannot_put_back
         self._note_beginning(walk)
 
     def _drop_restored(self) -> None:
@@ -232,7 +249,7 @@ class Survey:
 
     def _note_beginning(self, walk: LoopWalk) -> None:
         self._marks = {path: reached.marks for path, reached in walk.reached.items() if reached.marks}
-        # A value that the script has made otherwise than in an earlier life is the beginning for this life.
+        # A value that the script has made differently than an earlier life is the beginning for this life.
         new = {path: reached.text for path, reached in walk.reached.items() if path not in self._history.changed}
         self._history.begin = {**self._history.begin, **new}
 
@@ -250,13 +267,13 @@ class Survey:
         differs = [
             path
             for path, text in tree["now"].items()
-            if _text_at(walk, path, saved) != text and unkept.get(path, True) and not walk.is_ignored(path)
+            if _fingerprint_at(walk, path, saved) != text and unkept.get(path, True) and not walk.is_ignored(path)
         ]
         self._say(DIFFERS, differs, walk)
 
     def _tell_of_constants(self, walk: LoopWalk) -> None:
-        """Name the values that training never changed, and that the script has made otherwise in this life."""
-        otherwise_made = []
+        """Name the values that training never changed, and that the script has made differently in this life."""
+        made_differently = []
         for path, text in self._history.begin.items():
             now = walk.reached.get(path)
             if now is None or path in self._history.changed or now.text == text:
@@ -265,18 +282,30 @@ class Survey:
                 continue
             is_data = now.category in (_NAMED_CONSTANTS if now.of_script else _FEEDS)
             if is_data and _has_same_form(now.text, text) and not _is_made_by_library(walk, path):
-                otherwise_made.append(path)
-        self._say(OTHERWISE_MADE, otherwise_made, walk)
+                made_differently.append(path)
+        self._say(OTHERWISE_MADE, made_differently, walk)
 
     # --- at a snapshot ----------------------------------------------------------------------------------------
 
     def collect(self, collector: Collector) -> Mapping[str, Json]:
         """Return the values that have changed since the loop began, and the fingerprints for the next life.
 
-        Before the loop has begun, and after an error of ours, the result is empty or the tree that was restored.
+        Call in the thread that trains, from within the loop: the functions of the script are found by the frames from
+        the caller outwards.
 
         Args:
             collector: gets the tensors of the values.
+
+        Returns:
+            A tree for JSON. It is the one that was restored as long as its values were neither put back nor given up.
+            Otherwise it is empty before the loop has begun, and after an error of ours. Its keys:
+            place: where the script is, a text.
+            begin: fingerprints at the beginning of the loop, by path.
+            changed: list of the paths of values that have changed since then in any life.
+            now: fingerprints at this moment, by path, of the changed values that the loop can reach.
+            values: list of [path, parent, how, key, tree], one for each value that is kept. `parent` is the path of the
+                holder, `how` and `key` say how it holds the value (`walk.Reached`), `tree` is the encoded value.
+            unkept: for each changed value that cannot be saved, by path, whether it matters to training.
         """
         if self._restored is not None:
             return self._restored.collect(collector)
@@ -299,7 +328,7 @@ class Survey:
             "place": place_of(scopes),
             "begin": self._history.begin,
             "changed": list(self._history.changed),
-            "now": {path: _text_at(walk, path, saved) for path in changed},
+            "now": {path: _fingerprint_at(walk, path, saved) for path in changed},
             "values": values,
             "unkept": unkept,
         }
@@ -351,7 +380,12 @@ class Survey:
 
     def _can_keep(self, path: str, reached: Reached, incomplete: Collection[str]) -> bool:
         """Return whether a value may be saved. incomplete: paths of objects whose attributes are not saved."""
-        if not self._keep or self._is_own_loop or reached.how in ("attached", "hook") or reached.parent in incomplete:
+        if (
+            not self._keep
+            or self._cannot_put_back
+            or reached.how in ("attached", "hook")
+            or reached.parent in incomplete
+        ):
             return False
         if reached.text.startswith("module ") and not self._history.begin.get(path, "").startswith("module "):
             return False  # the next life does not make this module before the loop
@@ -385,8 +419,9 @@ class Survey:
             return reached.of_script and not is_held_by_library and is_lost_iterator(reached.value, saved)
         if is_time(reached.value):
             return False
-        is_of_script = reached.of_script and not (is_held_by_library and self._is_own_loop)
-        return is_of_script or (reached.category in _FEEDS and not self._is_own_loop)
+        # Where nothing is put back, what libraries hold is left to their adapters.
+        is_of_script = reached.of_script and not (is_held_by_library and self._cannot_put_back)
+        return is_of_script or (reached.category in _FEEDS and not self._cannot_put_back)
 
     # --- the walk, and sentences ------------------------------------------------------------------------------
 
@@ -406,11 +441,11 @@ class Survey:
 
     def _say(self, sentence: str, paths: Collection[str], walk: LoopWalk) -> None:
         """Write a sentence about values to the log, under names that the user can do something about."""
-        order = _rank_in(walk)
+        importance = _importance_in(walk)
         ranked: dict[str, tuple[int, str]] = {}
         for path in _outermost(paths):
             name = walk.named_holder(path)
-            ranked[name] = min(order(path), ranked.get(name, order(path)))
+            ranked[name] = min(importance(path), ranked.get(name, importance(path)))
         self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
     def _tell_of_kept(self, paths: Collection[str], walk: LoopWalk) -> None:
@@ -419,10 +454,13 @@ class Survey:
             self._say(ALSO_KEPT, paths, walk)
 
 
-def _rank_in(walk: LoopWalk) -> Callable[[str], tuple[int, str]]:
-    """Return a key to sort paths by: values that feed training come before values that only count."""
+def _importance_in(walk: LoopWalk) -> Callable[[str], tuple[int, str]]:
+    """Return a key to sort paths by, the most important first.
 
-    def rank(path: str) -> tuple[int, str]:
+    These are values that training computes with, then values that are gone, containers, all others, and numbers.
+    """
+
+    def importance(path: str) -> tuple[int, str]:
         reached = walk.reached.get(path)
         if reached is None:
             return 1, path
@@ -432,7 +470,7 @@ def _rank_in(walk: LoopWalk) -> Callable[[str], tuple[int, str]]:
             return 2, path
         return (4 if reached.category is Category.SCALAR else 3), path
 
-    return rank
+    return importance
 
 
 def _is_made_by_library(walk: LoopWalk, path: str) -> bool:
@@ -446,7 +484,7 @@ def _is_made_by_library(walk: LoopWalk, path: str) -> bool:
     return not type(holder.value).__module__.startswith("torch.")
 
 
-def _text_at(walk: LoopWalk, path: str, saved: SavedElsewhere) -> str | None:
+def _fingerprint_at(walk: LoopWalk, path: str, saved: SavedElsewhere) -> str | None:
     """Return the fingerprint of a value, or the name of an attached object if another process can find it by name."""
     reached = walk.reached.get(path)
     if reached is None:
@@ -468,5 +506,5 @@ def _owners(path: str) -> Iterable[str]:
 
 
 def _has_same_form(text: str, other: str) -> bool:
-    """Return whether two fingerprints are of values of one kind and length, which a script may have made otherwise."""
+    """Return whether two fingerprints are of values of one kind and length, which a script may have made differently."""
     return text.rpartition(" ")[0] == other.rpartition(" ")[0] and " " in text

@@ -70,7 +70,7 @@ class UnsavedState:
         self.due = sys.maxsize
         frame = sys._getframe(1)
         self._position.look(frame, own=own)
-        self._survey.first_step_made(frame, own=own)
+        self._survey.first_step_made(frame, cannot_put_back=own)
 
     def loop_left(self, random_numbers: object) -> None:
         """Note the end of a loop of steps(). random_numbers: RankState.random_numbers() at this moment."""

@@ -174,7 +174,7 @@ def with_a_place_of_its_own(life: Life) -> None:
         while (step := next(made, None)) is not None:
             best += step
             if step == 6:
-                life.survey.first_step_made(None, own=False)
+                life.survey.first_step_made(None, cannot_put_back=False)
 
 
 def test_a_loop_at_another_place_is_told_that_nothing_was_put_back(tmp_path: Path, capfd: Capture) -> None:
