@@ -14,7 +14,7 @@ import pytest
 from tests.support.harness import JOBS
 
 from ftlaunch.ranks import environment
-from ftlaunch.ranks.fork_client import ForkOrder, Warm
+from ftlaunch.ranks.fork_client import RankToFork, Warm
 from ftlaunch.ranks.log_files import open_log
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.file_thread import FileThread
@@ -38,8 +38,8 @@ class Nursery:
             assert select.select([self.warm.link.fd], [], [], 60)[0]
             self.warm.hear()
 
-    def orders(self, envs: list[dict[str, str]]) -> dict[int, ForkOrder]:
-        return {n: ForkOrder({**self.env, **env}, self.home / f"forked_{n}.log") for n, env in enumerate(envs)}
+    def orders(self, envs: list[dict[str, str]]) -> dict[int, RankToFork]:
+        return {n: RankToFork({**self.env, **env}, self.home / f"forked_{n}.log") for n, env in enumerate(envs)}
 
     def end(self, ranks: Mapping[int, Leader]) -> list[int]:
         for rank in ranks.values():

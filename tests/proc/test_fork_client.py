@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.ranks import fork_client
-from ftlaunch.ranks.fork_client import ForkOrder, WarmLink
+from ftlaunch.ranks.fork_client import RankToFork, WarmLink
 from ftlaunch.ranks.log_files import open_log
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
@@ -62,14 +62,14 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def fork(link: WarmLink, home: Path) -> list[int]:
-    return list(link.fork({3: ForkOrder({}, home / "rank.log")}, "NOBODY=1", False, lambda: None))
+    return list(link.fork({3: RankToFork({}, home / "rank.log")}, "NOBODY=1", False, lambda: None))
 
 
 def test_something_can_be_done_while_ranks_are_forked(start: Start, tmp_path: Path) -> None:
     """Taken out: an agent whose fork server takes seconds says nothing meanwhile, and its node is lost."""
     calls: list[int] = []
     link = start(True, 1.5)
-    order = {3: ForkOrder({}, tmp_path / "rank.log")}
+    order = {3: RankToFork({}, tmp_path / "rank.log")}
     assert list(link.fork(order, "NOBODY=1", False, lambda: calls.append(1))) == [3]
     assert len(calls) >= 3
 

@@ -1,7 +1,21 @@
 """The supervisor's end of the fork server (the warm parent): starts the server, has it fork ranks, replaces a dead one.
 
 The fork server has imported the job's modules, so that a forked rank need not. Ranks that cannot be forked are started
-as plain processes by the caller: nothing here may keep a job from running. Everything runs in the event loop's thread.
+as plain processes by the caller: nothing here may keep a job from running. Everything runs in the event loop's thread,
+which is the main thread: the kernel kills the fork server once the thread that has started it ends.
+
+Order: one message to the fork server, by which a child of the server (a helper) forks one rank or a batch of ranks.
+Gate: a socket that goes with an order. Each forked rank reports its pid there, and waits for SIGCONT.
+Marker: NAME=VALUE in the environment of the job's processes, by which leftovers of the job are recognised.
+
+The server's messages are one JSON object each (ftlaunch_hooks/programs/fork_server.py):
+
+    {"ready": true}                        it has imported its modules, and takes orders
+    {"complete": true}                     it has also imported the modules that wait until an attempt has begun
+    {"without": module, "why": reason}     the module prevents forking, or cannot be imported; it starts again without it
+    {"cannot": reason, "quiet": boolean}   it cannot fork at all, and ends; quiet: the reason is not for the user
+
+If a module that the user has named cannot be imported, the server just ends, with a traceback in its log.
 """
 
 from __future__ import annotations
@@ -29,13 +43,15 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.kernel_files import memory_file
 
 PROGRAM = program("fork_server")
-_IMPORT_PATIENCE = 120.0  # seconds for the first import; a plain rank that imports so slowly is watched by health
+# Seconds in which a server must be ready. After that the ranks are plain processes, whose slow imports health watches.
+_IMPORT_PATIENCE = 120.0
 FORK_PATIENCE_SECONDS = 4.0
-"""seconds without a forked rank and without computing, after which the server counts as stopped"""
+"""seconds without a forked rank after which the server counts as stopped if it has not computed in them either"""
 _WAITING_SLICE = 0.2  # seconds between calls of `while_waiting`
 IMPORTING_PATIENCE_SECONDS = 20.0
-"""seconds without a forked rank while the server computes: a loaded machine imports slowly"""
-_EXIT_PATIENCE = 2.0  # seconds from the end of the server's socket to its exit, in which Python frees torch
+"""seconds without a forked rank after which the server counts as stopped even if it computes; long, because a loaded
+machine imports slowly"""
+_EXIT_PATIENCE = 2.0  # seconds from the end of the server's socket to a kill, in which Python frees torch and exits
 _MOST_LIVES = 20  # fork servers of one job
 _MOST_ROOM = 64 << 10  # bytes; the kernel takes no argument of 128 KiB
 # Modules to import once ranks run. The first is imported by torch's optimizers and DistributedDataParallel.
@@ -44,7 +60,7 @@ _AUTO = "auto"  # an entry of `preload` that stands for the modules which the sc
 # With jemalloc's thread, which pyarrow starts when it is imported, no rank could be forked.
 _WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _HELPERS = 2  # orders that the server takes without waiting; defined by ftlaunch_hooks/programs/fork_server.py
-_BATCH = 16  # ranks of one order; the first rank need not wait for the last of a thousand
+_BATCH = 16  # most ranks of one order; the first rank need not wait for the last of a thousand
 
 
 def is_for(spec: JobSpec) -> bool:
@@ -53,8 +69,8 @@ def is_for(spec: JobSpec) -> bool:
 
 
 @dataclass(frozen=True)
-class ForkOrder:
-    """A rank to be forked."""
+class RankToFork:
+    """A rank that is to be forked, or started as a plain process if it cannot be."""
 
     env: Mapping[str, str]
     """the rank's whole environment"""
@@ -99,7 +115,7 @@ class WarmLink:
         without: Collection[str],
         begun: bool,
     ) -> None:
-        """Start the fork server. Call in the main thread only.
+        """Start the fork server. Call in the main thread only: the server dies with the thread that starts it.
 
         Args:
             helpers: starts and reaps the process.
@@ -143,7 +159,7 @@ class WarmLink:
         return dict(json.loads(message)) if message else None
 
     def fork(
-        self, orders: Mapping[int, ForkOrder], marker: str, more: bool, while_waiting: Callable[[], None]
+        self, ranks: Mapping[int, RankToFork], marker: str, more: bool, while_waiting: Callable[[], None]
     ) -> dict[int, Leader]:
         """Have ranks forked, and return the processes of those that were, by rank.
 
@@ -151,29 +167,29 @@ class WarmLink:
         because none of an attempt's ranks is alive when the attempt begins.
 
         Args:
-            orders: the ranks to fork, by number.
+            ranks: the ranks to fork, by number; at least one. All go into one order.
             marker: NAME=VALUE in the ranks' environment.
-            more: whether more orders follow than the server has helpers.
+            more: whether another order follows, of so many that the server's helpers may run out. The server then
+                replaces the helper of this order at once; otherwise that waits until the ranks have had time to start.
             while_waiting: called every fifth of a second.
         """
         gate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with gate:
             with theirs:
-                if not self._order(list(orders.values()), theirs, more):
+                if not self._send_order(list(ranks.values()), theirs, more):
                     return {}
-            return self._admit(gate, orders, marker=marker, while_waiting=while_waiting)
+            return self._admit(gate, ranks, marker=marker, while_waiting=while_waiting)
 
-    def _order(self, orders: list[ForkOrder], gate: socket.socket, more: bool) -> bool:
+    def _send_order(self, ranks: list[RankToFork], gate: socket.socket, more: bool) -> bool:
         """Send one order to the fork server, and return whether that succeeded.
 
         The order travels in a memory file, because a message on the socket cannot hold so many variables.
         """
-        shared = orders[0].env
-        ranks = [
-            {"log": str(order.log), "env": {k: v for k, v in order.env.items() if shared.get(k) != v}}
-            for order in orders
+        shared = ranks[0].env  # variables that differ from the first rank's are sent for each rank
+        entries = [
+            {"log": str(rank.log), "env": {k: v for k, v in rank.env.items() if shared.get(k) != v}} for rank in ranks
         ]
-        order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": ranks, "more": more}
+        order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": entries, "more": more}
         file = memory_file("order")
         try:
             atomic.write_all(file, json.dumps(order).encode())
@@ -186,15 +202,15 @@ class WarmLink:
         return True
 
     def _admit(
-        self, gate: socket.socket, orders: Mapping[int, ForkOrder], *, marker: str, while_waiting: Callable[[], None]
+        self, gate: socket.socket, ranks: Mapping[int, RankToFork], *, marker: str, while_waiting: Callable[[], None]
     ) -> dict[int, Leader]:
         """Wait for the forked ranks, and return their processes.
 
         Each rank sends its place in the order and its pid, and stops until this process holds a pidfd of the rank.
         """
         found: dict[int, Leader] = {}
-        by_place = list(orders)
-        while len(found) < len(orders):
+        by_place = list(ranks)
+        while len(found) < len(ranks):
             message = self._receive_at(gate, while_waiting)
             if message is None:
                 self.kill()
@@ -203,7 +219,7 @@ class WarmLink:
                 break
             place, pid = map(int, message.split())
             rank = by_place[place]
-            found[rank] = Leader(rank, pid, log=orders[rank].log, marker=marker)
+            found[rank] = Leader(rank, pid, log=ranks[rank].log, marker=marker)
             found[rank].signal(signal.SIGCONT)
         return found
 
@@ -259,7 +275,12 @@ class WarmLink:
 
 
 class Warm:
-    """The fork server of a job. A server that dies is replaced; a job may also have none."""
+    """Has the ranks of a job forked, by one fork server at a time.
+
+    A server that dies after it was ready is replaced, up to 20 in all. One that fails before is not, and the job then
+    has none: `link` is None, and `fork` forks nothing. Whoever holds this object watches `link.fd`, calls `hear` when
+    that is readable, and looks at `link` anew after each call.
+    """
 
     def __init__(
         self,
@@ -270,7 +291,7 @@ class Warm:
         files: FileThread,
         tell: Callable[..., None],
     ) -> None:
-        """Start the fork server, if the job can have one and wants one.
+        """Start the fork server, if the job can have one and wants one. Call in the main thread only.
 
         Args:
             helpers: starts and reaps the process.
@@ -360,7 +381,7 @@ class Warm:
         self._do_without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
 
     def hear(self) -> None:
-        """Act on a message of the fork server, or replace a server that died.
+        """Act on a message of the fork server, or replace a server that died. Call where `link` is not None.
 
         Afterwards `link` may be another server, or None.
         """
@@ -395,30 +416,30 @@ class Warm:
                 last_line = ""
             self._do_without(f"the warm parent ended with {status}{last_line and f': {last_line}'} (see {self._log})")
 
-    def fork(self, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
+    def fork(self, ranks: Mapping[int, RankToFork], marker: str) -> dict[int, Leader]:
         """Fork ranks, and return the processes of those that were forked, by rank.
 
-        The caller starts the other ranks as plain processes.
+        The caller starts the other ranks as plain processes; without a server that is ready, these are all.
 
         Args:
-            orders: the ranks to fork, by number.
+            ranks: the ranks to fork, by number; at least one.
             marker: NAME=VALUE in the ranks' environment.
         """
         found: dict[int, Leader] = {}
-        batches = list(_batches(list(orders)))
+        batches = list(_batches(list(ranks)))
         link = self.link
         for number, batch in enumerate(batches, 1):
             if self.link is None or not self._ready:
                 break
             found |= self.link.fork(
-                {rank: orders[rank] for rank in batch},
+                {rank: ranks[rank] for rank in batch},
                 marker,
                 more=number < len(batches) > _HELPERS,
                 while_waiting=self.while_waiting,
             )
             if batch[-1] not in found:
                 break
-        if link is not None and (plain := sorted(orders.keys() - found.keys())):
+        if link is not None and (plain := sorted(ranks.keys() - found.keys())):
             self._tell("warm_parent", state="plain", pid=link.pid, ranks=plain)
         return found
 

@@ -18,7 +18,7 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import ActivityMonitor
-from ftlaunch.ranks.fork_client import ForkOrder, Warm
+from ftlaunch.ranks.fork_client import RankToFork, Warm
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.leavings import Sought, read_leavings
 from ftlaunch.ranks.log_files import length_to_append_to, log_path, open_log
@@ -153,7 +153,7 @@ class LocalRanks:
         spec = surroundings.spec
         now = surroundings.clock()
         place = replace(self._place, port=self.port)
-        orders = {}
+        to_fork = {}
         for number in numbers:
             env = environment.rank_env(
                 spec,
@@ -165,33 +165,33 @@ class LocalRanks:
                 control=surroundings.control,
                 restarts=restarts,
             )
-            orders[number] = ForkOrder(env, self._log_path(number))
-        with _failing_at(min(orders), "a rank cannot be forked"):
-            log_from = self._call_patiently(lambda: self._prepare_files(orders))
+            to_fork[number] = RankToFork(env, self._log_path(number))
+        with _failing_at(min(to_fork), "a rank cannot be forked"):
+            log_from = self._call_patiently(lambda: self._prepare_files(to_fork))
             if self._marks is not None:
                 self._marks.begin(log_from, of)
-            started: dict[int, processes.Leader] = surroundings.fork_server.fork(orders, surroundings.marker)
+            started: dict[int, processes.Leader] = surroundings.fork_server.fork(to_fork, surroundings.marker)
         # forked ranks first: they run already, and belong to the group even if a plain process cannot be started
-        for number in sorted(orders, key=lambda number: number not in started):
+        for number in sorted(to_fork, key=lambda number: number not in started):
             if number not in started:
                 argv = environment.rank_argv(spec)
                 with _failing_at(number, argv[0]):
-                    started[number] = self._start_plainly(number, argv, orders[number])
+                    started[number] = self._start_plainly(number, argv, to_fork[number])
             self._add(number, started[number], log_from=log_from[number], now=now)
         self.ranks = dict(sorted(self.ranks.items()))
 
-    def _prepare_files(self, orders: Mapping[int, ForkOrder]) -> dict[int, int]:
+    def _prepare_files(self, to_fork: Mapping[int, RankToFork]) -> dict[int, int]:
         """Remove the error files of an earlier run, and return the length of each log in bytes. Raises OSError."""
-        for number in orders:
+        for number in to_fork:
             environment.error_file(self._surroundings.spec, self.attempt, number).unlink(missing_ok=True)
-        return {number: length_to_append_to(order.log) for number, order in orders.items()}
+        return {number: length_to_append_to(rank.log) for number, rank in to_fork.items()}
 
-    def _start_plainly(self, number: int, argv: Sequence[str], order: ForkOrder) -> processes.RankProcess:
+    def _start_plainly(self, number: int, argv: Sequence[str], rank: RankToFork) -> processes.RankProcess:
         """Start a rank as a program. Raises OSError."""
-        out = self._call_patiently(lambda: open_log(order.log), give_back=os.close)
+        out = self._call_patiently(lambda: open_log(rank.log), give_back=os.close)
         try:
             return processes.RankProcess(
-                number, argv, env=order.env, log=order.log, out=out, marker=self._surroundings.marker
+                number, argv, env=rank.env, log=rank.log, out=out, marker=self._surroundings.marker
             )
         finally:
             os.close(out)

@@ -13,9 +13,9 @@ Path: the name of a value, the same in every life that runs the same script (`tr
 Place: function and loop in which the script is (`scopes.place_of`), the same text in every life.
 Fingerprint: a short text about a value (`fingerprints.py`). Lives can compare it. Of large tensors it samples numbers.
 Mark: id and version counter of a tensor. It shows a change that the fingerprint's samples miss, but within one life only.
-Kept: saved by the Survey itself, with each snapshot. "unkept" values are those that it cannot save.
-Saved (`walk.is_saved`, SavedElsewhere): held by an attached object, which saves the value. Kept by loops: saved by
-    job.batches().
+Kept: saved by the Survey itself, with each snapshot. Values that it cannot save are "unkept".
+Saved (`walk.is_saved`, SavedElsewhere): held by an attached object, which saves the value.
+Kept by loops: saved by job.batches().
 """
 
 from __future__ import annotations
@@ -506,5 +506,5 @@ def _owners(path: str) -> Iterable[str]:
 
 
 def _has_same_form(text: str, other: str) -> bool:
-    """Return whether two fingerprints are of values of one kind and length, which a script may have made differently."""
+    """Return whether two fingerprints are of values of one kind and length, made differently by a script."""
     return text.rpartition(" ")[0] == other.rpartition(" ")[0] and " " in text
