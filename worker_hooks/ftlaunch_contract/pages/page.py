@@ -2,7 +2,8 @@
 
 The rank writes the first half (heartbeat, step, what its snapshot slots hold), the supervisor the second
 (what it asks of the rank). Every word is 8 bytes and aligned, so a reader sees the old value or the new one.
-The table in words.py says which word is where. A beat is two stores: no system call, no lock, no allocation.
+The table in words.py says which word is where, and what it means: attributes that are made by a descriptor have their
+meaning and unit there. Times in nanoseconds are of time.monotonic_ns(), which all processes of a machine share. A beat is two stores: no system call, no lock, no allocation.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ def page_path(directory: Path, rank: int) -> Path:
 def create_page(path: Path) -> None:
     """Make an empty page file of mode 0600.
 
+    If there is no room, or this process dies meanwhile, a file that is no valid page stays. The caller may unlink it.
+
     Raises:
         FileExistsError: the file exists already.
-        OSError: there is no room for it.
+        OSError: the file cannot be made, or there is no room for it.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -147,26 +150,42 @@ class Page:
 
     @property
     def saves_asked(self) -> int:
-        """Return the step at which the script last asked how its checkpoints are to be saved, or NONE."""
+        """Return the step at which `ask_saves` was called last, or NONE; `asked_saves` is what the script asked for."""
         return self.q[words.SAVES_ASKED] - 1
 
     @property
     def asked_saves(self) -> SavingRequest | None:
-        """Return what the script has asked for about saving; None where it has asked for nothing."""
+        """Return how the script wants its checkpoints to be saved; None if it has not called `ask_saves`.
+
+        The step of that call is `saves_asked`.
+        """
         if self.saves_asked == NONE:
             return None
         steps, nanoseconds, keep = self.q[words.SAVE_EVERY : words.SAVE_KEEP.end]
         return SavingRequest(steps=steps or None, seconds=nanoseconds / 1e9 or None, keep=keep or None)
 
     def ask_saves(self, step: int, request: SavingRequest) -> None:
-        """Publish at `step` what the script asks for. `saves_asked` is written last; a reader then trusts the rest."""
+        """Publish how the script wants its checkpoints to be saved.
+
+        `saves_asked` is written last: a reader that finds a new step there may trust the rest.
+
+        Args:
+            step: number of completed steps.
+            request: what `asked_saves` returns from now on.
+        """
         self.q[words.SAVE_EVERY] = request.steps or 0
         self.q[words.SAVE_EVERY_NS] = int((request.seconds or 0) * 1e9)
         self.q[words.SAVE_KEEP] = request.keep or 0
         self.q[words.SAVES_ASKED] = step + 1
 
     def begin(self, attempt: int, pid: int, start_time: int) -> None:
-        """Take over the page for a new process: empty what the process before said of itself. The slots stay."""
+        """Take over the page for a new process: empty what the process before said of itself. The slots stay.
+
+        Args:
+            attempt: number of the attempt.
+            pid: of the new process.
+            start_time: of the new process, in clock ticks since boot (protocol.process_start_time).
+        """
         q = self.q
         q[words.ATTEMPT] = NONE
         q[words.PID] = pid
@@ -226,7 +245,11 @@ class Page:
 
     @property
     def phase(self) -> Phase:
-        """Return what the rank says it is doing. Setting the phase is also a beat."""
+        """Return what the rank says it is doing. Setting the phase is also a beat.
+
+        Raises:
+            ValueError: the word is no phase.
+        """
         return _PHASES.get(self.q[_PHASE]) or Phase(self.q[_PHASE])
 
     @phase.setter
@@ -252,28 +275,43 @@ class Page:
 
     @property
     def memory(self) -> Memory:
-        """Return what the ranks have agreed on. Only the page of a node's first rank has it."""
+        """Return how many snapshots the ranks have agreed to hold. Only the page of a node's first rank has it.
+
+        The sizes are in bytes, and the interval is in steps. `needed` is 0 before the ranks have agreed.
+        """
         slots, interval, needed, room = self.q[words.MEMORY : words.MEMORY.end]
         return Memory(slots=slots, interval=interval, needed=needed, room=room)
 
     @memory.setter
     def memory(self, memory: Memory) -> None:
-        for word in (3, 1, 0, 2):  # `needed` last: it says that there is an agreement
-            self.q[words.MEMORY + word] = memory[word]
+        # Each word is one store of its own. `needed` is written last, because it says that there is an agreement.
+        for index in (3, 1, 0, 2):  # room, interval, slots, needed
+            self.q[words.MEMORY + index] = memory[index]
 
     def hold_for_saver(self, step: int, why: int) -> None:
-        """Promise that the committed snapshot of `step` stays untouched until `saved` has reached that step."""
+        """Promise that the committed snapshot of `step` stays untouched until `saved` has reached that step.
+
+        Args:
+            step: the step of the snapshot.
+            why: a member of `protocol.Why`.
+        """
         self.q[words.SAVE_WHY] = why
         self.q[words.SAVE_STEP] = step
 
     def set_resumed(self, kind: Resume, step: int) -> None:
-        """Record the step that the rank has restored, and where from."""
+        """Record the step that the rank has restored, and the kind of source that the state came from."""
         self.q[words.RESUMED_FROM] = kind
         self.q[words.RESUMED_STEP] = step
 
     @property
     def resumed(self) -> tuple[Resume, int]:
-        """Return where from and to which step the rank has restored its state; (UNDECIDED, NONE) before it did."""
+        """Return the source of the state that the rank has restored, and the step of that state.
+
+        (UNDECIDED, NONE) before the rank has restored anything.
+
+        Raises:
+            ValueError: the first word is no `Resume`.
+        """
         kind = self.q[_RESUMED_FROM]
         return _RESUMES.get(kind) or Resume(kind), self.q[_RESUMED_STEP]
 
@@ -320,7 +358,13 @@ class Page:
 
     @property
     def resume(self) -> tuple[Resume, int]:
-        """Return where from and from which step to take the state; UNDECIDED until `decide_resume` was called."""
+        """Return the source from which ranks are to take their state, and the step of that state.
+
+        The source is UNDECIDED until `decide_resume` was called.
+
+        Raises:
+            ValueError: the first word is no `Resume`.
+        """
         return Resume(self.q[words.RESUME_KIND]), self.q[words.RESUME_STEP]
 
 

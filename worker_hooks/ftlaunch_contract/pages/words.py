@@ -88,7 +88,9 @@ def _supervisor(
 MAGIC = _rank("magic", 0, "Tells a page from any other file.", lifetime=Lifetime.PAGE)
 VERSION = _rank("version", 1, "Version of the protocol.", lifetime=Lifetime.PAGE)
 PID = _rank("pid", 2, "Process id of the rank.", lifetime=Lifetime.PAGE)
-START_TIME = _rank("start_time", 3, "Start time of the rank's process in clock ticks.", lifetime=Lifetime.PAGE)
+START_TIME = _rank(
+    "start_time", 3, "Start time of the rank's process in clock ticks since boot.", lifetime=Lifetime.PAGE
+)
 ATTEMPT = _rank(
     "attempt", 4, "The attempt the rank's half speaks of; NONE before the first.", lifetime=Lifetime.PAGE, empty=NONE
 )

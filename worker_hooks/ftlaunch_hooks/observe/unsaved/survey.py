@@ -12,7 +12,7 @@ Life: one process of the rank in one attempt.
 Path: the name of a value, the same in every life that runs the same script (`train.averages.x`).
 Place: function and loop in which the script is (`scopes.place_of`), the same text in every life.
 Fingerprint: a short text about a value (`fingerprints.py`). Lives can compare it. Of large tensors it samples numbers.
-Mark: id and version counter of a tensor. It shows a change that the fingerprint's samples miss, but within one life only.
+Mark: id and version counter of a tensor. It shows a change that the fingerprint's samples miss, but in one life only.
 Kept: saved by the Survey itself, with each snapshot. Values that it cannot save are "unkept".
 Saved (`walk.is_saved`, SavedElsewhere): held by an attached object, which saves the value.
 Kept by loops: saved by job.batches().
