@@ -1,4 +1,10 @@
-"""The verdict of an autopsy: which ranks are behind, and in words what each rank does or waits for. Pure."""
+"""The verdict of an autopsy: which ranks are behind, and in words what each rank does or waits for. Pure.
+
+A rank is behind if it is in no collective, and has not entered one that another rank is in. The culprit is the rank that
+the others wait for, as `hang_detection.laggard` has chosen it. A sentence names the culprit, and has clauses after that:
+
+    [rank 2 hangs:] it sleeps at train.py:88 (in fetch); ranks 0 and 1 wait for it in all_reduce #12 at train.py:95
+"""
 
 from __future__ import annotations
 
@@ -19,12 +25,12 @@ _STATES = {"R": "running", "S": "sleeping", "D": "in disk sleep", "T": "stopped"
 
 def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list[RankView]:
     """Return the views that were taken when a hang was detected, completed by the dumps of the autopsy."""
-    late = flight_recorder.behind({rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None})
+    behind = flight_recorder.behind({rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None})
     return [
         view._replace(
             stopped=view.stopped or dumps[view.rank].stopped,
             waiting=dumps[view.rank].waiting,
-            behind=view.rank in late,
+            behind=view.rank in behind,
         )
         if view.rank in dumps
         else view
@@ -34,6 +40,10 @@ def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list
 
 def sentence(culprit: int, dumps: Mapping[int, RankDump]) -> str:
     """Return where the culprit is, and what the others wait for.
+
+    Args:
+        culprit: number of the rank that the others wait for.
+        dumps: the dumps of all examined ranks, by rank.
 
     Returns:
         The rest of a sentence that has named the culprit; "" if nothing is known of the culprit.
@@ -79,7 +89,10 @@ def _disagreement(*, culprit: RankDump, other: RankDump, theirs: Collective, min
 
 
 def _waiters(ranks: Sequence[int], dumps: Mapping[int, RankDump]) -> Iterator[str]:
-    """Yield what the other ranks do, one clause for all ranks that do the same."""
+    """Yield what the other ranks do, one clause for all ranks that do the same.
+
+    Such as `ranks 0 and 1 wait for it in all_reduce #12 at train.py:95`, and `rank 3 sleeps at train.py:88`.
+    """
     groups: dict[tuple[bool, str], list[int]] = {}
     for rank in ranks:
         dump = dumps[rank]
@@ -163,7 +176,9 @@ def _holder(dump: RankDump) -> str:
     for thread in stacks.threads(dump.stack)[:-1]:
         if thread.wait == "collective":
             what = dump.pending or thread.call
-            return f", which its thread may hold that is in {what}" + (f" at {thread.own}" if thread.own else "")
+            return f", which may be held by the rank's thread that is in {what}" + (
+                f" at {thread.own}" if thread.own else ""
+            )
     return ""
 
 

@@ -69,7 +69,8 @@ HERE = f"{TRAIN} 88 fetch"
         (rank(1, HERE, recorded=BEHIND, source="with lock:"), "waits for a lock or for another thread at train.py:88"),
         (rank(1, HERE, other=ALL_REDUCE, recorded=recorder(entry(1236, over=True), entry(1237, "barrier")),
               source="self.lock.acquire()"),
-         "another thread at train.py:88 (in fetch), which its thread may hold that is in barrier #1237 at train.py:95"),
+         "another thread at train.py:88 (in fetch), which may be held by the rank's thread that is in barrier #1237"
+         " at train.py:95"),
         (rank(1, *LOADER, recorded=BEHIND, children=(WORKER,)),
          "waits for its data loader at train.py:88, whose worker with pid 9 is at data.py:3 (in __getitem__)"),
         (rank(1, *LOADER, recorded=BEHIND, children=({"pid": 9, "state": "D"},)),

@@ -3,7 +3,8 @@
 The rank writes the first half (heartbeat, step, what its snapshot slots hold), the supervisor the second
 (what it asks of the rank). Every word is 8 bytes and aligned, so a reader sees the old value or the new one.
 The table in words.py says which word is where, and what it means: attributes that are made by a descriptor have their
-meaning and unit there. Times in nanoseconds are of time.monotonic_ns(), which all processes of a machine share. A beat is two stores: no system call, no lock, no allocation.
+meaning and unit there. Times in nanoseconds are of time.monotonic_ns(), which all processes of a machine share.
+A beat is two stores: no system call, no lock, no allocation.
 """
 
 from __future__ import annotations

@@ -45,8 +45,14 @@ def _ignore(_: object = None) -> None:
 class Connection:
     """Sends messages to one peer and receives its messages.
 
-    The owner sets `on_ready`, `on_message` and `on_end`, which the loop calls, never from within `send`. `on_end` is
-    called once, with a sentence. No handler is called after `on_end` or `close`.
+    The owner sets the handlers. The loop calls them, never from within `send`, in this order:
+
+    on_proven: once, when the other side has proven that it knows the token. Its version is not known yet.
+    on_ready: once, when its version is known to be the same. Messages that were queued until then have been sent.
+    on_message: for each message that arrives, after `on_ready`.
+    on_end: once, at any moment, with a sentence that says why the connection has ended; not after `close`.
+
+    No handler is called after `on_end` or `close`.
     """
 
     def __init__(self, loop: Loop, clock: Clock, stream: Stream, handshake: Handshake, version: str) -> None:
@@ -79,7 +85,7 @@ class Connection:
         self.on_message: Callable[[dict[str, Any]], None] = _ignore
         self.on_end: Callable[[str], None] = _ignore
         self.on_proven: Callable[[], None] = _ignore
-        """called for the listener when the other side has proven to know the token, before its version is known"""
+        """set by the listener only"""
         stream.on_open = self._opened
         stream.on_data = self._on_data
         stream.on_end = self._stream_ended
@@ -92,7 +98,8 @@ class Connection:
         The connection ends if more than MOST_QUEUED bytes wait.
 
         Raises:
-            ValueError: the message is too long for any peer.
+            ValueError: the message is too long for any peer, or has a number that is not finite.
+            TypeError: the message is no dict, or has something in it that JSON cannot hold.
         """
         content = _ENCODER.encode(message).encode()
         if len(content) > LONGEST_MESSAGE:
@@ -109,6 +116,7 @@ class Connection:
             self.ready = False
             why = f"{queued} bytes wait for {self.peer}, {MOST_QUEUED} may; the connection is ended"
             self._stream.close()
+            # Under the name of the deadline's timer: this one takes that one's place, and `close` cancels it.
             self._loop.call_at(self._clock(), (self, "deadline"), lambda: self.on_end(why))
 
     def close(self) -> None:
@@ -149,9 +157,9 @@ class Connection:
             self.on_proven()
 
     def _compare_versions(self, message: dict[str, Any]) -> None:
-        theirs = same_version(message, self._version)
-        if theirs:
-            self._end(f"cannot talk to {self.peer}: it runs ftlaunch protocol {theirs}, this is {self._version}")
+        other_version = same_version(message, self._version)  # empty if it is the same
+        if other_version:
+            self._end(f"cannot talk to {self.peer}: it runs ftlaunch protocol {other_version}, this is {self._version}")
             return
         assert self._keys is not None
         self.ready = True
@@ -175,7 +183,7 @@ class Connection:
             self._end(f"cannot talk to {self.peer}: {self._stranger()}{error}")
 
     def _stranger(self) -> str:
-        """Return the begin of a reason for a listener that does not speak our handshake; empty for others."""
+        """Return the beginning of a reason for a listener that does not speak our handshake; empty for others."""
         return f"{NO_FTLAUNCH}: " if self._handshake.role is Role.CLIENT and not self._challenged else ""
 
     def _take_frame(self, content: bytes) -> None:
@@ -197,7 +205,7 @@ class Connection:
         if self.ready:
             self._end(f"the connection to {self.peer} has ended: {why}")
         elif self._connected:
-            cause = self._stranger() or f"{BROKEN_OFF} (is its token another?): "
+            cause = self._stranger() or f"{BROKEN_OFF} (does it have a different token?): "
             self._end(f"cannot talk to {self.peer}: {cause}{why}")
         else:
             self._end(f"cannot connect to {self.peer}: {why}")

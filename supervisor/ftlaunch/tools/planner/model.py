@@ -81,17 +81,33 @@ class Shares:
 
 
 def young(stall: float, between_failures: float) -> float:
-    """Return the seconds of work between saves by Young 1974."""
+    """Return the seconds of work between saves by Young 1974.
+
+    Args:
+        stall: seconds that training waits for a save.
+        between_failures: mean seconds from one failure to the next.
+    """
     return math.sqrt(2 * stall * between_failures)
 
 
 def daly_first(stall: float, between_failures: float, restart: float) -> float:
-    """Return the seconds of work between saves by Daly's first-order model, in which restarts can fail, too."""
+    """Return the seconds of work between saves by Daly's first-order model, in which restarts can fail, too.
+
+    Args:
+        stall: seconds that training waits for a save.
+        between_failures: mean seconds from one failure to the next.
+        restart: seconds from a failure until training goes on.
+    """
     return max(math.sqrt(2 * stall * (between_failures + restart)) - stall, 0.0)
 
 
 def daly(stall: float, between_failures: float) -> float:
-    """Return the seconds of work between saves by Daly 2006, higher order."""
+    """Return the seconds of work between saves by Daly 2006, higher order.
+
+    Args:
+        stall: seconds that training waits for a save.
+        between_failures: mean seconds from one failure to the next, above 0.
+    """
     if stall >= 2 * between_failures:
         return between_failures
     x = stall / (2 * between_failures)
@@ -99,7 +115,7 @@ def daly(stall: float, between_failures: float) -> float:
 
 
 def expected_down(job: PlannedJob) -> tuple[float, float]:
-    """Return what a failure of training costs.
+    """Return what a failure of training costs. The job's failure rate must be above 0.
 
     A failure during a restart from memory begins a restart of the new failure's kind; a failure during a restart from
     storage begins the same restart again.
@@ -108,6 +124,9 @@ def expected_down(job: PlannedJob) -> tuple[float, float]:
         The expected seconds until training goes on, and the chance that the snapshots in memory are lost by then.
     """
     rate = job.rate
+    # again: the chance that a failure has a restart from memory that another failure hits, and so begins one anew.
+    # from_storage: the mean seconds of a restart from storage, times the chance that the failure needs one. An attempt
+    # that must last t seconds without a failure takes (exp(rate t) - 1) / rate on average, which is hit / (1 - hit) / rate.
     again = from_storage = 0.0
     for kind in job.kinds:
         hit = -math.expm1(-rate * (kind.detect + kind.restart))
@@ -191,12 +210,15 @@ def best(job: PlannedJob) -> Intervals:
     steps = least
     if job.snapshot_stall > 0:
         most = _most_steps(job, least)
-        steps = _least(lambda steps: _loss(job, steps, _best_snapshots(job, steps * job.step)), least, most)
+        steps = _minimize(lambda steps: _loss(job, steps, _best_snapshots(job, steps * job.step)), least, most)
     return max(_whole(job, steps), key=lambda intervals: effective(job, intervals))
 
 
-def seldom(job: PlannedJob, intervals: Intervals, less: float) -> Intervals:
+def fewest_checkpoints(job: PlannedJob, intervals: Intervals, less: float) -> Intervals:
     """Return intervals with as few checkpoints as possible, at a cost of at most `less` of the effective time.
+
+    The number of snapshots between checkpoints is searched by halving, because the effective time only falls from
+    `intervals` on.
 
     Args:
         job: the job.
@@ -222,13 +244,14 @@ def near(job: PlannedJob, snapshot_seconds: float, storage_seconds: float) -> In
     return Intervals(steps, snapshots)
 
 
-def most_in(rate: float, seconds: float, chance: float) -> int:
+def failures_not_exceeded(rate: float, seconds: float, chance: float) -> int:
     """Return the number of failures in `seconds` that is exceeded with a chance of at most `chance` (Poisson).
 
     Args:
-        rate: failures per second.
+        rate: failures per second, at least 0.
         seconds: length of the time.
-        chance: between 0 and 1.
+        chance: above 0, and at most 1. Beyond a mean of 1000 failures it is ignored: six deviations above the mean are
+            exceeded with a chance of 1e-9.
     """
     mean = rate * seconds
     if mean > 1000:  # normal approximation; no sensible budget is as large
@@ -244,6 +267,7 @@ def most_in(rate: float, seconds: float, chance: float) -> int:
 
 
 def _growth(rate: float, chance: float, seconds: float) -> float:
+    """Return g(seconds) of `expected_cycle`. For a large power, log(chance) more or less does not matter."""
     power = rate * seconds
     if chance == 1:
         return power
@@ -251,19 +275,22 @@ def _growth(rate: float, chance: float, seconds: float) -> float:
 
 
 def _effective(job: PlannedJob, work: float, snapshots: float) -> float:
+    """Return the useful share of the wall time, for `work` seconds between snapshots, and a fractional number of these."""
     cycle = expected_cycle(job, work, snapshots)
     return snapshots * work / cycle * (1 - min(job.stops * job.stop_cost, 1.0))
 
 
 def _fewest_snapshots(job: PlannedJob, stretch: float) -> float:
+    """Return how many stretches of `stretch` seconds pass at least until the checkpoint before is written."""
     return max((job.write - job.checkpoint_stall) / stretch, 1.0)
 
 
 def _best_snapshots(job: PlannedJob, work: float) -> float:
+    """Return the best number of snapshots from one checkpoint to the next, for `work` seconds between snapshots."""
     fewest = _fewest_snapshots(job, work + job.snapshot_stall)
     if job.rate_of(from_memory=False) == 0:
         return max(_MAX_INTERVAL / work, fewest)
-    return _least(lambda count: -_effective(job, work, count), fewest, max(_MAX_INTERVAL / work, fewest))
+    return _minimize(lambda count: -_effective(job, work, count), fewest, max(_MAX_INTERVAL / work, fewest))
 
 
 def _whole(job: PlannedJob, steps: float) -> Iterator[Intervals]:
@@ -277,21 +304,29 @@ def _whole(job: PlannedJob, steps: float) -> Iterator[Intervals]:
 
 
 def _best_steps(job: PlannedJob, snapshots: int, fewest: int) -> float:
-    return _least(lambda steps: _loss(job, steps, snapshots), fewest, _most_steps(job, fewest))
+    """Return the best number of steps between snapshots, at least `fewest`, if each checkpoint has `snapshots`."""
+    return _minimize(lambda steps: _loss(job, steps, snapshots), fewest, _most_steps(job, fewest))
 
 
 def _loss(job: PlannedJob, steps: float, snapshots: float) -> float:
+    """Return the effective share with a minus, to be minimized."""
     return -_effective(job, steps * job.step, snapshots)
 
 
 def _most_steps(job: PlannedJob, fewest: float = 1) -> float:
+    """Return the largest number of steps between snapshots that is searched: 36.5 days, but at least `fewest` steps."""
     return max(_MAX_INTERVAL / 100 / job.step, fewest)
 
 
-def _least(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Return where `loss`, which falls and then rises, is least between `low` and `high`.
+def _minimize(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Return the argument between `low` and `high` at which `loss`, which falls and then rises, is least.
 
-    The search is a golden section on the logarithms of the bounds.
+    The search is a golden section on the logarithms of the bounds, to a relative precision of 1e-7.
+
+    Args:
+        loss: what to make least.
+        low: above 0.
+        high: at least `low`.
     """
     a, b = math.log(low), math.log(high)
     c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)

@@ -17,9 +17,9 @@ from ftlaunch.tools.planner.model import (
     daly,
     daly_first,
     effective,
-    most_in,
+    failures_not_exceeded,
+    fewest_checkpoints,
     near,
-    seldom,
     shares,
     young,
 )
@@ -89,7 +89,7 @@ def plan(figures: Figures, *, memory: bool, copies: bool) -> SavingPlan:
     optimum = best(planned)
     found = [
         (EXACT, optimum),
-        (f"seldom: {_WORTHWHILE:.1%} given up", seldom(planned, optimum, _WORTHWHILE)),
+        (f"seldom: {_WORTHWHILE:.1%} given up", fewest_checkpoints(planned, optimum, _WORTHWHILE)),
         ("Daly 2006, higher order", _by(planned, lambda stall, gap, _restart: daly(stall, gap))),
         ("Daly 2006, first order", _by(planned, daly_first)),
         ("Young 1974", _by(planned, lambda stall, gap, _restart: young(stall, gap))),
@@ -183,7 +183,7 @@ def _limits(planned: PlannedJob) -> RestartLimits:
     """Return a budget of restarts that only one day in a million exceeds."""
     hangs = math.fsum(kind.rate for kind in planned.kinds if kind.name == "hang")
     return RestartLimits(
-        restarts=max(most_in(planned.rate - hangs, DAY, _EXCESS_CHANCE), 1),
-        hang_restarts=max(most_in(hangs, DAY, _EXCESS_CHANCE), 1),
+        restarts=max(failures_not_exceeded(planned.rate - hangs, DAY, _EXCESS_CHANCE), 1),
+        hang_restarts=max(failures_not_exceeded(hangs, DAY, _EXCESS_CHANCE), 1),
         window=DAY,
     )

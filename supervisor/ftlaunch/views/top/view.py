@@ -1,4 +1,9 @@
-"""Formats a picture of a job for `ftctl top`: a few sentences, and the ranks, the worst first. Pure."""
+"""Formats a picture of a job for `ftctl top`: a few sentences, and the ranks, the worst first. Pure.
+
+The supervisor's answers are mappings that come from another process. Call `lack_of` for them first: all other functions
+take the fields for granted, and raise KeyError where one is missing. In them, ages and step times are seconds, a step is
+-1 where it is unknown, and a node's `place` is its number among the nodes with ranks, None for a node without.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ class JobPast:
     """The job's past, as the journal adds up."""
 
     seconds: float
-    """time since this run of the supervisor began"""
+    """seconds since this run of the supervisor began"""
     incidents: int
     """number of incidents of all runs"""
     goodput: float | None
@@ -33,7 +38,7 @@ class Picture:
 
     job_id: str
     status: Mapping[str, Any] | None = None
-    """the supervisor's answer; None if there is none"""
+    """the supervisor's answer, for which `lack_of` has found nothing missing; None if there is none"""
     silence: str = ""
     """why there is no answer"""
     ended: str = ""
@@ -47,7 +52,7 @@ class Picture:
     free: int = 0
     """bytes of available memory of this machine"""
     pace: float | None = None
-    """steps per second; None if unknown"""
+    """steps per second, above 0; None if unknown"""
     waited_for: frozenset[int] = frozenset()
     """ranks that the others wait for at every step"""
     past: JobPast | None = None
@@ -124,7 +129,12 @@ _NODE = ("place", "host", "address", "ranks", "isolated", "ready", "here_for", "
 
 
 def lack_of(status: Mapping[str, Any], nodes: object) -> str:
-    """Return the name of the first field that is missing in the supervisor's answers; empty if none is."""
+    """Return the name of the first field that is missing in the supervisor's answers; empty if none is.
+
+    Args:
+        status: the answer about the job.
+        nodes: the answer about its nodes; a list, also where the job has one node.
+    """
     entries: list[tuple[Mapping[str, Any], tuple[str, ...]]] = [(status, _STATUS)]
     entries += [(rank, _RANK) for rank in _entries(status.get("ranks"))]
     if not isinstance(nodes, list):
@@ -143,7 +153,11 @@ def _joined(columns: Sequence[tuple[str, int, bool]], note: str) -> str:
 
 
 def rank_rows(picture: Picture) -> list[RankRow]:
-    """Return the rows of all ranks, the worst first: ended, silent for long, behind, waited for; then by number."""
+    """Return the rows of all ranks, the worst first: ended, silent for long, behind, waited for; then by number.
+
+    Raises:
+        KeyError: the picture's status or a node lacks a field that `lack_of` names.
+    """
     if picture.status is None:
         return []
     ranks = picture.status["ranks"]
@@ -188,13 +202,17 @@ def _quiet(rank: Mapping[str, Any]) -> float:
 
 
 def _behind(rank: Mapping[str, Any], front: int) -> int:
-    """Return the steps behind the first rank if the lag is remarkable; else 0."""
+    """Return how many steps a rank is behind if that is remarkable; else 0. front: the newest step of any rank."""
     lag = front - _done(rank)
     return lag if rank["beat_age"] is not None and lag >= _MIN_LAG else 0
 
 
 def _badness(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> tuple[Any, ...]:
-    """Return a sort key; the least key is the worst rank."""
+    """Return a sort key; the least key is the worst rank.
+
+    Ended ranks come first, then silent ones. Among these the one with the largest lag comes first, and then the one
+    that has been silent for longest. front: the newest step of any rank.
+    """
     quiet = _quiet(rank)
     number = rank["rank"]
     return rank["alive"], not quiet, -_behind(rank, front), -quiet, number not in waited_for, number
@@ -216,7 +234,11 @@ def _note(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> st
 
 
 def summary(picture: Picture) -> list[str]:
-    """Return the lines about the whole job: up to four, and one more for a job of several nodes."""
+    """Return the lines about the whole job: up to four, and one more for a job of several nodes.
+
+    Raises:
+        KeyError: the picture's status or a node lacks a field that `lack_of` names.
+    """
     status = picture.status
     if status is None:
         return [printable(f"job {picture.job_id}: {picture.ended or picture.silence}")]
@@ -248,7 +270,7 @@ def _steps(picture: Picture, status: Mapping[str, Any]) -> str:
 
 
 def _rate(pace: float) -> str:
-    """Format a pace: `3.21 steps/s`, or `4.2 s a step` for less than one step per second."""
+    """Format a pace, in steps per second and above 0: `3.21 steps/s`, or `4.2 s a step` for less than one step per second."""
     return f"{pace:.3g} steps/s" if pace >= 1 else f"{duration(1 / pace)} a step"
 
 

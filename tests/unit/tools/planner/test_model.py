@@ -18,9 +18,9 @@ from ftlaunch.tools.planner.model import (
     daly_first,
     effective,
     expected_cycle,
-    most_in,
+    failures_not_exceeded,
+    fewest_checkpoints,
     near,
-    seldom,
     shares,
     young,
 )
@@ -148,7 +148,7 @@ def test_snapshots_that_nothing_survives_are_only_made_for_checkpoints() -> None
 
 def test_how_seldom_checkpoints_may_be() -> None:
     job, found = both(), best(both())
-    rare = seldom(job, found, 0.01)
+    rare = fewest_checkpoints(job, found, 0.01)
     assert rare.steps == found.steps
     assert effective(job, rare) >= effective(job, found) - 0.01
     assert effective(job, Intervals(rare.steps, rare.snapshots + 1)) < effective(job, found) - 0.01
@@ -162,8 +162,8 @@ def test_near_keeps_to_what_is_possible() -> None:
 
 
 def test_a_budget_for_a_bad_day() -> None:
-    assert most_in(0.0, 86400.0, 1e-6) == 0
-    assert most_in(7.76 / 86400, 86400.0, 1e-6) == 24
+    assert failures_not_exceeded(0.0, 86400.0, 1e-6) == 0
+    assert failures_not_exceeded(7.76 / 86400, 86400.0, 1e-6) == 24
     below = math.fsum(math.exp(-7.76) * 7.76**n / math.factorial(n) for n in range(24))
     assert 1 - below > 1e-6
-    assert most_in(1.0, 86400.0, 1e-6) > 86400
+    assert failures_not_exceeded(1.0, 86400.0, 1e-6) > 86400

@@ -29,13 +29,17 @@ _VERSION = re.compile(r"""^__version__ = ['"](.+)['"]$""", re.MULTILINE)
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The facts of one node. An unknown value is empty."""
+    """The facts of one node. A text is empty where its fact is unknown."""
 
     ftlaunch: str
+    """version of ftlaunch"""
     python: str
+    """version of the agent's Python"""
     torch: str
+    """version of torch; empty if the ranks run another Python than the agent, or if torch is not installed"""
     script: str
-    """a digest of the first 4 MiB of the script"""
+    """the first 16 hexadecimal digits of SHA-256 of the first 4 MiB of the script; empty if the job runs no script, or
+    the script cannot be read"""
     machine: str
     """the name of the machine: HOST, or HOST/DIGEST if the system has a machine id"""
 
@@ -50,7 +54,7 @@ class NodeFacts:
 
 
 def gathered(spec: JobSpec) -> NodeFacts:
-    """Return the facts of this node, as they were at the first call."""
+    """Return the facts of this node, as they were at the first call for the same script and the same Python."""
     target = spec.launch.target if spec.launch.kind == "script" else ""
     return _gathered(target, spec.launch.python == sys.executable)
 
@@ -70,9 +74,9 @@ def _gathered(script: str, own_python: bool) -> NodeFacts:
 def _torch_version() -> str:
     """Return the version in torch's own file. importlib.metadata would cost each agent 1.7 MiB of memory."""
     found = find_spec("torch")  # imports nothing
-    for place in (found and found.submodule_search_locations) or ():
+    for folder in (found and found.submodule_search_locations) or ():
         with contextlib.suppress(OSError):
-            match = _VERSION.search((Path(place) / "version.py").read_text())
+            match = _VERSION.search((Path(folder) / "version.py").read_text())
             return match[1] if match else ""
     return ""
 
@@ -98,7 +102,11 @@ def _machine() -> str:
 
 
 def read(sent: Mapping[str, object]) -> NodeFacts:
-    """Return the facts that a node has sent. Raises ValueError if they are malformed."""
+    """Return the facts that a node has sent, under the names that `as_dict` gives them. Other names are ignored.
+
+    Raises:
+        ValueError: a fact is missing, is no text, or is longer than 300 characters.
+    """
     values = {field.name: untrusted_json.text(sent.get(field.name), f"`{field.name}`") for field in fields(NodeFacts)}
     if any(len(value) > _LONGEST_VALUE for value in values.values()):
         raise ValueError(f"facts of more than {_LONGEST_VALUE} characters")
