@@ -10,9 +10,9 @@ Marker: NAME=VALUE in the environment of the job's processes, by which leftovers
 
 The server's messages are one JSON object each (ftlaunch_hooks/programs/fork_server.py):
 
-    {"ready": true}                        it has imported its modules, and takes orders
-    {"complete": true}                     it has also imported the modules that wait until an attempt has begun
-    {"without": module, "why": reason}     the module prevents forking, or cannot be imported; it starts again without it
+    {"ready": true}                        it takes orders
+    {"complete": true}                     the modules that wait for an attempt are imported, too
+    {"without": module, "why": reason}     the module hinders forking or its import fails; restart without it
     {"cannot": reason, "quiet": boolean}   it cannot fork at all, and ends; quiet: the reason is not for the user
 
 If a module that the user has named cannot be imported, the server just ends, with a traceback in its log.

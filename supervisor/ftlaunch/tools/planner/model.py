@@ -106,7 +106,7 @@ def daly(stall: float, between_failures: float) -> float:
 
     Args:
         stall: seconds that training waits for a save.
-        between_failures: mean seconds from one failure to the next, above 0.
+        between_failures: mean seconds from one failure to the next.
     """
     if stall >= 2 * between_failures:
         return between_failures
@@ -126,7 +126,7 @@ def expected_down(job: PlannedJob) -> tuple[float, float]:
     rate = job.rate
     # again: the chance that a failure has a restart from memory that another failure hits, and so begins one anew.
     # from_storage: the mean seconds of a restart from storage, times the chance that the failure needs one. An attempt
-    # that must last t seconds without a failure takes (exp(rate t) - 1) / rate on average, which is hit / (1 - hit) / rate.
+    # that must last t seconds without a failure takes (exp(rate t) - 1) / rate on average: hit / (1 - hit) / rate.
     again = from_storage = 0.0
     for kind in job.kinds:
         hit = -math.expm1(-rate * (kind.detect + kind.restart))
@@ -275,7 +275,7 @@ def _growth(rate: float, chance: float, seconds: float) -> float:
 
 
 def _effective(job: PlannedJob, work: float, snapshots: float) -> float:
-    """Return the useful share of the wall time, for `work` seconds between snapshots, and a fractional number of these."""
+    """Return the useful share of the wall time. work: seconds between snapshots. snapshots: a number, also fractional."""
     cycle = expected_cycle(job, work, snapshots)
     return snapshots * work / cycle * (1 - min(job.stops * job.stop_cost, 1.0))
 

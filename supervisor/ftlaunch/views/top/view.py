@@ -1,8 +1,9 @@
 """Formats a picture of a job for `ftctl top`: a few sentences, and the ranks, the worst first. Pure.
 
 The supervisor's answers are mappings that come from another process. Call `lack_of` for them first: all other functions
-take the fields for granted, and raise KeyError where one is missing. In them, ages and step times are seconds, a step is
--1 where it is unknown, and a node's `place` is its number among the nodes with ranks, None for a node without.
+take the fields for granted, and raise KeyError where one is missing. In the answers, ages and step times are seconds;
+`beat_age` is None before the first beat. A step is -1 where it is unknown. A node's `place` is its number among the
+nodes with ranks, None for a node without.
 """
 
 from __future__ import annotations
@@ -270,7 +271,11 @@ def _steps(picture: Picture, status: Mapping[str, Any]) -> str:
 
 
 def _rate(pace: float) -> str:
-    """Format a pace, in steps per second and above 0: `3.21 steps/s`, or `4.2 s a step` for less than one step per second."""
+    """Format a pace: `3.21 steps/s`, or `4.2 s a step` for less than one step per second.
+
+    Args:
+        pace: steps per second, above 0.
+    """
     return f"{pace:.3g} steps/s" if pace >= 1 else f"{duration(1 / pace)} a step"
 
 
