@@ -1,8 +1,8 @@
 """The verdict of an autopsy: which ranks are behind, and in words what each rank does or waits for. Pure.
 
 A rank is behind if it is in no collective, and has not entered one that another rank is in. The culprit is the rank
-that the others wait for, as `hang_detection.laggard` has chosen it. The caller names the culprit, and `sentence` goes on
-with clauses:
+that the others wait for, as `hang_detection.laggard` has chosen it. The caller names the culprit, and `sentence` goes
+on with clauses:
 
     [rank 2 hangs:] it sleeps at train.py:88 (in fetch); ranks 0 and 1 wait for it in all_reduce #12 at train.py:95
 """

@@ -161,8 +161,8 @@ class StoredCheckpoints:
     def _keeps_to_conditions(self, name: str) -> bool:
         """Replace an object on conditions that are met, and on some that are not. Raises OSError."""
         try:
-            version = self._replace(name, b"1", None)
-            self._replace(name, b"2", version)
+            version = self._replace_object(name, b"1", None)
+            self._replace_object(name, b"2", version)
         except ChangedError:
             return False
         for stale in (None, version):
@@ -173,7 +173,7 @@ class StoredCheckpoints:
             return False
         return True
 
-    def _replace(self, name: str, data: bytes, version: str | None) -> str:
+    def _replace_object(self, name: str, data: bytes, version: str | None) -> str:
         """Replace an object, and return its version. An answer that was lost to our own request is no refusal.
 
         Raises:
@@ -244,7 +244,7 @@ class StoredCheckpoints:
         """
         data = indexes.dump(index)
         try:
-            self._version = self._replace(indexes.NAME, data, self._version)
+            self._version = self._replace_object(indexes.NAME, data, self._version)
         except ChangedError:
             found = self._store.read(indexes.NAME)
             raise OvertakenError(self._why_overtaken(None if found is None else found.data)) from None

@@ -275,7 +275,13 @@ def _growth(rate: float, chance: float, seconds: float) -> float:
 
 
 def _effective(job: PlannedJob, work: float, snapshots: float) -> float:
-    """Return the useful share of the wall time. work: seconds between snapshots. snapshots: a number, also fractional."""
+    """Return the useful share of the wall time.
+
+    Args:
+        job: the job.
+        work: seconds of training between snapshots.
+        snapshots: snapshots from one checkpoint to the next; the search also tries fractions.
+    """
     cycle = expected_cycle(job, work, snapshots)
     return snapshots * work / cycle * (1 - min(job.stops * job.stop_cost, 1.0))
 
