@@ -205,7 +205,7 @@ class Cluster:
         decided = self.roster.size(self._context.clock()) is not None
         full = (decided or self.roster.begun) and self.roster.fill()
         self._held.take_up_of(self._nodes.values())
-        return full and decided and self.copies.known(self._held.lineage)
+        return full and decided and self.copies.ask_kept(self._held.lineage)
 
     def _may_begin(self) -> bool:
         """Return whether no older ranks can be at work, and this head leads for certain."""

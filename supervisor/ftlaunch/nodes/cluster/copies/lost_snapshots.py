@@ -25,22 +25,23 @@ class CopiesElsewhere(Protocol):
     lineage: str
     """the lineage of the attempt that is over"""
 
-    def known(self, lineage: str) -> bool:
-        """Return whether it is known what nodes keep. Ask them if not."""
+    def ask_kept(self, lineage: str) -> bool:
+        """Ask the nodes what they keep, once. Return whether nothing had to be asked or all have answered."""
 
     def kept(self) -> Sequence[Kept]:
         """Return the copies that nodes keep."""
 
     def place_of_keeper(self, number: int) -> int:
-        """Return the place of the node that a `Kept` calls `number`, or NONE."""
+        """Return the place of the node with the keeper number `number` (`Kept.node`), or NONE."""
 
-    def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Callable[[str, Any], None]) -> None:
-        """Have nodes fetch what a plan takes from other nodes.
+    def fetch_for_lost(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Callable[[str, Any], None]) -> None:
+        """Have the nodes in `hosts` fetch snapshots of ranks whose nodes are lost. Returns at once.
 
         Args:
-            plan: the plan.
-            hosts: the place that fetches, by rank.
-            done: called with the reason of a failure, or an empty text, and with what came from where.
+            plan: where each snapshot comes from.
+            hosts: rank -> the place whose node fetches the rank's snapshot.
+            done: called at the end with the reason of a failure (empty after success), and with what came from where;
+                not called if an attempt begins before.
         """
 
 
@@ -64,7 +65,7 @@ class LostSnapshots:
         if self._pending is None:
             return
         newer_than, done, until = self._pending
-        if not self._copies.known(self._copies.lineage) and self._context.clock() < until:
+        if not self._copies.ask_kept(self._copies.lineage) and self._context.clock() < until:
             return
         self._pending = None
         plan, hosts = self._plan()
@@ -79,7 +80,7 @@ class LostSnapshots:
                 self._take_up(plan.step, hosts)
             done()
 
-        self._copies.bring(plan, hosts, brought)
+        self._copies.fetch_for_lost(plan, hosts, brought)
 
     def _plan(self) -> tuple[RecoveryPlan, dict[int, int]]:
         """Plan the restore.

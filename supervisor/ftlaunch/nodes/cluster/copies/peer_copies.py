@@ -3,6 +3,15 @@
 Nodes are asked what they keep while no rank runs; from then on they change nothing until the next attempt. Copies carry
 the lineage of the attempt that has made them, and copies of two attempts are never mixed. Runs in the head's event
 loop; the nodes' copiers move the bytes.
+
+A node has three numbers here:
+
+- Its place, 0 to the number of nodes less one, says which ranks it runs. A standby has the place -1. A place goes to
+  another node when its node is lost.
+- Its key belongs to the member of the roster for as long as the node is connected, with or without a place.
+- Its keeper number is `Kept.node`, and `Source.node` in a plan: the number of places plus the key. In a plan a number
+  below the number of places means the memory of a node's own ranks. Keeper numbers lie above all places, so that the
+  plan never takes a kept copy for a snapshot of the keeper's own ranks.
 """
 
 from __future__ import annotations
@@ -26,9 +35,17 @@ _PATIENCE = 10.0  # seconds that the nodes of a fetch have to begin the attempt
 _LONGEST_REASON = 400  # characters
 
 Planned = Callable[[list[dict[str, Any]]], None]
-"""called, before the nodes have read anything, with what comes from where"""
+"""called, before the nodes have read anything, with a row for each fetching node: {"place", "sources"}
+
+`sources` is a list of {"rank", "group", "node", "of", "bytes"}: the place of the node that supplies these bytes of the
+rank (-1: a standby), from the snapshot of the rank `of`.
+"""
 Done = Callable[[str, list[dict[str, Any]]], None]
-"""called at the end of a fetch with the reason of a failure, or an empty text, and with what came from where"""
+"""called at the end of a fetch with the reason of a failure (empty after success), and a row for each node that has
+fetched: {"place", "seconds", "bytes", "sources"}
+
+`sources` is as in `Planned`. The function is not called if the attempt ends or another fetch begins before the end.
+"""
 
 
 @dataclass
@@ -39,7 +56,7 @@ class _Fetch:
     """the lineage of the attempt to which the snapshots belong"""
     step: int
     wanted: dict[int, dict[int, int]]
-    """place of the fetching node -> rank -> key of the node that keeps its copy, or NONE"""
+    """place of the fetching node -> rank -> key of the node that keeps the rank's copy; NONE if that node is gone"""
     planned: Planned
     done: Done
     number: int
@@ -49,11 +66,11 @@ class _Fetch:
     for_others: bool
     """whether nodes fetch for ranks of other nodes, so that no attempt waits for the fetch"""
     asked: dict[int, int] = field(default_factory=dict)
-    """place -> key of its node that was told to fetch"""
+    """place -> key of the node of that place that was told to fetch"""
     brought: list[dict[str, Any]] = field(default_factory=list)
-    """one row for each node that has fetched its snapshots: place, seconds, bytes, sources"""
+    """the rows of `Done`"""
     plans: dict[int, list[Any]] = field(default_factory=dict)
-    """place -> what its node reads from where"""
+    """place -> the `sources` of `Planned`"""
 
 
 class PeerCopies:
@@ -86,7 +103,7 @@ class PeerCopies:
     # --- who keeps whose ----------------------------------------------------------------------------------------
 
     def buddy_of(self, place: int) -> dict[str, Any]:
-        """Return where the node of a place sends copies: node, address and port; empty for nowhere."""
+        """Return where the node of a place sends copies, as {"node": place, "address", "port"}; empty for nowhere."""
         buddy = self._buddies.get(place)
         return {} if buddy is None else self._address_of(self._places.at(buddy), buddy)
 
@@ -99,11 +116,11 @@ class PeerCopies:
                 if to.get("node") == node.member.place:
                     other.send("buddy", to=to)
 
-    def _address_of(self, node: Node | None, number: int) -> dict[str, Any]:
-        """Return where a node's copier listens, under the name `number`; empty if it does not listen."""
+    def _address_of(self, node: Node | None, place: int) -> dict[str, Any]:
+        """Return the node, address and port of a copier, `node` being `place`; empty if no copier listens."""
         if node is None or not node.copier_port:
             return {}
-        return {"node": number, "address": node.address, "port": node.copier_port}
+        return {"node": place, "address": node.address, "port": node.copier_port}
 
     def goes_on(self, lineage: str) -> None:
         """Note that an attempt goes on under this head, with the present places. Choose the buddies."""
@@ -137,11 +154,17 @@ class PeerCopies:
 
     # --- what is there ------------------------------------------------------------------------------------------
 
-    def known(self, lineage: str) -> bool:
-        """Return whether it is known what nodes keep for ranks whose memory is lost. Ask them once for each restart.
+    def ask_kept(self, lineage: str) -> bool:
+        """Ask the nodes what they keep, the first time that this is called between two attempts.
+
+        Nothing is asked where copies cannot help: there are none, no rank or every rank has lost its snapshot, or the
+        number of nodes has changed.
 
         Args:
             lineage: the lineage of the steps in memory; empty if there are none.
+
+        Returns:
+            Whether nothing had to be asked, or all asked nodes have answered or are gone.
         """
         is_same_size = nodes_of(lineage) == self._roster.wanted  # copies fit only the same number of ranks
         if not self._context.copies or not lineage or not is_same_size or not self._lacking():
@@ -173,6 +196,8 @@ class PeerCopies:
         Raises:
             ValueError: the message is malformed.
             TypeError: the message is malformed.
+            KeyError: a field of the message is missing.
+            OverflowError: a step of the message is infinite.
         """
         if name == "copier":
             moved = node.copier_port != message["port"]
@@ -192,6 +217,7 @@ class PeerCopies:
         return True
 
     def _on_copies(self, node: Node, message: Mapping[str, Any]) -> None:
+        """Note which copies a node keeps. `held` maps each rank, as a text, to the list of its steps."""
         if message["number"] != self._number or self._awaited is None or node.member.key not in self._awaited:
             return
         self._awaited.discard(node.member.key)
@@ -201,50 +227,60 @@ class PeerCopies:
                 self._kept += [Kept(int(rank), int(step), self.keeper_number(node)) for step in steps]
 
     def keeper_number(self, node: Node) -> int:
-        """Return the number that stands for a node in a `Kept`.
+        """Return the keeper number of a node, explained at the top of this module.
 
-        The number is above all places, because a copy is not a snapshot of a node's own ranks. A node that keeps copies
-        of ranks that it has now fetches these copies from itself.
+        A node that keeps copies of ranks that it runs now fetches these copies from itself.
         """
         return self._roster.wanted + node.member.key
 
     def kept(self) -> list[Kept]:
-        """Return the copies that nodes keep; nothing before all have answered."""
+        """Return the copies that nodes keep, `node` being a keeper number; nothing before all nodes have answered."""
         return self._kept if self._awaited is not None and not self._awaited else []
 
-    # --- bringing it --------------------------------------------------------------------------------------------
+    # --- fetching copies ----------------------------------------------------------------------------------------
 
     def fetch(self, plan: RecoveryPlan, planned: Planned, done: Done) -> None:
-        """Have nodes fetch the snapshots that their ranks lack.
+        """Have nodes fetch the snapshots that their own ranks lack, for the attempt that begins.
+
+        Returns at once: `look` sends the requests. A fetch that has not ended is dropped.
 
         Args:
             plan: where each snapshot comes from.
-            planned: called before the nodes read anything.
-            done: called at the end.
+            planned: called before the nodes read anything; see `Planned`.
+            done: called at the end; see `Done`.
         """
-        self._bring(plan, hosts={}, planned=planned, done=done)
+        self._begin_fetch(plan, hosts={}, planned=planned, done=done)
 
     def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
-        """Restore the newest step above `newer_than` whose node is lost, and call `done` in any case."""
+        """Have the snapshots of lost nodes' ranks restored on the nodes that keep copies of them.
+
+        Args:
+            newer_than: only a newer step than this one is restored.
+            done: called once the step is restored, or cannot be. It is not called if an attempt begins before.
+        """
         self.lost_snapshots.make_whole(newer_than, done)
 
-    def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
-        """Have nodes fetch what a plan takes from other nodes.
+    def fetch_for_lost(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
+        """Have the nodes in `hosts` fetch snapshots of ranks that are not theirs, because those ranks' nodes are lost.
+
+        Returns at once: `look` sends the requests. A fetch that has not ended is dropped.
 
         Args:
             plan: where each snapshot comes from.
-            hosts: the place that fetches, by rank; the rank's own place by default.
-            done: called at the end.
+            hosts: rank -> the place whose node fetches the rank's snapshot. A rank that is missing is fetched by its
+                own place.
+            done: called at the end; see `Done`.
         """
-        self._bring(plan, hosts=hosts, planned=lambda _: None, done=done)
+        self._begin_fetch(plan, hosts=hosts, planned=lambda _: None, done=done)
 
-    def _bring(self, plan: RecoveryPlan, *, hosts: Mapping[int, int], planned: Planned, done: Done) -> None:
+    def _begin_fetch(self, plan: RecoveryPlan, *, hosts: Mapping[int, int], planned: Planned, done: Done) -> None:
+        """Note which node is to fetch what. Nothing is sent before the next `look`."""
         wanted: dict[int, dict[int, int]] = {}
-        by_number = {self.keeper_number(node): key for key, node in self._nodes.items()}
+        key_of_keeper = {self.keeper_number(node): key for key, node in self._nodes.items()}
         for (rank, _), source in plan.sources.items():
             if source.rung is Rung.PEER:
                 place = hosts.get(rank, rank // self._context.ranks_each)
-                wanted.setdefault(place, {})[rank] = by_number.get(source.node, NONE)
+                wanted.setdefault(place, {})[rank] = key_of_keeper.get(source.node, NONE)
         self._number += 1
         until = self._context.clock() + _PATIENCE
         self._fetch = _Fetch(
@@ -259,38 +295,39 @@ class PeerCopies:
         )
 
     def place_of_keeper(self, number: int) -> int:
-        """Return the place of the node that a `Kept` calls `number`; NONE if the node has none or is gone."""
+        """Return the place of the node with the keeper number `number`; NONE if the node has none or is gone."""
         return next((node.member.place for node in self._nodes.values() if self.keeper_number(node) == number), NONE)
 
     def look(self) -> None:
-        """Go on with a fetch, or give it up."""
+        """Send the requests of a fetch to the nodes that have begun the attempt, or give the fetch up."""
         self.lost_snapshots.look()
         fetch = self._fetch
-        if fetch is not None and fetch.for_others and not fetch.asked.items() <= self._keys().items():
+        if fetch is not None and fetch.for_others and not fetch.asked.items() <= self._keys_by_place().items():
             self._end(fetch, "the node that keeps copies of it is lost, too")
         elif fetch is not None and len(fetch.asked) < len(fetch.wanted):
-            self._go_on(fetch)
+            self._send_requests(fetch)
 
-    def _keys(self) -> dict[int, int]:
+    def _keys_by_place(self) -> dict[int, int]:
         return {place: node.member.key for place, node in self._places.all().items()}
 
-    def _go_on(self, fetch: _Fetch) -> None:
+    def _send_requests(self, fetch: _Fetch) -> None:
         """Tell each node to fetch as soon as all nodes that take part have begun the attempt."""
         for place, ranks in fetch.wanted.items():
             node = self._places.at(place)
-            holders = {key: self._nodes.get(key) for key in ranks.values()}
             if node is None and not fetch.for_others:  # the attempt is over; the next one makes a new plan
                 self._fetch = None
                 return
-            if node is None or None in holders.values():
+            keepers = [self._nodes[key] for key in set(ranks.values()) if key in self._nodes]
+            if node is None or len(keepers) < len(set(ranks.values())):
                 self._end(fetch, "a node that keeps copies is gone")
                 return
-            suppliers = self._suppliers(place, fetch)
-            taking_part = [node, *(holder for holder in holders.values() if holder is not None), *suppliers]
-            if place in fetch.asked or any(other.copier_lineage != fetch.lineage for other in taking_part):
+            if place in fetch.asked:
                 continue
-            fetch.asked[place] = node.member.key
-            self._send(node=node, fetch=fetch, ranks=ranks, suppliers=suppliers)
+            suppliers = self._suppliers(place, fetch)
+            taking_part = [node, *keepers, *suppliers]
+            if all(other.copier_lineage == fetch.lineage for other in taking_part):
+                fetch.asked[place] = node.member.key
+                self._send(node=node, fetch=fetch, ranks=ranks, suppliers=suppliers)
         if len(fetch.asked) < len(fetch.wanted) and self._context.clock() > fetch.until:
             self._end(fetch, f"a node that takes part has not begun the attempt in {_PATIENCE:g} s")
 
@@ -302,7 +339,8 @@ class PeerCopies:
         wanted = self._roster.wanted
         pages = self._context.pages
         after = [(place + 1 + offset) % wanted for offset in range(wanted - 1)]
-        after = [place, *after] if fetch.for_others else after
+        if fetch.for_others:
+            after.insert(0, place)
         whole = [
             other
             for other in after
@@ -312,18 +350,19 @@ class PeerCopies:
         return [node for node in found if node is not None and node.copier_port]
 
     def _send(self, node: Node, fetch: _Fetch, ranks: Mapping[int, int], suppliers: list[Node]) -> None:
-        holders = {rank: self._nodes[key] for rank, key in ranks.items()}
+        """Send the message `fetch` to a node. `ranks` maps each rank to the key of the node that keeps its copy."""
+        keepers = {rank: self._nodes[key] for rank, key in ranks.items()}
         node.send(
             "fetch",
             number=fetch.number,
             step=fetch.step,
             world=len(self._context.pages),
-            ranks={rank: [self._address_of(holder, holder.member.place)] for rank, holder in holders.items()},
+            ranks={rank: [self._address_of(keeper, keeper.member.place)] for rank, keeper in keepers.items()},
             suppliers=[self._address_of(supplier, supplier.member.place) for supplier in suppliers],
         )
 
     def _on_fetch_planned(self, node: Node, message: Mapping[str, Any]) -> None:
-        """Note what a node reads from where, and report the plans once all nodes have theirs."""
+        """Note what a node will read from where, and call `planned` once all nodes have said so."""
         fetch = self._fetch
         if fetch is None or message["number"] != fetch.number or node.member.place not in fetch.wanted:
             return
@@ -351,5 +390,6 @@ class PeerCopies:
             self._end(fetch, "")
 
     def _end(self, fetch: _Fetch, why: str) -> None:
+        """End a fetch, with the reason of a failure or an empty text."""
         self._fetch = None
         fetch.done(why, fetch.brought)
