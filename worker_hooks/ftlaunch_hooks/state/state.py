@@ -61,10 +61,16 @@ class Choices:
     """What attach() was told about the objects besides their names."""
 
     frozen: Collection[str]
+    """names of objects that are neither saved nor restored"""
     replicated: Said
+    """names of objects of which the script says that all ranks, or all ranks of a group, hold the same values"""
     anew: Mapping[str, str]
+    """name of an object -> a word that is saved with it; an object that was saved under another word, or under none,
+    stays as the script made it (anew.py)"""
     training: str
+    """the word by which a job that resumes tells several trainings of one script apart"""
     stands_for: int | None = None
+    """the rank whose state is read if another number of ranks has saved; None: the rank of the same number"""
     keep: bool = True
     """whether variables of the training loop are saved and put back"""
     ignore: Collection[str] = ()
@@ -98,9 +104,11 @@ class RankState:
                 counts as replicated.
             found: generators that the script has made and not attached, from `generators.find`.
             node: the ranks on this rank's node; None: all ranks of the job.
-            replicated: the argument of attach().
-            anew: the argument of attach().
-            stands_for: the argument of attach().
+            replicated: names of objects that are equal on all ranks, or on the ranks that a function returns.
+            anew: name of an object -> a word that is saved with it. An object that was saved under another word, or
+                under none, stays as the script made it.
+            stands_for: the rank whose state this rank reads if another number of ranks has saved; None: the rank with
+                this rank's number.
 
         Raises:
             StateError: an object cannot be attached, or a name is not one of an object.
@@ -124,7 +132,7 @@ class RankState:
         self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen = frozenset(frozen)
         self._layouts = BucketLayouts(world_size)
-        self._gradients = _gradients(kept, self._names)
+        self._gradients = _make_gradients(kept, self._names)
         self._compiled = CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
         modules = [name for name in self._parts if isinstance(kept[name], nn.Module)]
@@ -135,8 +143,8 @@ class RankState:
         self._generators = rng.Generators(OwnGenerators(attached, reached))
         self._rng_buffers = rng.Buffers()
         self._rng_read: dict[str, Any] = {}  # restored states that are still to be put back
-        self._begun = False
-        self._restored = False
+        self._training_began = False  # `restore_rng` was called: the script's own seeding and drawing is over
+        self._warns_of_buckets = False  # a step above 0 was restored, and training has not begun since
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self.begins_anew = False
         """whether `restore` has left objects as the script made them, so that the resumed run is meant to differ"""
@@ -151,17 +159,29 @@ class RankState:
         self._assign_owners()
 
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
+        """Return what lets this rank agree with others on what is replicated; None if there are no others here."""
         if self.world_size == 1 or not peers:
             return None
-        groups: dict[Group, list[Collection[int]]] = {g: [self._names.places(g)] for g in self._names.groups()}
-        stepped = [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
-        for tensor in (*(one for part in self.modules() for one in part.tensors()[0].values()), *stepped):
+        groups: dict[Group, list[Collection[int]]] = {}
+        for group in self._names.groups():
+            groups[group] = [self._names.places(group)]
+        tensors = [tensor for part in self.modules() for tensor in part.tensors()[0].values()]
+        for tensor in [*tensors, *self._stepped_parameters()]:
             if is_sharded(tensor):
                 from ftlaunch_hooks.tensors.dtensor import holders_of  # noqa: PLC0415 - see is_sharded
 
                 if (holders := holders_of(tensor, self.node)) is not None:
                     groups[holders] = [[self.node.place(rank) for rank in ranks] for ranks in holders]
         return ReplicaAgreement(self.node.place(self.rank), peers, [*self._parts, gradients.NAME], groups)
+
+    def _stepped_parameters(self) -> list[Tensor]:
+        """Return the parameters that the attached optimizers step."""
+        return [
+            parameter
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
 
     def _assign_owners(self) -> None:
         """Decide which rank saves which replicated parameter. All ranks of the node that hold it decide the same."""
@@ -208,14 +228,16 @@ class RankState:
         return whole
 
     def _collect(self) -> Collected:
+        """Collect all parts now.
+
+        Once training has begun, this forgets restored states of generators (`_rng_read`): the generators have moved on.
+
+        Raises:
+            StateError: something cannot be saved.
+        """
         names = self._names
         names.keys = {}
-        names.stepped = {
-            id(parameter)
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
+        names.stepped = {id(parameter) for parameter in self._stepped_parameters()}
         self._collector.begin()
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
@@ -239,15 +261,15 @@ class RankState:
         return collected
 
     def sample(self, collected: Collected) -> None:
-        """Add digests of the attached objects, as they are now, to the state that was collected last."""
+        """Add digests of the attached objects, as they are now, to `collected`, the result of the last collection."""
         collected.state[saved_digests.NAME] = self._digest(collected)
 
     def sample_restored(self) -> None:
-        """Sample the attached objects directly after `restore`, for `find_restored_otherwise` and `find_changed`."""
+        """Digest the attached objects directly after `restore`, for `find_restored_otherwise` and `find_changed`."""
         self._restored_digests = self._digest_now()
 
     def find_restored_otherwise(self) -> list[str]:
-        """Return the names of attached objects that `restore` has not brought back as they were when they were saved.
+        """Return the names of attached objects whose digest after `restore` differs from the digest that was saved.
 
         LOOPS stands for the place in job.epochs() and job.batches(). Objects that were saved by another number of
         ranks, or by ranks with other shards, cannot be compared and are left out.
@@ -260,6 +282,7 @@ class RankState:
         return [name for name in changed if name != LOOPS]  # the script has merely entered its loop
 
     def _digest_now(self) -> dict[str, str]:
+        """Return digests of the attached objects as they are now. Restored states of generators are kept."""
         rng_read = self._rng_read
         collected = self._collect()
         self._rng_read = rng_read  # `_collect` drops them as at a boundary, but they are still to be put back
@@ -281,7 +304,7 @@ class RankState:
 
         Until then the script seeds and draws by itself.
         """
-        if not self._begun:
+        if not self._training_began:
             return self._rng_read
         self._rng_read = {}
         return {**self._generators.state(), _IN_STEPS: self.in_steps}
@@ -302,16 +325,17 @@ class RankState:
 
         Raises:
             StateError: what was saved does not fit what is attached.
+            Damaged: what was saved cannot be read.
         """
         rank = self.reads_as(saved)
         lookup = self._lookup(saved, advance)
         state = saved.state(rank)
         self._check_objects(state)
         self._check_ranks(saved)
-        self.collect()  # names of parameters
+        self.collect()  # for its side effects: parameters get their keys, and the collector learns where tensors lie
         lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
-        self._restored = saved.step > 0  # at step 0 DDP has made the same buckets as in the first process
-        if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
+        self._warns_of_buckets = saved.step > 0  # at step 0 DDP has made the same buckets as in the first process
+        if self._warns_of_buckets and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._warn_of_buckets(why)
         self._compiled.resume(state.get(compiled_shapes.NAME, {}), tell=self.rank == 0)
         anew = self._anew.names(state)
@@ -338,15 +362,18 @@ class RankState:
     def restore_again(self, saved: SavedTensors) -> None:
         """Put the attached objects back once more, after the script has changed what `restore` has put back.
 
+        Gradients, random numbers, loops and objects that begin anew are not put back again.
+
         Args:
             saved: the checkpoint or snapshot that was given to `restore`.
 
         Raises:
             StateError: what was saved does not fit what is attached now.
+            Damaged: what was saved cannot be read.
         """
         lookup = self._lookup(saved, ignore)
         state = saved.state(self.reads_as(saved))
-        self.collect()
+        self.collect()  # for its side effects, as in `restore`
         lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
@@ -383,9 +410,9 @@ class RankState:
 
     def training_begins(self) -> None:
         """Warn, once training begins after a restore, of what the restore could not reach."""
-        if self._restored and self._layouts.made_later():
+        if self._warns_of_buckets and self._layouts.made_later():
             self._warn_of_buckets("it was wrapped after attach()")
-        self._restored = False
+        self._warns_of_buckets = False
 
     def _warn_of_buckets(self, why: str) -> None:
         if self.rank == 0:
@@ -400,6 +427,7 @@ class RankState:
 
         Raises:
             StateError: the attached modules do not fit; then nothing has changed.
+            Damaged: what was saved cannot be read.
         """
         lookup = self._lookup(saved, advance)
         state = saved.state(self.reads_as(saved))
@@ -478,7 +506,7 @@ class RankState:
         Returns:
             Whether there was anything to put back.
         """
-        self._begun = True
+        self._training_began = True
         if self._rng_read:
             self._generators.put_back(self._rng_read)
         return bool(self._rng_read)
@@ -504,16 +532,24 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
         # A new run decides itself what is frozen or evaluating, and makes the buffers that state_dict() leaves out.
         left_to_script = ("frozen", "evaluating", "wrappers_evaluating", "beside")
         return {name: value for name, value in state[part.name].items() if name not in left_to_script}
-    prefix = f"{part.name}."
-    saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
-    keys = [key for key in saved_keys if key.startswith(prefix) and "@" not in key]  # `@` marks tensors of other ranks
-    names = [key[len(prefix) :].replace("\0", "@") for key in keys]
+    names = _plain_names(f"{part.name}.", saved)
     if not names:
         raise StateError(f"cannot load weights: there are none of `{part.name}`")
     return {"tensors": names, "extra": {}}
 
 
-def _gradients(objects: Mapping[str, Any], names: Names) -> gradients.Gradients:
+def _plain_names(prefix: str, saved: SavedTensors) -> list[str]:
+    """Return what follows `prefix` in the keys that begin with it, without keys that name ranks.
+
+    In a key `@@` stands for an `@` of the name, and a single `@` precedes the ranks that have saved the tensor
+    (shared_keys.py). A null character, which no name contains, takes the place of `@@` while `@` is looked for.
+    """
+    keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
+    return [key[len(prefix) :].replace("\0", "@") for key in keys if key.startswith(prefix) and "@" not in key]
+
+
+def _make_gradients(objects: Mapping[str, Any], names: Names) -> gradients.Gradients:
+    """Create the part that saves the gradients of the attached modules and optimizers."""
     modules = {name: target for name, target in objects.items() if isinstance(target, nn.Module)}
     optimizers = {name: target for name, target in objects.items() if isinstance(target, torch.optim.Optimizer)}
     return gradients.Gradients(modules, optimizers, names)
