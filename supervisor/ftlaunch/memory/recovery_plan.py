@@ -1,9 +1,12 @@
 """Plans where an attempt takes its state from: the newest step that is whole, and the source of each shard. Pure.
 
-A shard that several ranks hold alike (its replica group) is available as long as one copy is left. A step is available
-only if there is a copy of every shard; otherwise an older step in memory is tried, then storage. The rule is that of
-ModelArts' recovery strategy (usable = group - failed; the lowest usable rank supplies), extended by copies on other
-nodes, by the nearest copy instead of the lowest rank, and by suppliers that share the work.
+A shard that several ranks hold with equal values (its replica group) is available as long as one copy is left. A step
+is available only if there is a copy of every shard; otherwise an older step in memory is tried, then storage. The rule
+is that of ModelArts' recovery strategy (usable = group - failed; the lowest usable rank supplies), extended by copies
+on other nodes, by the nearest copy instead of the lowest rank, and by suppliers that share the work.
+
+The supervisor calls `of_snapshots` before an attempt (checkpoints/resume.py), and the head of several nodes calls it
+before it saves the snapshots of lost nodes. Copiers call `balance` to choose the nodes from which they read.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class Shard:
     """A part of the job's state. Ranks that hold the same shard are replicas of each other."""
 
     group: str  # the tensors: "model", "opt", ...
-    place: tuple[tuple[str, int], ...] = ()  # coordinates in the group, such as (("tp", 0), ("pp", 1))
+    coordinates: tuple[tuple[str, int], ...] = ()  # in the group, such as (("tp", 0), ("pp", 1))
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Copy:
     shard: Shard
     step: int
     rank: int  # the rank whose snapshot contains the copy
-    node: int  # the node whose memory holds the copy: the rank's own node, or a peer that keeps the snapshot
+    node: int  # the node whose memory holds the copy: the rank's own node, or another that keeps the snapshot
     outlives_rank: bool = True  # whether the copy survives the rank's process, as a snapshot in /dev/shm does
 
 
@@ -82,19 +85,21 @@ class RecoveryPlan:
     """The step to resume from, and where each shard comes from."""
 
     kind: Resume  # FRESH, MEMORY (no other node is asked), PEER (some node is asked) or STORAGE
-    step: int
+    step: int  # 0 if the kind is FRESH
     sources: Mapping[tuple[int, Shard], Source]  # by rank and the shard that the rank needs
 
 
 def plan(
-    places: Sequence[RankNeeds], copies: Iterable[Copy], stored: Collection[int], failed: Failed | None = None
+    ranks: Sequence[RankNeeds], copies: Iterable[Copy], stored: Collection[int], failed: Failed | None = None
 ) -> RecoveryPlan:
-    """Plan a resume from the newest step that is whole, in memory if storage has nothing newer; FRESH without a step.
+    """Plan a resume from the newest whole step, which comes from memory if storage has nothing newer.
+
+    Without a whole step the plan is FRESH at step 0, without sources.
 
     A plan never mixes memory and storage, because an earlier attempt may have stored the same step.
 
     Args:
-        places: the ranks of the next attempt.
+        ranks: the ranks of the next attempt.
         copies: copies of one attempt; those of earlier attempts were withdrawn before.
         stored: steps of complete checkpoints.
         failed: ranks and nodes whose copies are lost.
@@ -104,27 +109,27 @@ def plan(
     for copy in copies:
         if copy.step >= 0 and failed.spares(copy):
             held.setdefault(copy.step, {}).setdefault(copy.shard, []).append(copy)
-    needed = frozenset[Shard]().union(*(place.needs for place in places))
+    needed = frozenset[Shard]().union(*(rank.needs for rank in ranks))
     whole = [step for step, shards in held.items() if needed and needed <= shards.keys()]
     memory = max(whole, default=NONE)
     storage = max(stored, default=NONE)
     if memory == storage == NONE:
         return RecoveryPlan(Resume.FRESH, 0, {})
     if storage > memory:
-        all_needs = [(place.rank, shard) for place in places for shard in sorted(place.needs)]
+        all_needs = [(rank.rank, shard) for rank in ranks for shard in sorted(rank.needs)]
         return RecoveryPlan(Resume.STORAGE, storage, dict.fromkeys(all_needs, Source(Rung.STORAGE)))
-    sources = _assign_sources(places, held[memory])
+    sources = _assign_sources(ranks, held[memory])
     needs_peer = any(source.rung is Rung.PEER for source in sources.values())
     return RecoveryPlan(Resume.PEER if needs_peer else Resume.MEMORY, memory, sources)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The snapshot of a rank in the memory of a node that is not the rank's own."""
+    """The snapshot of a rank that a node keeps as a copy for another node."""
 
     rank: int
     step: int
-    node: int
+    node: int  # a number of the keeping node that no rank's own node has
 
 
 def of_snapshots(
@@ -142,13 +147,15 @@ def of_snapshots(
         ranks: number of ranks of the next attempt.
         stored: steps of complete checkpoints.
         ranks_each: ranks of each node; 0 if there is one node.
-        kept: snapshots in the memory of other nodes than the rank's own.
+        kept: copies of snapshots that nodes keep for other nodes. Copies of ranks beyond `ranks` are ignored.
     """
-    each = ranks_each or ranks
+    ranks_per_node = ranks_each or ranks
     shards = [Shard("snapshot", (("rank", rank),)) for rank in range(ranks)]
-    places = [RankNeeds(rank, node=rank // each, needs=frozenset({shard})) for rank, shard in enumerate(shards)]
+    needs = [
+        RankNeeds(rank, node=rank // ranks_per_node, needs=frozenset({shard})) for rank, shard in enumerate(shards)
+    ]
     copies = [
-        Copy(shard=shard, step=step, rank=rank, node=rank // each)
+        Copy(shard=shard, step=step, rank=rank, node=rank // ranks_per_node)
         for rank, shard in enumerate(shards)
         for step in dict.fromkeys(slots.get(rank, ()))
     ]
@@ -157,15 +164,15 @@ def of_snapshots(
         for snapshot in kept
         if snapshot.rank < ranks
     ]
-    return plan(places, copies, stored)
+    return plan(needs, copies, stored)
 
 
 def newest_common(slots: Mapping[int, Sequence[int]], ranks: int) -> int:
-    """Return the newest step that all ranks of one node hold whole, or NONE.
+    """Return the newest step that the ranks 0 to `ranks - 1` all hold whole, or NONE.
 
     Args:
-        slots: the steps in the slots of each rank.
-        ranks: number of ranks.
+        slots: the steps in the slots of each rank, NONE for a slot without a whole snapshot.
+        ranks: number of ranks. A rank that is missing in `slots` holds no step.
     """
     return newest_of_all(slots.get(rank, ()) for rank in range(ranks))
 
@@ -188,76 +195,86 @@ def newest_of_all(held: Iterable[Sequence[int]]) -> int:
 # --- assigning sources ------------------------------------------------------------------------------------
 
 _Need = tuple[int, Shard]  # a rank, and a shard that the rank needs
-_Wish = TypeVar("_Wish", bound="int | _Need")
+_Key = TypeVar("_Key", bound="int | _Need")
 _Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
 
 
-def _assign_sources(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Need, Source]:
+def _assign_sources(ranks: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Need, Source]:
     """Return the nearest source for every rank and shard. Among equally near ones, the load is balanced.
 
-    First the nodes are balanced, then the ranks on each node. The rungs are balanced one by one, because copies that
-    are read on the node itself are no load on its network.
+    The rungs are balanced one by one, because copies that are read on the node itself are no load on its network.
 
     Args:
-        places: the ranks of the next attempt.
-        held: the available copies of each shard, all of one step.
+        ranks: the ranks of the next attempt.
+        held: the available copies of each shard, all of one step; at least one of each shard that a rank needs.
     """
     nearest: dict[Rung, dict[_Need, list[Copy]]] = {}
-    for place in places:
-        for shard in place.needs:
-            rung = min(_rung(copy, place) for copy in held[shard])
-            copies = [copy for copy in held[shard] if _rung(copy, place) is rung]
-            nearest.setdefault(rung, {})[place.rank, shard] = copies
+    for rank in ranks:
+        for shard in rank.needs:
+            rung = min(_rung(copy, rank) for copy in held[shard])
+            copies = [copy for copy in held[shard] if _rung(copy, rank) is rung]
+            nearest.setdefault(rung, {})[rank.rank, shard] = copies
     sources = {}
-    for rung, wishes in nearest.items():
-        nodes = balance({wish: {copy.node for copy in copies} for wish, copies in wishes.items()})
-        on_node = {
-            wish: {(copy.node, copy.rank) for copy in copies if copy.node == nodes[wish]}
-            for wish, copies in wishes.items()
-        }
-        for wish, (node, rank) in balance(on_node).items():
-            sources[wish] = Source(rung, node, rank)
+    for rung, needs in nearest.items():
+        for need, copy in _choose_copies(needs).items():
+            sources[need] = Source(rung, copy.node, copy.rank)
     return sources
 
 
-def _rung(copy: Copy, place: RankNeeds) -> Rung:
+def _choose_copies(choices: Mapping[_Need, Sequence[Copy]]) -> dict[_Need, Copy]:
+    """Choose one copy for each need so that first the nodes and then the ranks of each node share the load.
+
+    Args:
+        choices: for each need the copies that fulfil it, at least one.
+    """
+    node_choices = {need: {copy.node for copy in copies} for need, copies in choices.items()}
+    nodes = balance(node_choices)
+
+    on_chosen_node: dict[_Need, dict[tuple[int, int], Copy]] = {}
+    for need, copies in choices.items():
+        on_chosen_node[need] = {(copy.node, copy.rank): copy for copy in copies if copy.node == nodes[need]}
+    suppliers = balance(on_chosen_node)
+    return {need: on_chosen_node[need][supplier] for need, supplier in suppliers.items()}
+
+
+def _rung(copy: Copy, rank: RankNeeds) -> Rung:
     """Return how far a copy is from a rank."""
-    if copy.node != place.node:
+    if copy.node != rank.node:
         return Rung.PEER
-    return Rung.OWN if copy.rank == place.rank else Rung.NODE
+    return Rung.OWN if copy.rank == rank.rank else Rung.NODE
 
 
-def balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Supplier]:
-    """Choose one supplier for each wish so that the busiest one supplies as little as possible.
+def balance(choices: Mapping[_Key, Collection[_Supplier]]) -> dict[_Key, _Supplier]:
+    """Choose one supplier for each need so that the busiest one supplies as little as possible.
 
     The result depends on the choices alone, so that all nodes compute the same.
 
-    The algorithm builds an optimal semi-matching, wish by wish: the new wish goes to the supplier with the least load
-    that can be reached if wishes already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
+    The algorithm builds an optimal semi-matching, need by need: the new need goes to the supplier with the least load
+    that can be reached if needs already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
     graphs and load balancing", 2006).
 
     Args:
-        choices: for each wish the suppliers that can fulfil it, at least one.
+        choices: for each need the suppliers that can fulfil it, at least one.
     """
     if all(len(suppliers) == 1 for suppliers in choices.values()):  # usual, and fast for thousands of ranks
-        return {wish: next(iter(suppliers)) for wish, suppliers in choices.items()}
-    placed: dict[_Wish, _Supplier] = {}
-    supplied: dict[_Supplier, set[_Wish]] = {}
+        return {need: next(iter(suppliers)) for need, suppliers in choices.items()}
+    placed: dict[_Key, _Supplier] = {}
+    supplied: dict[_Supplier, set[_Key]] = {}
     for new in sorted(choices):
-        reached: dict[_Supplier, _Wish] = {}  # for each supplier the wish that could move there
+        reached: dict[_Supplier, _Key] = {}  # for each supplier the need that could move there
         moving = [new]
-        for wish in moving:  # the loop extends the list
-            for supplier in sorted(set(choices[wish]) - reached.keys()):
-                reached[supplier] = wish
+        for need in moving:  # the loop extends the list
+            for supplier in sorted(set(choices[need]) - reached.keys()):
+                reached[supplier] = need
                 moving.extend(sorted(supplied.get(supplier, ())))
         target = min(reached, key=lambda supplier: (len(supplied.get(supplier, ())), supplier))
-        while True:  # move wishes along the path that leads back to the new wish
-            wish = reached[target]
-            before = placed.get(wish)
-            placed[wish] = target
-            supplied.setdefault(target, set()).add(wish)
+        while True:  # move needs along the path that leads back to the new need
+            need = reached[target]
+            before = placed.get(need)
+            placed[need] = target
+            supplied.setdefault(target, set()).add(need)
             if before is None:
                 break
-            supplied[before].remove(wish)
+            supplied[before].remove(need)
             target = before
     return placed

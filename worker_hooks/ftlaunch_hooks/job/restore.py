@@ -31,7 +31,7 @@ from ftlaunch_hooks.tensors.dtypes import local_of
 from ftlaunch_hooks.tensors.json_codec import decode
 
 _RESHARDED = (
-    "the checkpoint of step {step} is one of {before}, and now there are {now}: state and data position are exact, but"
+    "{before} saved the checkpoint of step {step}, and now there are {now}: state and data position are exact, but"
     " batches are shared out otherwise, and {random}: from here on the numbers are not those of a run of {before}"
 )
 _RANDOM_OWN = "a rank that the checkpoint does not know has random numbers of its own"
@@ -60,7 +60,7 @@ _OTHER_HASHES = (
 )
 _OTHER_SEED = (
     "step {step} was saved by a job of another seed: what the script draws before attach() without a seed of its own"
-    " (an unseeded split, say) is other than it was, and a run that depends on it is not exact; give the checkpoint"
+    " (an unseeded split, say) differs from what it drew then, and a run that depends on it is not exact; give the checkpoint"
     " together with the seed.json that lies beside it"
 )
 
@@ -93,20 +93,22 @@ def restore(
     Raises:
         AttachError: nothing that was saved may be used.
         StateError: the saved state does not fit `state` or `positions`.
-        Damaged: the saved state cannot be read.
+        Damaged: the saved state is damaged, or a file of a checkpoint cannot be read.
+        OSError: a snapshot in memory cannot be read.
+        ValueError: a rank of this node has no snapshot of `step` in memory.
     """
     check_usable(kind, coordinator)
     try:
         restored = _load(state, kind=kind, step=step, coordinator=coordinator, opened=opened)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
-            if kind != Resume.WEIGHTS and step > 0:
+            if step > 0:
                 positions.check_not_read()
                 _tell_of_ended_passes(state, positions, coordinator)
             if coordinator.rank == 0:
                 for difference in differing_seeds(restored.seeds, bootstrap.own_seeds(), step):
                     say(difference)
-            if coordinator.rank == 0 and kind != Resume.WEIGHTS and step > 0:
+            if coordinator.rank == 0 and step > 0:
                 for name in positions.with_workers():
                     say(_WORKERS.format(name=name))
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
@@ -133,9 +135,10 @@ def differing_seeds(saved: Seeds, now: Seeds, step: int) -> list[str]:
 
 
 def _tell_of_ended_passes(state: RankState, positions: Positions, coordinator: Coordinator) -> None:
-    """Name the loaders whose pass was complete at the step, except those of Job.batches().
+    """Name the loaders whose pass was complete at the step. Such a loader hands out no batch in its next pass.
 
-    Job.batches() restores its loaders itself. Another loader hands out no batch in its next pass.
+    Nothing is said if the saved state has a place in loops of Job.epochs() and Job.batches(), which bring their loaders
+    back themselves. Only rank 0 writes.
     """
     if coordinator.rank == 0 and state.saved_loops is None:
         for name in positions.at_end():
@@ -143,7 +146,7 @@ def _tell_of_ended_passes(state: RankState, positions: Positions, coordinator: C
 
 
 def check_usable(kind: Resume, coordinator: Coordinator) -> None:
-    """Raise AttachError if no checkpoint may be used."""
+    """Raise AttachError if `kind` says that the job has checkpoints and none of them may be used."""
     if kind == Resume.REFUSED:
         raise AttachError(
             f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
@@ -164,8 +167,8 @@ def saved_object(
         values: whether to read the values of tensors. Otherwise the tensors are on the meta device.
 
     Raises:
-        StateError: there is no such object or rank, or the object is restored only in place.
-        Damaged: the saved state cannot be read.
+        StateError: there is no such object or rank, the object is restored only in place, or a part of a tensor is on
+            another node.
     """
     if rank is not None and not saved.has_state(rank):
         by = f"{_ranks(saved.world_size)}{', some of them on other nodes' if saved.partial else ''}"
@@ -220,8 +223,8 @@ def _load(
 ) -> SavedTensors | None:
     """Load the state or the weights of a step. Return the saved state, or None as `restore` does."""
     if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path, step)) is not None:
-        place = initial.foreign_at(coordinator.load_path, step)[1]
-        load_weights(place, other, state.modules(), tell=coordinator.rank == 0)
+        path = initial.foreign_at(coordinator.load_path, step)[1]
+        load_weights(path, other, state.modules(), tell=coordinator.rank == 0)
         return None
     reader = opened or open_step(kind, step, coordinator)
     if reader is None:
@@ -245,8 +248,9 @@ def _held_bytes(state: RankState) -> tuple[int, int]:
 
 def _expected_bytes(state: RankState, reader: SavedTensors) -> int:
     """Estimate the bytes that this rank will read, from its share of the modules' tensors."""
-    held, whole = _held_bytes(state)
-    return round(reader.bytes_for(state.reads_as(reader)) * (held / whole if whole else 1.0))
+    own_bytes, whole_bytes = _held_bytes(state)
+    share = own_bytes / whole_bytes if whole_bytes else 1.0
+    return round(reader.bytes_for(state.reads_as(reader)) * share)
 
 
 def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
@@ -261,7 +265,9 @@ def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors
         None if training begins without a saved state.
 
     Raises:
-        Damaged: the saved state cannot be read.
+        Damaged: the saved state is damaged, or a file of a checkpoint cannot be read.
+        OSError: a snapshot in memory cannot be read.
+        ValueError: a rank of this node has no snapshot of `step` in memory.
     """
     if kind.in_memory:
         pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)

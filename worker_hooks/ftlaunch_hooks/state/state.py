@@ -325,7 +325,6 @@ class RankState:
 
         Raises:
             StateError: what was saved does not fit what is attached.
-            Damaged: what was saved cannot be read.
         """
         rank = self.reads_as(saved)
         lookup = self._lookup(saved, advance)
@@ -369,7 +368,6 @@ class RankState:
 
         Raises:
             StateError: what was saved does not fit what is attached now.
-            Damaged: what was saved cannot be read.
         """
         lookup = self._lookup(saved, ignore)
         state = saved.state(self.reads_as(saved))
@@ -427,7 +425,6 @@ class RankState:
 
         Raises:
             StateError: the attached modules do not fit; then nothing has changed.
-            Damaged: what was saved cannot be read.
         """
         lookup = self._lookup(saved, advance)
         state = saved.state(self.reads_as(saved))

@@ -2,6 +2,14 @@
 
 The agent decides nothing that concerns other nodes. `Agent` runs in the agent's process, in the one thread of its event
 loop; `ftlaunch.nodes.agent.main` builds the agent and runs the loop.
+
+The head is the process on one of the nodes that runs the job's supervisor. It shows a sign, in the run dir or a meeting
+store, with its address and its term: a head that takes over has a higher term. The lease limits how long this node's
+ranks go on without a head (lease.py). A rank's page is the shared memory in which the rank reports its steps and gets
+its orders; the message `pages` passes orders of the head on to the ranks here. The head that this node itself has
+started runs beside the agent, and both write to the same terminal.
+
+The fields of all messages are documented in `ftlaunch.nodes.cluster.messages`. An unknown message is ignored here.
 """
 
 from __future__ import annotations
@@ -23,12 +31,14 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
-_TICK = 0.1  # seconds between two looks at the pages
-_FAST_TICK = 0.01  # seconds between two looks while ranks start or end
-_MOST_BROKEN_OFF = 8  # broken handshakes in a row; a head that starts or ends may break one or two
-_QUIET_SECONDS = 10.0  # of waiting for the first head before the terminal is told
-_HEADLESS_SECONDS = 30.0  # for which an agent that has lost its head looks for that head or for a new one
-_MOST_FAILURES = 5  # unexpected failures of system calls within _FAILURES_SECONDS that the agent survives
+_TICK_SECONDS = 0.1  # the agent looks at the pages this often
+_FAST_TICK_SECONDS = 0.01  # the agent looks this often while it gets ready, and while ranks are being ended
+_MOST_BROKEN_OFF = (
+    8  # so many broken handshakes in a row mean a wrong token; a head that starts or ends breaks one or two
+)
+_QUIET_SECONDS = 10.0  # an agent waits this long for its first head before it tells the terminal
+_HEADLESS_SECONDS = 30.0  # an agent that has lost its head looks this long for that head or for a new one
+_MOST_FAILURES = 5  # the agent survives so many unexpected failures of system calls within _FAILURES_SECONDS
 _FAILURES_SECONDS = 60.0
 
 
@@ -66,7 +76,7 @@ class Agent:
         self._hello = hello
         self._say = say
         self._search = search
-        self._term = -1  # of the newest known head
+        self._term = -1  # the term of the newest known head; -1: none is known
         self.code: int | None = None
         """the exit code once the agent's part is over, else None"""
         self.keep = True
@@ -121,23 +131,31 @@ class Agent:
         return self.code is not None
 
     def next_look(self) -> float:
-        """Return the moment of the next `look`, in monotonic seconds."""
+        """Return the moment of the next `look`, in monotonic seconds.
+
+        The fast interval applies while this node gets ready for a head, and while processes of the last attempt are
+        left and are being ended.
+        """
         fast = not self._ranks.cleared or not self._sent_ready
-        return self._looked_at + (_FAST_TICK if fast and self._is_hurried() else _TICK)
+        return self._looked_at + (_FAST_TICK_SECONDS if fast and self._is_hurried() else _TICK_SECONDS)
 
     def _is_hurried(self) -> bool:
+        """Return whether the next change here is expected at once: this node gets ready, or its ranks end."""
         return self._ending is not None or not self._sent_ready or self._stopping or self._ranks.clearing
 
     def look(self) -> None:
         """Check the ranks, the helpers, the lease and the search for a head."""
         now = self._clock()
-        self._settle(now)
+        self._send_ready(now)
         if self._ending is not None:
             self._ranks.look()
             if self._ranks.cleared:
                 self.code = self._ending
             return
-        if now >= self._looked_at + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
+        if (
+            now >= self._looked_at + (_FAST_TICK_SECONDS if self._is_hurried() else _TICK_SECONDS)
+            or not self._ranks.cleared
+        ):
             self._looked_at = now
             beat = self._ranks.look()
             if beat is not None and self.link.alone_since is None:
@@ -149,7 +167,8 @@ class Agent:
         if self._ending is None:
             self._watch_head(now)
 
-    def _settle(self, now: float) -> None:
+    def _send_ready(self, now: float) -> None:
+        """Tell a new head that ranks can start, once the helpers are ready and the directories proved to be shared."""
         self._settled = self._settled or self._helpers.may_begin(now)
         if self._settled and self._shared.proven and not self._sent_ready and self.link.alone_since is None:
             self._sent_ready = True
@@ -261,17 +280,24 @@ class Agent:
         self.link.send("hello", **self._hello, port=self._ranks.free_port(), wall=time.time(), **memory)
 
     def _on_welcome(self, term: int, word: str) -> None:
+        """Accept the head of a term, unless a newer head is known.
+
+        Args:
+            term: the head's term.
+            word: the word that the head has left in the directories that all nodes share.
+        """
         if term < self._term:
             self.link.renew("another head has taken its place")
             return
         self._term = term
         self._greeting_until = 0.0
         self._shared.begin(word, self._clock())
-        self._tell(f"joined: the head at {self.link.endpoint} speaks for the job")
+        self._say_unless_beside_head(f"joined: the head at {self.link.endpoint} speaks for the job")
         if self._job_stops:
             self.link.send("stop", why="the job was told to stop before this head took over")
 
     def _on_message(self, message: dict[str, Any]) -> None:
+        """Obey a message of the head. Its fields were checked on receipt."""
         ranks = self._ranks
         do = message["do"]
         self._search.hear(self._clock())
@@ -301,9 +327,10 @@ class Agent:
         elif do == "answer":
             self.on_answer(message["number"], message["answer"])
         else:
-            self._on_end(do, message)
+            self._on_membership(do, message)
 
-    def _on_end(self, do: str, message: Mapping[str, Any]) -> None:
+    def _on_membership(self, do: str, message: Mapping[str, Any]) -> None:
+        """Obey a message about this node's part in the job: whether the node waits, and whether its part ends."""
         if do == "refused":
             self._say(f"cannot join: {message['why']}")
             self.code = EXIT_USAGE
@@ -319,20 +346,22 @@ class Agent:
         elif do == "done":
             self.code = message["code"]
             self.keep = bool(message["keep"])
-            self._tell(f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}")
+            self._say_unless_beside_head(
+                f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}"
+            )
 
     def _announce_place(self, place: Mapping[str, Any]) -> None:
         now = f"this is node {place['node']} of {place['nodes']}"
         if now != self._announced_place:
             self._announced_place = now
-            self._tell(now)
+            self._say_unless_beside_head(now)
 
     def _announce_standby(self, why: str) -> None:
         if why != self._announced_place:
             self._announced_place = why
             self._say(f"this node stands by: {why}")
 
-    def _tell(self, sentence: str) -> None:
+    def _say_unless_beside_head(self, sentence: str) -> None:
         """Write a sentence to the terminal, unless the head writes to the same terminal and says as much itself."""
         if not self.beside_head:
             self._say(sentence)
