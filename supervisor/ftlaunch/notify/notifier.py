@@ -1,10 +1,14 @@
 """The notifier: a process that delivers notices to commands, webhooks and Apprise, and retries failed deliveries.
 
-The process runs `python -m ftlaunch.notify.notifier` with a socket as its stdin, and exchanges messages with the
-supervisor (client.py), each of them one JSON object:
+The process runs `python -m ftlaunch.notify.notifier` with a SOCK_SEQPACKET socket as its stdin, which keeps the
+boundaries of messages. Each message to or from the supervisor (client.py) is one packet with one JSON object:
 
     {"id", "to": number of the target, "argv", "stdin", "says_why", "timeout": seconds of a try, "retries"}
-        -> {"id", "tries", "seconds", "error"}; the error is empty once it was taken
+        -> {"id", "tries", "seconds", "error"}
+
+`argv` starts the program that delivers the notice, and `stdin` is the text that the program reads. A program of ours
+`says_why`: if it fails, its stdout is {"error": the reason, "final": whether another try is of no use}. In the answer
+`seconds` count from the first try to the result, and `error` is empty if the target has taken the notice.
 
 At the end of its stdin the notifier has FAREWELL seconds to deliver what is left; the rest is answered as failed.
 """
@@ -28,14 +32,14 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
 from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
-FAREWELL = 5.0  # the most seconds that the end of a job waits for its notices
+FAREWELL = 5.0  # seconds that the end of a job waits for its notices at most
 _MOST = 100  # notices that may wait for one target; newer ones are refused
 _BACKOFF_FIRST = 0.5  # seconds before the second try; each further wait is twice as long
 _BACKOFF_MOST = 30.0  # seconds
 
 
 class DeliveryTrial:
-    """One try to deliver a notice: a process that gets its stdin from the target.
+    """One try to deliver a notice: a process that reads the text of the notice from its stdin.
 
     Only the output of programs that say why they failed is read.
     """
@@ -123,8 +127,10 @@ class Route:
         """Start with no notice."""
         self.queue: deque[dict[str, Any]] = deque()
         self.trial: DeliveryTrial | None = None
-        self._tries, self._began, self._error = 0, 0.0, ""
-        self._retry_at = 0.0
+        self._tries = 0  # of the first notice
+        self._began = 0.0  # monotonic seconds at which the first notice was tried first
+        self._error = ""  # of the last try of the first notice
+        self._retry_at = 0.0  # monotonic seconds before which the first notice is not tried again
 
     def patience(self, now: float) -> float:
         """Return the seconds until `advance` has something to do by the clock; infinity if there is nothing."""

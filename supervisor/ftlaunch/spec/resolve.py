@@ -1,7 +1,7 @@
 """Resolves flags, job spec, environment and defaults, in that order, to one frozen JobSpec.
 
 `ftlaunch` calls `resolve` once, before anything is started. Settings are collected in layers, one for each origin; the
-first layer that has a setting wins.
+first layer that has a setting wins. A setting is a `Given`: its value, what was written for it, and where.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from ftlaunch.system.resources import count_cpus, count_gpus
 from ftlaunch_contract import saving_request
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
+
+_BOTH_STREAMS = 3
+"""torchrun's number for stdout and stderr together, where 1 is stdout and 2 is stderr"""
 
 _Layer = dict[str, Given]
 """settings of one origin, or of all merged, by name"""
@@ -59,6 +62,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
         kind = _wanted_kind(layers)
     settings = _merged(layers)
     named_hosts = _hosts(settings)
+    # Who is to meet whom follows from the hosts, else from what a scheduler has put into the environment.
     if named_hosts is not None:
         hosts, option = named_hosts
         settings |= from_hosts(settings, hosts, name=option)
@@ -69,11 +73,14 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     check_target(kind, target, environ)
     _check_devices(spec, settings, environ)
     _check_store(spec, settings)
-    if (preempt := spec.launch.preempt_when) is not None and (reason := why_no_notice(preempt)):
-        raise settings["preempt_when"].error("preempt_when", reason)
+    preempt_when = spec.launch.preempt_when
+    no_notice = why_no_notice(preempt_when) if preempt_when is not None else None
+    if no_notice:
+        raise settings["preempt_when"].error("preempt_when", no_notice)
     for name in ("run_dir", "checkpoint_dir", "log_dir"):
-        if reason := why_not_writable(getattr(spec, name)):
-            raise SpecError(f"cannot use {one_line(getattr(spec, name))} as `{name}`: {reason}")
+        directory = getattr(spec, name)
+        if reason := why_not_writable(directory):
+            raise SpecError(f"cannot use {one_line(directory)} as `{name}`: {reason}")
     return spec
 
 
@@ -119,7 +126,14 @@ def _file_layer(path: str, environ: Mapping[str, str]) -> _Layer:
 
 
 def _in_our_words(layer: _Layer) -> _Layer:
-    """Replace ChatLearn's keys by our keys with the same meaning. Raises SpecError if both are given and differ."""
+    """Replace ChatLearn's keys by our keys with the same meaning, in `layer` itself.
+
+    `enable_resume_training: false` becomes `fresh: true`, whatever the layer says of `fresh`. A true value is dropped;
+    on the command line `_flag_layer` has taken it as `fresh: false` before.
+
+    Raises:
+        SpecError: `data_checkpoint_path` and `checkpoint_dir` are both given and differ.
+    """
     folder = layer.pop("data_checkpoint_path", None)
     resuming = layer.pop("enable_resume_training", None)
     if folder is not None and layer.setdefault("checkpoint_dir", folder).value != folder.value:
@@ -182,6 +196,9 @@ def _wanted_kind(layers: Sequence[_Layer]) -> TargetKind:
     """Return what torchrun's switches make of the target.
 
     --run-path has precedence over --no-python, which excludes --module.
+
+    Raises:
+        SpecError: `no_python` and `module` are both given.
     """
     settings = _merged(layers)
     if settings["run_path"].value:
@@ -224,11 +241,16 @@ def _check_combinations(settings: _Layer) -> None:
 
 
 def _is_address(place: str | None) -> bool:
+    """Return whether a checkpoint dir is the address of a store rather than a folder."""
     return place is not None and scheme_of(place) is not None
 
 
 def _check_store(spec: JobSpec, settings: _Layer) -> None:
-    """Check that a store of checkpoints can be used as the job asks. Raises SpecError."""
+    """Check that a store of checkpoints can be used as the job asks.
+
+    Raises:
+        SpecError: there is a cache without a store, the job has several nodes, or a package is missing.
+    """
     place = settings["checkpoint_dir"]
     cache = settings["checkpoint_cache"]
     if spec.saving.checkpoint_store is None:
@@ -300,6 +322,7 @@ def _build(
         "notify": value["notify"] or (),
         "metrics": value["metrics"] and value["metrics"].in_folder(cwd),
         "preload": value["preload"] or (),
+        # Ranks get these in an environment variable, therefore as the texts that a person may write.
         "given": {
             name: str(SETTINGS[name].show(value[name]))
             for name in saving_request.VARIABLES
@@ -389,7 +412,7 @@ def _tee_ranks(value: Mapping[str, Any], nproc: int) -> frozenset[int] | None:
     if value["tee"]:
         follow = frozenset(rank for rank in ranks if choice(value["tee"], rank))
     elif value["redirects"]:
-        follow = frozenset(rank for rank in ranks if choice(value["redirects"], rank) != 3)
+        follow = frozenset(rank for rank in ranks if choice(value["redirects"], rank) != _BOTH_STREAMS)
     elif value["local_ranks_filter"] is None:
         return None
     else:

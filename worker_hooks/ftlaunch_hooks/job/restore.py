@@ -60,8 +60,8 @@ _OTHER_HASHES = (
 )
 _OTHER_SEED = (
     "step {step} was saved by a job of another seed: what the script draws before attach() without a seed of its own"
-    " (an unseeded split, say) differs from what it drew then, and a run that depends on it is not exact; give the checkpoint"
-    " together with the seed.json that lies beside it"
+    " (an unseeded split, say) differs from what it drew then, and a run that depends on it is not exact; give the"
+    " checkpoint together with the seed.json that lies beside it"
 )
 
 

@@ -215,7 +215,10 @@ class MemoryReader(SavedTensors):
 
 
 class CheckpointReader(SavedTensors):
-    """A committed checkpoint. Opening checks that all parts of all tensors exist; `verify.verify` compares checksums."""
+    """A committed checkpoint.
+
+    Opening checks that every part of every tensor exists. Only `verify.verify` compares checksums.
+    """
 
     def __init__(self, directory: Path, rank: int | None = None, node: Collection[int] = ()) -> None:
         """Open a checkpoint.

@@ -16,7 +16,7 @@ from ftlaunch.views.dashboard.run_state import RunState
 from ftlaunch.views.report_page.run_files import open_journal_without_links
 
 
-class Hears(Protocol):
+class EventConsumer(Protocol):
     """Something that is built from the events of a journal, in their order."""
 
     @property
@@ -27,38 +27,38 @@ class Hears(Protocol):
         """Process the next event."""
 
 
-Heard = TypeVar("Heard", bound=Hears)
+Consumer = TypeVar("Consumer", bound=EventConsumer)
 
 
-class FollowedJournal(Generic[Heard]):
+class FollowedJournal(Generic[Consumer]):
     """The journal of a run dir, the state of the job, and something built from all events.
 
     If the first resume shows that the ranks report their steps, or the journal is replaced, everything is built again.
     """
 
-    def __init__(self, run_dir: Path, make: Callable[[bool], Heard]) -> None:
+    def __init__(self, run_dir: Path, make: Callable[[bool], Consumer]) -> None:
         """Begin before the first event.
 
         Args:
             run_dir: the run dir.
-            make: creates an empty `Heard`; the argument says whether the ranks report their steps.
+            make: creates an empty consumer of events, the later `consumer`; the argument says whether the ranks report their steps.
         """
         self._run_dir = run_dir
         self._make = make
         self._begin(hooked=False)
 
     def _begin(self, *, hooked: bool) -> None:
-        """Begin before the first event."""
+        """Begin before the first event. `hooked` says whether the ranks report their steps."""
         self._journal = JournalFollower(
             self._run_dir, on_replaced=lambda: self._forget(hooked=False), open_file=open_journal_without_links
         )
         self._forget(hooked=hooked)
 
     def _forget(self, *, hooked: bool) -> None:
-        """Forget all events: also when another journal has taken the place of the one that was read."""
+        """Forget all events, for a new beginning or because another journal has replaced the one that was read."""
         self._hooked = hooked
         self.state = RunState(self._run_dir)
-        self.heard = self._make(hooked)
+        self.consumer = self._make(hooked)
 
     @property
     def dropped(self) -> Counter[str]:
@@ -67,17 +67,17 @@ class FollowedJournal(Generic[Heard]):
 
     @property
     def lag(self) -> tuple[int, int] | None:
-        """Bytes read and bytes of the journal if `read` has left a rest; else None."""
+        """The bytes read so far and the bytes of the journal, if `read` has not reached its end; else None."""
         journal = self._journal
         return (journal.offset, journal.size) if journal.offset < journal.size else None
 
     def read(self, most: int = sys.maxsize) -> bool:
-        """Process what was appended, about `most` bytes. Return whether there was an event.
-
-        After any error other than OSError everything is built again, because only some parts processed the event.
+        """Process about `most` bytes of what was appended. Return whether there was an event.
 
         Raises:
-            OSError: the journal cannot be read.
+            OSError: the journal cannot be read. The next call goes on from here.
+            Exception: the state or the consumer cannot process an event. As only one of them may have processed it,
+                the next call begins again with the first event.
         """
         try:
             return self._read(most)
@@ -91,9 +91,9 @@ class FollowedJournal(Generic[Heard]):
         new = False
         for event in self._journal.events(most):
             self.state.hear(event)
-            self.heard.hear(event)
+            self.consumer.hear(event)
             new = True
-            if self.heard.resumed and not self._hooked:
+            if self.consumer.resumed and not self._hooked:
                 self._begin(hooked=True)
                 return self._read(most)
         return new

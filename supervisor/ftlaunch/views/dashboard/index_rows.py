@@ -78,7 +78,7 @@ class IndexRow:
             return {**self._cells, **self._named, "state": "reading", "sentence": sentence}
         if self._due:
             self._due = False
-            self._cells = self._journal.heard.told() | {"step": state.step}
+            self._cells = self._journal.consumer.told() | {"step": state.step}
         word, sentence = state.told()
         return {**self._cells, **self._named, "state": word, "sentence": SafeText([]).line(sentence, 300)}
 

@@ -72,7 +72,7 @@ class LiveRun:
         self._due = self._journal.read() or self._due or self.data is None
         if not self._due:
             return {}
-        walk = self._journal.heard.closed()
+        walk = self._journal.consumer.closed()
         walk.dropped = walk.dropped + self._journal.dropped
         if walk.start is not self._start:  # files are masked with the secrets of the command
             self._start = walk.start

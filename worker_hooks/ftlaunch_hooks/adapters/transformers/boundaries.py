@@ -38,18 +38,20 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """the job of the training that is kept now"""
         self.is_over = False
         """whether the training that was kept last has come to its end"""
-        self._attaches = False  # at the next on_train_begin
-        self._keeps = False  # the training that runs now
+        self._attaches_next = False  # whether the next on_train_begin attaches
+        self._is_training = False  # whether a training that is kept runs now
         self._counted = 0  # the TrainerState's global_step at the boundary before
-        self._loss: float | None = None
-        self._evaluates_first = False
-        self._pass = 0
-        self._had = 0  # number of batches of that pass that were consumed before
-        self._word = ""
-        self._given = False
+        self._loss: float | None = None  # the newest logged loss that was not reported yet
+        self._evaluates_first = False  # what the script has given as eval_on_start
+        self._next_pass = 0  # number of the pass over the data that begins next
+        self._batches_before = 0  # number of batches of that pass that were consumed before
+        self._training = ""  # name of the training
+        self._is_name_given = False  # whether the script chose that name
         self.began_with: str | None = None
-        """path of the Trainer's own checkpoint with which the next training begins"""
-        self._saves_with_trainer = False
+        """path of the Trainer's own checkpoint with which the training begins; None: it begins without one"""
+        self._saves_with_trainer = False  # whether the job saves whenever the Trainer does
+        self._kept: KeptState  # of the training that is kept; set by on_train_begin, as is the next
+        self._unsaved: UnsavedAttributes
 
     def attach_next(self, word: str, *, given: bool) -> None:
         """Keep the next training of this Trainer.
@@ -58,35 +60,36 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
             word: the training's name.
             given: whether the script chose the name.
         """
-        self._word = word
-        self._given = given
+        self._training = word
+        self._is_name_given = given
         self.began_with = None
-        self._attaches = True
-        self._keeps = False
+        self._attaches_next = True
+        self._is_training = False
         self.is_over = False
         self.job = None
-        self._pass = self._had = 0
+        self._next_pass = 0
+        self._batches_before = 0
 
     def begins_at(self, number: int, had: int) -> None:
         """Begin the training in pass `number` over its data, after `had` batches of that pass."""
-        self._pass = number
-        self._had = had
+        self._next_pass = number
+        self._batches_before = had
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Attach: everything is built now, and the loop has not begun. Raises AttachError."""
-        if not self._attaches:
+        if not self._attaches_next:
             return
         trainer = self._trainer
-        self._attaches = False
-        self._keeps = True
+        self._attaches_next = False
+        self._is_training = True
         self._loss = None
         inside.check_numbers(trainer)
         loader = trainer.callback_handler.train_dataloader  # a local variable, so that attach() finds its generators
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
         kept.began_with = self.began_with
         objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
-        self.job = ft.attach(training=self._word, **objects)
-        if kept.over_in is not None and not self._given:
+        self.job = ft.attach(training=self._training, **objects)
+        if kept.over_in is not None and not self._is_name_given:
             check_place(self.job, before=kept.over_in, now=args.output_dir, how=HOW)
         self._counted = state.global_step
         self._saves_with_trainer = saving.ask(self.job, args, state)
@@ -97,27 +100,27 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin a pass: the Trainer draws the order of the epoch's data next."""
-        if self._keeps:
+        if self._is_training:
             args.eval_on_start = self._evaluates_first
-            self._kept.fetches.begin_pass(self._pass, self._had)
-            self._pass += 1
-            self._had = 0
+            self._kept.fetches.begin_pass(self._next_pass, self._batches_before)
+            self._next_pass += 1
+            self._batches_before = 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the step before, which is complete. The batches of the next step are already fetched."""
-        if self._keeps:
+        if self._is_training:
             self._complete(state)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Have the job save, too, if the Trainer saves at steps that cannot be given to the job as an interval."""
-        if self._keeps and self._saves_with_trainer and state.is_world_process_zero:
+        if self._is_training and self._saves_with_trainer and state.is_world_process_zero:
             assert self.job is not None
             self.job.save()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Note the loss for the next report; the log of the whole training completes the last step."""
         self._loss = (logs or {}).get("loss", self._loss)
-        if self._keeps and _LAST_LOG in (logs or {}):
+        if self._is_training and _LAST_LOG in (logs or {}):
             self._kept.over = True
             self._complete(state)
             assert self.job is not None
@@ -126,10 +129,10 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop keeping: what the Trainer does from here on is no part of the training."""
-        if self._keeps:
+        if self._is_training:
             args.eval_on_start = self._evaluates_first
             self._kept.fetches.close()
-            self._keeps = False
+            self._is_training = False
 
     def _complete(self, state: Any) -> None:
         """Report the step before, if one was made, and put back the random numbers of the boundary after a resume."""
