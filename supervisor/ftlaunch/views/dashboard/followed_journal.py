@@ -41,7 +41,7 @@ class FollowedJournal(Generic[Consumer]):
 
         Args:
             run_dir: the run dir.
-            make: creates an empty consumer of events, the later `consumer`; the argument says whether the ranks report their steps.
+            make: creates an empty `consumer`; the argument says whether the ranks report their steps.
         """
         self._run_dir = run_dir
         self._make = make
@@ -75,7 +75,7 @@ class FollowedJournal(Generic[Consumer]):
         """Process about `most` bytes of what was appended. Return whether there was an event.
 
         Raises:
-            OSError: the journal cannot be read. The next call goes on from here.
+            OSError: the journal cannot be read. The next call goes on where this one ended.
             Exception: the state or the consumer cannot process an event. As only one of them may have processed it,
                 the next call begins again with the first event.
         """

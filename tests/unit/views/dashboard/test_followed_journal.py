@@ -45,7 +45,7 @@ def test_after_a_failure_all_is_heard_again(tmp_path: Path) -> None:
             followed.read()
     (tmp_path / "events.jsonl").write_bytes(b"".join(map(line, (1, 2, 4))))
     assert followed.read()
-    assert followed.heard.heard == [1, 2, 4]
+    assert followed.consumer.heard == [1, 2, 4]
     assert followed.state.step == 4
     assert not followed.read()
 
@@ -57,7 +57,7 @@ def test_of_another_journal_nothing_of_the_first_is_left(tmp_path: Path) -> None
     (tmp_path / "new").write_bytes(line(5))
     (tmp_path / "new").rename(tmp_path / "events.jsonl")
     assert followed.read()
-    assert followed.heard.heard == [5]
+    assert followed.consumer.heard == [5]
 
 
 def test_a_first_resume_has_all_heard_again(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_first_resume_has_all_heard_again(tmp_path: Path) -> None:
     followed.read()
     append(tmp_path, json.dumps({"event": "resumed", "step": 2}).encode() + b"\n", line(3))
     assert followed.read()
-    assert (followed.heard.hooked, followed.heard.heard) == (True, [1, 2, 3])
+    assert (followed.consumer.hooked, followed.consumer.heard) == (True, [1, 2, 3])
