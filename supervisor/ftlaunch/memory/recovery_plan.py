@@ -195,7 +195,7 @@ def newest_of_all(held: Iterable[Sequence[int]]) -> int:
 # --- assigning sources ------------------------------------------------------------------------------------
 
 _Need = tuple[int, Shard]  # a rank, and a shard that the rank needs
-_Key = TypeVar("_Key", bound="int | _Need")
+_Key = TypeVar("_Key", bound="int | _Need")  # identifies a need in `balance`
 _Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
 
 

@@ -9,7 +9,8 @@ ranks go on without a head (lease.py). A rank's page is the shared memory in whi
 its orders; the message `pages` passes orders of the head on to the ranks here. The head that this node itself has
 started runs beside the agent, and both write to the same terminal.
 
-The fields of all messages are documented in `ftlaunch.nodes.cluster.messages`. An unknown message is ignored here.
+The fields of all messages are documented in `ftlaunch.nodes.cluster.messages`. `HeadLink` checks each message on
+receipt, and ends the connection because of an unknown or malformed one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
-_TICK_SECONDS = 0.1  # the agent looks at the pages this often
-_FAST_TICK_SECONDS = 0.01  # the agent looks this often while it gets ready, and while ranks are being ended
-_MOST_BROKEN_OFF = (
-    8  # so many broken handshakes in a row mean a wrong token; a head that starts or ends breaks one or two
-)
+_TICK_SECONDS = 0.1  # the time between two looks at the pages
+_FAST_TICK_SECONDS = 0.01  # the time between two looks while the agent gets ready, or ranks are being ended
+# So many broken handshakes in a row mean that the token is wrong. A head that starts or ends may break one or two.
+_MOST_BROKEN_OFF = 8
 _QUIET_SECONDS = 10.0  # an agent waits this long for its first head before it tells the terminal
 _HEADLESS_SECONDS = 30.0  # an agent that has lost its head looks this long for that head or for a new one
 _MOST_FAILURES = 5  # the agent survives so many unexpected failures of system calls within _FAILURES_SECONDS
@@ -133,14 +133,14 @@ class Agent:
     def next_look(self) -> float:
         """Return the moment of the next `look`, in monotonic seconds.
 
-        The fast interval applies while this node gets ready for a head, and while processes of the last attempt are
-        left and are being ended.
+        The fast interval applies until this node has told its head that it is ready, and from then on while the last
+        attempt's processes are being ended.
         """
         fast = not self._ranks.cleared or not self._sent_ready
         return self._looked_at + (_FAST_TICK_SECONDS if fast and self._is_hurried() else _TICK_SECONDS)
 
     def _is_hurried(self) -> bool:
-        """Return whether the next change here is expected at once: this node gets ready, or its ranks end."""
+        """Return whether a change is expected soon: this node is not ready yet, or its ranks are being ended."""
         return self._ending is not None or not self._sent_ready or self._stopping or self._ranks.clearing
 
     def look(self) -> None:
@@ -152,10 +152,8 @@ class Agent:
             if self._ranks.cleared:
                 self.code = self._ending
             return
-        if (
-            now >= self._looked_at + (_FAST_TICK_SECONDS if self._is_hurried() else _TICK_SECONDS)
-            or not self._ranks.cleared
-        ):
+        interval = _FAST_TICK_SECONDS if self._is_hurried() else _TICK_SECONDS
+        if now >= self._looked_at + interval or not self._ranks.cleared:
             self._looked_at = now
             beat = self._ranks.look()
             if beat is not None and self.link.alone_since is None:
@@ -297,7 +295,7 @@ class Agent:
             self.link.send("stop", why="the job was told to stop before this head took over")
 
     def _on_message(self, message: dict[str, Any]) -> None:
-        """Obey a message of the head. Its fields were checked on receipt."""
+        """Obey a message of the head. `HeadLink` has checked its name and fields."""
         ranks = self._ranks
         do = message["do"]
         self._search.hear(self._clock())

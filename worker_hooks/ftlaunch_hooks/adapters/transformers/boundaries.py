@@ -70,10 +70,10 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         self._next_pass = 0
         self._batches_before = 0
 
-    def begins_at(self, number: int, had: int) -> None:
-        """Begin the training in pass `number` over its data, after `had` batches of that pass."""
+    def begins_at(self, number: int, batches_before: int) -> None:
+        """Begin the training in pass `number` over its data, after `batches_before` batches of that pass."""
         self._next_pass = number
-        self._batches_before = had
+        self._batches_before = batches_before
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Attach: everything is built now, and the loop has not begun. Raises AttachError."""

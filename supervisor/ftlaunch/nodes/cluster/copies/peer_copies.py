@@ -196,7 +196,7 @@ class PeerCopies:
         Raises:
             ValueError: the message is malformed.
             TypeError: the message is malformed.
-            KeyError: a field of the message is missing.
+            KeyError: a field of the message is missing, which `messages.check` refuses before.
             OverflowError: a step of the message is infinite.
         """
         if name == "copier":
@@ -227,7 +227,7 @@ class PeerCopies:
                 self._kept += [Kept(int(rank), int(step), self.keeper_number(node)) for step in steps]
 
     def keeper_number(self, node: Node) -> int:
-        """Return the keeper number of a node, explained at the top of this module.
+        """Return the keeper number of a node, by which `Kept` and the plan name it.
 
         A node that keeps copies of ranks that it runs now fetches these copies from itself.
         """
