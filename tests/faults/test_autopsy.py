@@ -56,8 +56,8 @@ CASES = {
     "spin": r"it runs at hangs.py:\d+ \(in spin\) \(\d+% of a processor\)",
     "stop": rf"it was stopped at {line('stop')}",
     "gil": rf"it is in C code that keeps the interpreter's lock \(GIL\), called at {line('the GIL')}",
-    "lock": rf"it waits for a lock or for another thread at {line('the lock')} \(in lock_and_collective\), which its"
-    rf" thread may hold that is in \w+{NUMBER} at {line('the holder')}",
+    "lock": rf"it waits for a lock or for another thread at {line('the lock')} \(in lock_and_collective\), which may be"
+    rf" held by the rank's thread that is in \w+{NUMBER} at {line('the holder')}",
     "pipe": rf"it is in read of pipe:\[\d+\] at {line('the pipe')}",
     "loader": rf"it waits for its data loader at {line('the loader')}, whose worker with pid \d+ is at"
     rf" {line('in the worker')} \(in __getitem__\)",
