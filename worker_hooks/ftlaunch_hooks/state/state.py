@@ -371,7 +371,7 @@ class RankState:
         """
         lookup = self._lookup(saved, ignore)
         state = saved.state(self.reads_as(saved))
-        self.collect()  # for its side effects, as in `restore`
+        # Not collected anew: that would drop the random numbers which are still to be put back.
         lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
