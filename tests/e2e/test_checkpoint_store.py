@@ -124,6 +124,32 @@ def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob
     first.assert_clean()
 
 
+def test_memory_of_before_is_not_taken_up_once_the_job_went_on_elsewhere(stored: StoredJob) -> None:
+    """Taken out: the machine, come back, goes on from its memory, of a training that was begun anew elsewhere."""
+    first = stored.machine()
+    stored.start(first, step_time="0.2")
+    first.wait_event("checkpoint_stored")
+    first.wait_step(8)
+    for pid in (first.supervisor.pid, *first.pids()):
+        os.kill(pid, signal.SIGKILL)
+    first.supervisor.wait()
+    wait_for(lambda: not carriers(first.tag), "the end of all processes of the machine")
+    assert any(first.memory.glob("slot_*")), "memory has snapshots"
+    other = StoredCheckpoints(
+        open_store(stored.address), stored.root / "other", job=first.job_id, owner="other (pid 7)"
+    )
+    other.claim()
+    other.put_aside(above=-1)  # the job has begun anew there
+    stored.start(first)
+    assert first.wait() == 1, first.stderr
+    forgotten = first.events("store_opened")[-1]["forgotten"]
+    assert forgotten >= 5
+    assert f"step {forgotten} in the memory of this machine is not used" in first.stderr
+    assert "cannot resume: no checkpoint in " in first.stderr, "the one of before is in quarantine"
+    assert [one["step"] for one in first.events("resumed")] == [0], "nothing of before was taken up"
+    assert not any(first.memory.glob("slot_*"))
+
+
 @pytest.mark.parametrize(
     ("place", "refusal"),
     [

@@ -175,7 +175,9 @@ class Workspace:
             newest = pages.newest_common()
             pages.close()
         undo.callback(self._store.close)
-        opened = self._store.open(f"{ENV_MEMORY_DIR}={self.memory_dir}", self.locks, newest)
+        opened = self._store.open(
+            marker=f"{ENV_MEMORY_DIR}={self.memory_dir}", locks=self.locks, memory=self.memory_dir, newer_than=newest
+        )
         self.changes.append(opened)
 
     def _have_store_follow(self) -> None:

@@ -30,7 +30,7 @@ class Machine:
     def start(self, newer_than: int = -1) -> list[int]:
         """What the start of a job does. Returns the steps that were put aside."""
         self.stored.claim()
-        strays = self.stored.quarantine_strays()
+        strays = self.stored.quarantine_strays(forget_memory=lambda: None)
         self.refused = self.stored.bring(newer_than)
         return strays
 

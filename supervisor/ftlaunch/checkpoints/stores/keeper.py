@@ -3,12 +3,12 @@
 It reads requests (one JSON object a line) from stdin and answers on stdout, as the saver does, at the lowest priority.
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
-    {"do": "open", "store": address, "directory", "job", "owner", "newer_than": step,
+    {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step,
      "bandwidth": bytes a second or null}
-        take the store over; quarantine strays; bring the newest checkpoint if it is newer than step `newer_than` and
-        than those of the directory
+        take the store over; if the job has gone on elsewhere, quarantine strays and delete the snapshots in memory;
+        bring the newest checkpoint if it is newer than step `newer_than` and than those of the directory
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
-            "refused": [{"step", "why"}, ...]}
+            "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
         -> {"did": "put_aside"}
@@ -35,6 +35,7 @@ from typing import Any
 from ftlaunch.checkpoints.saver import Requests
 from ftlaunch.checkpoints.stores.store import open_store
 from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError, StoredCheckpoints
+from ftlaunch.memory.directory import forget_snapshots
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.rate_limit import Bandwidth
@@ -91,9 +92,11 @@ class Keeper:
             spent=ignore if bandwidth is None else Bandwidth(bandwidth, self._is_hurried).spent,
         )
         stored.claim()
-        strays = stored.quarantine_strays()
+        memory = Path(request["memory"])
+        strays = stored.quarantine_strays(forget_memory=lambda: forget_snapshots(memory))
+        newer_than = -1 if stored.went_on_elsewhere else request["newer_than"]
         before = {step for step, _ in layout.list_iterations(directory)}
-        refused = stored.bring(request["newer_than"])
+        refused = stored.bring(newer_than)
         self._stored = stored
         return {
             "where": stored.where,
@@ -101,6 +104,7 @@ class Keeper:
             "brought": sorted({step for step, _ in layout.list_iterations(directory)} - before),
             "strays": strays,
             "refused": [asdict(step) for step in refused],
+            "forgotten": request["newer_than"] if stored.went_on_elsewhere else -1,
         }
 
 

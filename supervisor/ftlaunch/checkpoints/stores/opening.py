@@ -6,6 +6,7 @@ import os
 import select
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.saver_client import SaverLink
@@ -42,12 +43,13 @@ class StoreOpening:
         assert self._keeper is not None
         return self._keeper
 
-    def open(self, marker: str, locks: Sequence[int], newer_than: int) -> StoreOpened:
+    def open(self, marker: str, locks: Sequence[int], memory: Path, newer_than: int) -> StoreOpened:
         """Start the keeper, and wait until it has taken the store over and has brought what the folder lacks.
 
         Args:
             marker: NAME=VALUE by which leftovers of the job are recognised.
             locks: descriptors of locks that the keeper holds, too: a successor waits until an upload is over.
+            memory: the memory directory, whose snapshots are deleted if the job has gone on elsewhere.
             newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step.
 
         Raises:
@@ -64,6 +66,7 @@ class StoreOpening:
                 "job": spec.job_id,
                 "owner": f"{socket.gethostname()} (pid {os.getpid()})",
                 "newer_than": newer_than,
+                "memory": str(memory),
                 "bandwidth": spec.saving.storage_bandwidth,
             }
         )

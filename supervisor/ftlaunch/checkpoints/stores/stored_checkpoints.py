@@ -2,7 +2,7 @@
 
     stored = StoredCheckpoints(store, directory, job, owner)
     stored.claim()              # from now on no other process can commit there
-    stored.quarantine_strays()  # checkpoints of this machine that the job, which went on elsewhere, does not have
+    stored.quarantine_strays(forget_memory)  # what the job, which went on elsewhere, does not have
     stored.bring(newer_than=-1) # before anything looks at the directory
     stored.publish(keep)        # again and again, after each commit in the directory
 
@@ -25,7 +25,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,10 +136,10 @@ class StoredCheckpoints:
         self._went_on_elsewhere = found is not None and before.claim not in known
         self._probe_conditions()
         token = secrets.token_hex(8)
-        # This process may end before its claim is in the index. The next start must then judge as this one did: the
-        # earlier token stays listed if it was, and is not listed if another machine made that claim.
-        earlier = [] if self._went_on_elsewhere else [before.claim]
-        self._note_claims([*earlier, token])
+        # This process may end at any moment, and the next start must then judge as this one did. The earlier token
+        # stays listed if it was; if the job went on elsewhere, the new one is listed once strays are out of the way.
+        if not self._went_on_elsewhere:
+            self._note_claims([before.claim, token])
         self._version = None if found is None else found.version
         self._commit(before.taken_by(self._owner, token))
         self._delete_leftovers()
@@ -201,25 +201,37 @@ class StoredCheckpoints:
         content = {"store": self._store.where, "claims": tokens}
         atomic.replace_durable(self._directory / NOTE, json.dumps(content).encode())
 
-    def quarantine_strays(self) -> list[int]:
+    @property
+    def went_on_elsewhere(self) -> bool:
+        """Whether `claim` found that another machine has kept the store since this directory was used."""
+        return self._went_on_elsewhere
+
+    def quarantine_strays(self, forget_memory: Callable[[], None]) -> list[int]:
         """Move checkpoints of the directory that the store does not have into the directory's quarantine.
 
         Nothing is moved unless `claim` found that the job has gone on elsewhere since this directory was used. There,
-        the job may have begun anew or gone back, so that these checkpoints are of another training. Call after `claim`.
+        the job may have begun anew or gone back, so that these checkpoints are of another training, and so are
+        snapshots in memory. The claim is noted after that: a start that is cut off in between begins with this again.
+        Call after `claim`.
+
+        Args:
+            forget_memory: called if the job has gone on elsewhere; deletes the snapshots in this machine's memory.
 
         Returns:
             The steps that were moved, newest first.
 
         Raises:
-            OSError: a checkpoint cannot be moved.
+            OSError: a checkpoint cannot be moved, or the claim cannot be noted.
         """
         if not self._went_on_elsewhere:
             return []
+        forget_memory()
         strays = [
             (step, path) for step, path in layout.list_iterations(self._directory) if self._is_to_upload(step, path)
         ]
         for _, path in strays:
             layout.quarantine(self._directory, path, f"{WHY_STRAY} ({self._store.where})")
+        self._note_claims([self._index.claim])
         return [step for step, _ in strays]
 
     def _parsed(self, data: bytes) -> Index:

@@ -30,6 +30,7 @@ class StoreOpened(JobEvent):
             "brought": answer["brought"],
             "strays": answer["strays"],
             "refused": answer["refused"],
+            "forgotten": answer["forgotten"],
         }
 
     def sentence(self) -> str:
@@ -41,6 +42,10 @@ class StoreOpened(JobEvent):
             parts.append(
                 f"the job has gone on elsewhere: step {steps} of this machine is not in {answer['where']},"
                 " and is now in quarantine"
+            )
+        if answer["forgotten"] >= 0:
+            parts.append(
+                f"the job has gone on elsewhere: step {answer['forgotten']} in the memory of this machine is not used"
             )
         if answer["brought"]:
             parts.append(f"brought step {', '.join(map(str, answer['brought']))} from {answer['where']}")
