@@ -24,7 +24,7 @@ from ftlaunch.system.job_token import ETCD_PASSWORD, ETCD_USER
 pytestmark = pytest.mark.long
 
 SIGN = Sign(term=1, address="10.0.0.1", port=29400, machine="a machine", pid=7, started=70, count=0)
-READ = messages.read(messages.key_of("j"))
+READ = messages.build_read(messages.key_of("j"))
 
 
 def at(*ports: int) -> EtcdClient:
@@ -56,7 +56,7 @@ def test_nobody_is_waited_for_without_an_end(handler: Handler) -> None:
     with served(handler) as port, pytest.raises(EtcdSilent, match="no answer"):
         begun = time.monotonic()
         at(port).ask(messages.RANGE, READ)
-    assert time.monotonic() - begun >= client.ANSWER
+    assert time.monotonic() - begun >= client.ANSWER_SECONDS
 
 
 def test_something_that_does_not_speak_http(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_member_that_answers_makes_up_for_those_that_do_not(cluster: EtcdClust
 
     with served(says(b"", "404 Not Found")) as wrong, served(says_nothing) as silent:
         asked = at(free_port(), wrong, silent, cluster.ports[0])
-        assert messages.found(asked.ask(messages.RANGE, READ)).sign is None
+        assert messages.parse_found(asked.ask(messages.RANGE, READ)).sign is None
         assert heard, "the fault did not fire"
         before = len(heard)
         asked.ask(messages.RANGE, READ)

@@ -132,7 +132,7 @@ def test_a_member_that_is_frozen_costs_a_second_once(cluster: EtcdCluster, claim
         begun = time.monotonic()
         assert asked.read() == SIGN
         assert heard, "the fault did not fire"
-        assert time.monotonic() - begun >= client.ANSWER, "the fault did not fire"
+        assert time.monotonic() - begun >= client.ANSWER_SECONDS, "the fault did not fire"
         before = len(heard)
         for count in range(1, 6):
             asked.show(replace(SIGN, count=count))
@@ -146,7 +146,7 @@ def test_a_minority_answers_nothing(cluster: EtcdCluster, claims: EtcdClaims) ->
         cluster.kill(member)
     assert claims.read() is None
     with pytest.raises(EtcdSilent, match=r"connection refused; .*no answer"):
-        EtcdClient(cluster.spec).ask(messages.RANGE, messages.read(messages.key_of("j")))
+        EtcdClient(cluster.spec).ask(messages.RANGE, messages.build_read(messages.key_of("j")))
     cluster.start(0)
     assert claims.newest() == SIGN
 

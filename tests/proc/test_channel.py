@@ -21,7 +21,7 @@ from ftlaunch.nodes.channel import listener as listener_module
 from ftlaunch.nodes.channel import stream as stream_module
 from ftlaunch.nodes.channel.framing import LONGEST_MESSAGE
 from ftlaunch.nodes.channel.listener import MOST_STRANGERS, Listener
-from ftlaunch.nodes.channel.stream import MOST_QUEUED, named
+from ftlaunch.nodes.channel.stream import MOST_QUEUED, format_endpoint
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ def socket_to(peer: str) -> socket.socket:
         with contextlib.suppress(OSError):  # the listing's own descriptor, and what is no socket or not connected
             if stat.S_ISSOCK(os.fstat(int(entry)).st_mode):
                 copy = socket.socket(fileno=os.dup(int(entry)))
-                if copy.family == socket.AF_INET and named(*copy.getpeername()) == peer:
+                if copy.family == socket.AF_INET and format_endpoint(*copy.getpeername()) == peer:
                     return copy
                 copy.close()
     pytest.fail(f"nothing is connected to {peer}")
@@ -97,8 +97,8 @@ def test_it_waits_for_a_machine_that_stands_still_as_long_as_it_is_told(place: P
 
 
 def test_many_agents_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None is dropped for another while it has had no chance to answer: without FAIR_CHANCE most of them were."""
-    monkeypatch.setattr(listener_module, "FAIR_CHANCE", 60.0)
+    """None is dropped for another while it has had no chance to answer; without FAIR_CHANCE_SECONDS most are."""
+    monkeypatch.setattr(listener_module, "FAIR_CHANCE_SECONDS", 60.0)
     listener = place.listen()
     agents = Place()  # with a loop of its own, which stands still while the head accepts
     ends = [agents.connect(listener.port) for _ in range(200)]

@@ -14,7 +14,7 @@ from tests.support.channels import TOKEN, Place, is_readable
 
 from ftlaunch.nodes.channel import connection as connection_module
 from ftlaunch.nodes.channel import listener as listener_module
-from ftlaunch.nodes.channel.framing import framed
+from ftlaunch.nodes.channel.framing import encode_frame
 from ftlaunch.nodes.channel.handshake import NONCE, PROTOCOL, Handshake, Role
 from ftlaunch.nodes.channel.listener import MOST_STRANGERS
 
@@ -81,9 +81,9 @@ def test_a_handshake_that_was_listened_to_cannot_be_played_again(place: Place) -
     place.listen()
     with place.stranger() as first, place.stranger() as second:
         theirs = received(place, first, CHALLENGE)
-        proof = true.hear(theirs[4:])
+        proof = true.receive(theirs[4:])
         assert proof is not None
-        words = framed(true.challenge) + framed(proof)
+        words = encode_frame(true.challenge) + encode_frame(proof)
         first.sendall(words)
         assert len(received(place, first, CHALLENGE)) == CHALLENGE, "the listener proves itself to the true one"
         second.sendall(words)
@@ -97,11 +97,11 @@ def test_one_that_knows_the_token_and_sends_no_object_is_left(place: Place, cont
     handshake = Handshake(Role.CLIENT, TOKEN, b"n" * NONCE)
     place.listen()
     with place.stranger() as peer:
-        proof = handshake.hear(received(place, peer, CHALLENGE)[4:])
+        proof = handshake.receive(received(place, peer, CHALLENGE)[4:])
         assert proof is not None
-        peer.sendall(framed(handshake.challenge) + framed(proof))
-        handshake.hear(received(place, peer, CHALLENGE)[4:])
-        sealer, _ = handshake.keys()
+        peer.sendall(encode_frame(handshake.challenge) + encode_frame(proof))
+        handshake.receive(received(place, peer, CHALLENGE)[4:])
+        sealer, _ = handshake.derive_keys()
         peer.sendall(sealer.seal(json.dumps({"protocol": PROTOCOL}).encode()))
         place.until(lambda: place.accepted, "the end of the handshake")
         [far] = place.accepted
@@ -173,7 +173,7 @@ def test_five_hundred_strangers_and_one_true_agent(place: Place) -> None:
 
 
 def test_the_oldest_stranger_makes_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "FAIR_CHANCE", 0.0)
+    monkeypatch.setattr(listener_module, "FAIR_CHANCE_SECONDS", 0.0)
     place.listen()
     with contextlib.ExitStack() as all_of_them:
         strangers = []

@@ -15,7 +15,7 @@ from tests.support.copier_fixture import Make
 from tests.support.copiers import TOKEN, CopierNode
 from tests.support.waiting import wait_for
 
-from ftlaunch.nodes.channel.framing import FrameError, framed
+from ftlaunch.nodes.channel.framing import FrameError, encode_frame
 from ftlaunch.nodes.peers.copier_client import CopierLink
 from ftlaunch.nodes.peers.wire import peer_connection
 from ftlaunch.nodes.peers.wire.peer_connection import PeerConnection, connect
@@ -71,7 +71,7 @@ def test_who_does_not_know_the_token_is_told_nothing(node: CopierNode, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"GET / HTTP/1.1\r\n\r\n", framed(b"short"), framed(b"x" * 32) * 2, b"\0" * 100, b""]
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", encode_frame(b"short"), encode_frame(b"x" * 32) * 2, b"\0" * 100, b""]
 )
 def test_garbage_is_refused(node: CopierNode, garbage: bytes, tmp_path: Path) -> None:
     with socket.create_connection(("127.0.0.1", node.port)) as stranger:

@@ -63,7 +63,7 @@ class FilesSeen:
             raise FileNotFoundError(name)
         return bytes(seen[name][0])
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the files, as this machine sees them."""
         return list(self._before if self._now() < self._listed_until else self._shared.files)
 
@@ -88,7 +88,7 @@ class FilesSeen:
             self._shared.lose_next_answer = False
             raise FileExistsError(errno.EEXIST, "the name is taken", name)
 
-    def links(self, written: str) -> int:
+    def count_links(self, written: str) -> int:
         """Return how many names a written file has."""
         return int(self._shared.files[written][1])
 

@@ -24,7 +24,7 @@ class ClaimStore(Protocol):
     def read(self, name: str) -> bytes:
         """Return the content of the file that has this name now."""
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the files; the newest may be missing."""
 
     def write(self, name: str, content: bytes, *, durable: bool) -> None:
@@ -43,7 +43,7 @@ class ClaimStore(Protocol):
             FileExistsError: the name is taken.
         """
 
-    def links(self, written: str) -> int:
+    def count_links(self, written: str) -> int:
         """Return how many names a written file has."""
 
     def replace(self, written: str, name: str) -> None:
@@ -65,7 +65,7 @@ class ClaimFiles:
         with open_regular(self.folder / name) as file:
             return file.read(_MOST_BYTES)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the files. NFS may answer from a cache, without the newest."""
         try:
             return [path.name for path in self.folder.iterdir()]
@@ -84,7 +84,7 @@ class ClaimFiles:
         """Give a written file a second name by link(2). Raises FileExistsError if the name is taken."""
         atomic.link_once(self.folder / written, self.folder / name)
 
-    def links(self, written: str) -> int:
+    def count_links(self, written: str) -> int:
         """Return how many names a written file has."""
         return (self.folder / written).stat().st_nlink
 

@@ -106,7 +106,7 @@ class Claims:
             OSError: storage does not answer.
         """
         newest = self.read()
-        ends = [name.removeprefix("claim.") for name in self._files.names() if name.startswith("claim.")]
+        ends = [name.removeprefix("claim.") for name in self._files.list_names() if name.startswith("claim.")]
         claimed = [int(end) for end in ends if end.isdigit()]
         return 1 + max([0 if newest is None else newest.term, *claimed])
 
@@ -125,7 +125,7 @@ class Claims:
         files = self._files
         written = f".claim.{os.urandom(8).hex()}"
         try:
-            files.write(written, _bytes(sign), durable=True)
+            files.write(written, _encode(sign), durable=True)
             self._link(written, f"claim.{sign.term}")
         except FileExistsError:
             return False
@@ -148,7 +148,7 @@ class Claims:
         try:
             self._files.link(written, name)
         except OSError:
-            if self._files.links(written) != _LINKED:
+            if self._files.count_links(written) != _LINKED:
                 raise
 
     def show(self, sign: Sign) -> None:
@@ -158,7 +158,7 @@ class Claims:
             OSError: the sign cannot be written.
         """
         written = f".{_SIGN}.{sign.term}"
-        self._files.write(written, _bytes(sign), durable=False)
+        self._files.write(written, _encode(sign), durable=False)
         self._files.replace(written, _SIGN)
 
     def newer(self, term: int) -> Sign | None:
@@ -236,5 +236,5 @@ def of_fields(fields: Mapping[str, Any]) -> Sign | None:
         return None
 
 
-def _bytes(sign: Sign) -> bytes:
+def _encode(sign: Sign) -> bytes:
     return json.dumps(vars(sign)).encode()

@@ -20,10 +20,10 @@ from ftlaunch.nodes.channel.framing import (
     FrameError,
     Opener,
     Sealer,
+    encode_frame,
 )
-from ftlaunch.nodes.channel.framing import framed as frame_of
-from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role, same_version
-from ftlaunch.nodes.channel.stream import MOST_QUEUED, SILENCE_SECONDS, Stream, named, resolved
+from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role, read_other_version
+from ftlaunch.nodes.channel.stream import MOST_QUEUED, SILENCE_SECONDS, Stream, format_endpoint, resolve
 from ftlaunch.system.loop import Clock, Loop
 from ftlaunch_contract.files import untrusted_json
 
@@ -143,21 +143,21 @@ class Connection:
     def _opened(self) -> None:
         self._connected = True
         self.end_by(self._clock() + HANDSHAKE_SECONDS)
-        self._stream.send(frame_of(self._handshake.challenge))
+        self._stream.send(encode_frame(self._handshake.challenge))
 
     def _shake_hands(self, content: bytes) -> None:
-        answer = self._handshake.hear(content)
+        answer = self._handshake.receive(content)
         self._challenged = True
         if answer is not None:
-            self._stream.send(frame_of(answer))
+            self._stream.send(encode_frame(answer))
         if self._handshake.proven:
-            self._keys = self._handshake.keys()
+            self._keys = self._handshake.derive_keys()
             version = json.dumps({"protocol": self._version}).encode()
             self._stream.send(self._keys[0].seal(version))
             self.on_proven()
 
     def _compare_versions(self, message: dict[str, Any]) -> None:
-        other_version = same_version(message, self._version)  # empty if it is the same
+        other_version = read_other_version(message, self._version)  # empty if it is the same
         if other_version:
             self._end(f"cannot talk to {self.peer}: it runs ftlaunch protocol {other_version}, this is {self._version}")
             return
@@ -177,8 +177,8 @@ class Connection:
     def _on_data(self, data: bytes) -> None:
         self._decoder.add(data)
         try:
-            while not self._over and (content := self._decoder.take()) is not None:
-                self._take_frame(content)
+            while not self._over and (content := self._decoder.next_frame()) is not None:
+                self._handle_frame(content)
         except FrameError as error:
             self._end(f"cannot talk to {self.peer}: {self._stranger()}{error}")
 
@@ -186,11 +186,11 @@ class Connection:
         """Return the beginning of a reason for a listener that does not speak our handshake; empty for others."""
         return f"{NO_FTLAUNCH}: " if self._handshake.role is Role.CLIENT and not self._challenged else ""
 
-    def _take_frame(self, content: bytes) -> None:
+    def _handle_frame(self, content: bytes) -> None:
         if self._keys is None:
             self._shake_hands(content)
             return
-        message = _parsed(self._keys[1].open(content))
+        message = _parse_message(self._keys[1].open(content))
         if self.ready:
             self.on_message(message)
         else:
@@ -227,7 +227,7 @@ class Connection:
             self.on_end(why)
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
+def _parse_message(content: bytes) -> dict[str, Any]:
     """Return the message in the content of a frame. Raises FrameError if there is none."""
     try:
         return untrusted_json.mapping(untrusted_json.parse(content), "it")
@@ -264,12 +264,12 @@ def connect(
     Raises:
         ValueError: `address` is a name.
     """
-    peer = named(address, port)
+    peer = format_endpoint(address, port)
     problem = ""
     connection = None
     target: tuple[object, ...] = ()
     try:
-        family, target = resolved(address, port)
+        family, target = resolve(address, port)
         connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         problem = error.strerror or str(error)

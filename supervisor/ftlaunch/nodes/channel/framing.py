@@ -27,12 +27,12 @@ class FrameError(Exception):
     """Received bytes are refused. The message is a clause that follows a colon."""
 
 
-def framed(content: bytes) -> bytes:
+def encode_frame(content: bytes) -> bytes:
     """Return the frame that holds `content`."""
     return _LENGTH.pack(len(content)) + content
 
 
-def length_in(prefix: bytes | bytearray, longest: int) -> int:
+def decode_length(prefix: bytes | bytearray, longest: int) -> int:
     """Return the length, in bytes, of the content of the frame that begins with `prefix`.
 
     Raises:
@@ -56,7 +56,7 @@ class FrameDecoder:
         """Add received bytes."""
         self._buffer += data
 
-    def take(self) -> bytes | None:
+    def next_frame(self) -> bytes | None:
         """Return the content of the next frame, or None while the frame is not whole.
 
         Raises:
@@ -64,17 +64,12 @@ class FrameDecoder:
         """
         if len(self._buffer) < PREFIX:
             return None
-        end = PREFIX + length_in(self._buffer, self.longest)
+        end = PREFIX + decode_length(self._buffer, self.longest)
         if len(self._buffer) < end:
             return None
         content = bytes(memoryview(self._buffer)[PREFIX:end])
         del self._buffer[:end]
         return content
-
-    @property
-    def partial(self) -> bool:
-        """Whether a frame has begun but is not whole."""
-        return bool(self._buffer)
 
 
 class Sealer:
@@ -95,7 +90,7 @@ class Sealer:
             raise ValueError(f"a message of {len(message)} bytes cannot be sent, {LONGEST_MESSAGE} are allowed")
         numbered = _NUMBER.pack(self._number) + message
         self._number += 1
-        return framed(hmac.digest(self._key, numbered, "sha256") + numbered)
+        return encode_frame(hmac.digest(self._key, numbered, "sha256") + numbered)
 
 
 class Opener:

@@ -52,8 +52,8 @@ class Handshake:
         self.proven = False
         """whether the other side has proven that it knows the token"""
 
-    def hear(self, content: bytes) -> bytes | None:
-        """Take the content of a received frame.
+    def receive(self, content: bytes) -> bytes | None:
+        """Process the content of a received frame.
 
         Returns:
             The content of the frame to send in answer, or None for no answer.
@@ -64,34 +64,34 @@ class Handshake:
         if self.proven:
             raise FrameError("it goes on with a handshake that is over")
         if not self._session:
-            return self._take_challenge(content)
-        if not hmac.compare_digest(self._derived(b"proof", self.role.other), content):
+            return self._answer_challenge(content)
+        if not hmac.compare_digest(self._derive(b"proof", self.role.other), content):
             raise FrameError("it does not know the token")
         self.proven = True
-        return self._derived(b"proof", self.role) if self.role is Role.LISTENER else None
+        return self._derive(b"proof", self.role) if self.role is Role.LISTENER else None
 
-    def _take_challenge(self, nonce: bytes) -> bytes | None:
+    def _answer_challenge(self, nonce: bytes) -> bytes | None:
         if len(nonce) != NONCE:
             raise FrameError("it does not begin as ftlaunch does")
         if nonce == self.challenge:  # an echo server, or a socket connected to itself
             raise FrameError("it sends back what it was sent")
         nonces = self.challenge + nonce if self.role is Role.CLIENT else nonce + self.challenge
         self._session = hmac.digest(self._token, b"ftlaunch channel" + nonces, "sha256")
-        return self._derived(b"proof", self.role) if self.role is Role.CLIENT else None
+        return self._derive(b"proof", self.role) if self.role is Role.CLIENT else None
 
-    def _derived(self, what: bytes, role: Role) -> bytes:
+    def _derive(self, what: bytes, role: Role) -> bytes:
         return hmac.digest(self._session, what + b" of " + role.value, "sha256")
 
-    def keys(self) -> tuple[Sealer, Opener]:
+    def derive_keys(self) -> tuple[Sealer, Opener]:
         """Return the sealer of this side's frames and the opener of the other's.
 
         Call this only once the other side has proven that it knows the token.
         """
         assert self.proven
-        return Sealer(self._derived(b"key", self.role)), Opener(self._derived(b"key", self.role.other))
+        return Sealer(self._derive(b"key", self.role)), Opener(self._derive(b"key", self.role.other))
 
 
-def same_version(message: dict[str, object], ours: str) -> str:
+def read_other_version(message: dict[str, object], ours: str) -> str:
     """Return the other side's protocol version, or an empty text if it is `ours`.
 
     Raises:

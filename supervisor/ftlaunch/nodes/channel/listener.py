@@ -13,12 +13,12 @@ from collections.abc import Callable
 from ftlaunch.nodes.channel.connection import Connection
 from ftlaunch.nodes.channel.handshake import NONCE, PROTOCOL, Handshake, Role
 from ftlaunch.nodes.channel.refusals import Refusals
-from ftlaunch.nodes.channel.stream import SILENCE_SECONDS, Stream, named, resolved
+from ftlaunch.nodes.channel.stream import SILENCE_SECONDS, Stream, format_endpoint, resolve
 from ftlaunch.system.loop import Clock, Loop
 
 MOST_STRANGERS = 64
 """the number of connections at once whose other side has not proven yet that it knows the token"""
-FAIR_CHANCE = 0.1
+FAIR_CHANCE_SECONDS = 0.1
 """seconds that each such connection has before it can be dropped for a newer one"""
 _BACKLOG = 4096  # the kernel has a limit of its own: net.core.somaxconn
 _MOST_A_TURN = 16  # connections accepted in one turn of the loop, so that others are answered in between
@@ -30,8 +30,8 @@ class Listener:
     """Listens, and calls `accepted` with each connection that is ready.
 
     A stranger is a connection whose other side has not proven yet that it knows the token. With MOST_STRANGERS of them,
-    the oldest is dropped for a newer one, but never within FAIR_CHANCE; until then the newer one waits in the kernel.
-    Therefore neither a thousand agents at once nor a flood of strangers keeps an agent out.
+    the oldest is dropped for a newer one, but never within FAIR_CHANCE_SECONDS; until then the newer one waits in the
+    kernel. Therefore neither a thousand agents at once nor a flood of strangers keeps an agent out.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Listener:
             address: a numeric address.
             port: the port; 0 for any free one.
             token: the secret that peers must know.
-            accepted: takes each connection that is ready.
-            say: takes a sentence about refused connections.
+            accepted: called with each connection that is ready.
+            say: called with a sentence about refused connections.
             version: the version of the messages; peers must have the same.
             silence_seconds: seconds without an answer of a peer's kernel after which its connection ends.
 
@@ -74,7 +74,7 @@ class Listener:
         """the moment at which each stranger was accepted, the oldest first"""
         self._greeted: set[Connection] = set()  # those that know the token, and whose version is not known yet
         self._refusals = Refusals(loop, clock, say)
-        self._socket = _listening(address, port)
+        self._socket = _open_listening_socket(address, port)
         self.port: int = self._socket.getsockname()[1]
         self.paused = False
         """whether newer connections wait in the kernel until there is room for them"""
@@ -113,13 +113,13 @@ class Listener:
                     return
                 continue  # this connection has ended already
             self._make_room()
-            self._greet(connection, named(address[0].partition("%")[0], address[1]))
+            self._greet(connection, format_endpoint(address[0].partition("%")[0], address[1]))
 
     def _must_wait(self) -> bool:
         """Return whether there is no room for a newer connection; if so, pause until there is."""
         if len(self.strangers) < MOST_STRANGERS:
             return False
-        chance = next(iter(self.strangers.values())) + FAIR_CHANCE
+        chance = next(iter(self.strangers.values())) + FAIR_CHANCE_SECONDS
         if self._clock() < chance:
             self._pause(chance)
             return True
@@ -185,9 +185,9 @@ class Listener:
             connection.on_ready()
 
 
-def _listening(address: str, port: int) -> socket.socket:
+def _open_listening_socket(address: str, port: int) -> socket.socket:
     """Return a non-blocking socket that listens. Raises OSError, and ValueError if `address` is a name."""
-    family, target = resolved(address, port)
+    family, target = resolve(address, port)
     listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listening.setsockopt(

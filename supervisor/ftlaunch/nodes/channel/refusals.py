@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from ftlaunch.system.loop import Clock, Loop
 
-EVERY = 10.0
+INTERVAL_SECONDS = 10.0
 """seconds between two lines"""
 
 
 class Refusals:
-    """Counts refusals. The first is reported at once, and those of the next EVERY seconds together."""
+    """Counts refusals. The first is reported at once, and those of the next INTERVAL_SECONDS together."""
 
     def __init__(self, loop: Loop, clock: Clock, say: Callable[[str], None]) -> None:
         self._loop = loop
@@ -19,7 +19,7 @@ class Refusals:
         self._say = say
         self._count = 0
         self._last = ""
-        self._quiet = False  # whether a line was written less than EVERY seconds ago
+        self._quiet = False  # whether a line was written less than INTERVAL_SECONDS ago
 
     def add(self, why: str) -> None:
         """Count a refusal. why: a sentence."""
@@ -29,16 +29,16 @@ class Refusals:
             self._report()
 
     def _report(self) -> None:
-        """Report the refusals since the last line, if any, and gather those of the next EVERY seconds."""
+        """Report the refusals since the last line, if any, and gather those of the next INTERVAL_SECONDS."""
         self._quiet = self._count > 0
         if self._count == 1:
             self._say(f"refused a connection: {self._last}")
         elif self._count:
-            self._say(f"refused {self._count} connections in {EVERY:.0f} s; of the last: {self._last}")
+            self._say(f"refused {self._count} connections in {INTERVAL_SECONDS:.0f} s; of the last: {self._last}")
         self._count = 0
         if self._quiet:
-            self._loop.call_at(self._clock() + EVERY, (self, "tell"), self._report)
+            self._loop.call_at(self._clock() + INTERVAL_SECONDS, (self, "report"), self._report)
 
     def close(self) -> None:
         """Report nothing more."""
-        self._loop.cancel((self, "tell"))
+        self._loop.cancel((self, "report"))

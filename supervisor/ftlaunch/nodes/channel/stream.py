@@ -26,11 +26,11 @@ _NO_MEMORY = {errno.ENOBUFS, errno.ENOMEM}
 _SHORTAGE_SECONDS = 2.0
 """seconds for which the kernel may lack memory before the connection ends; a node that loses its connection costs a
 restart"""
-_AGAIN_SECONDS = 0.02
+_RETRY_SECONDS = 0.02
 """seconds after which a send that the kernel had no memory for is tried again"""
 
 
-def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:
+def resolve(address: str, port: int) -> tuple[int, tuple[object, ...]]:
     """Return the address family and the socket address of a numeric address, without a resolver.
 
     Raises:
@@ -45,7 +45,7 @@ def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:
     return family, target
 
 
-def named(address: str, port: int) -> str:
+def format_endpoint(address: str, port: int) -> str:
     """Return address and port as people write them. Raises ValueError if `address` is a name."""
     parsed = ip_address(address)
     if isinstance(parsed, IPv6Address):
@@ -76,7 +76,7 @@ def watch_peer(connection: socket.socket, silence_seconds: float = SILENCE_SECON
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _words(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
@@ -95,7 +95,7 @@ class Stream:
         peer: str,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        """Take a socket, without using it before `adopt` or `connect`.
+        """Own a socket, without using it before `adopt` or `connect`.
 
         Args:
             loop: the event loop.
@@ -150,7 +150,7 @@ class Stream:
         try:
             self._loop.register(self._socket.fileno(), self._readable)
         except OSError as error:
-            self.fail_later(_words(error))
+            self.fail_later(_describe(error))
             return False
         self._registered = True
         return True
@@ -172,7 +172,7 @@ class Stream:
         try:
             watch_peer(self._socket, self._silence_seconds)
         except OSError as error:  # the connection has ended already
-            self.fail_later(_words(error))
+            self.fail_later(_describe(error))
             return
         self.open = True
         self.on_open()
@@ -195,7 +195,7 @@ class Stream:
             return False
         except OSError as error:
             if not self._lacks_memory(error):
-                self._end(_words(error))
+                self._end(_describe(error))
             return False
         self._short_since = None
         if not data:
@@ -228,7 +228,7 @@ class Stream:
         except OSError as error:
             if self._lacks_memory(error):
                 self._watch_writes(None)
-                self._loop.call_at(self._clock() + _AGAIN_SECONDS, (self, "again"), self._flush)
+                self._loop.call_at(self._clock() + _RETRY_SECONDS, (self, "retry"), self._flush)
             else:
                 self._cannot_send(error)
             return
@@ -261,7 +261,7 @@ class Stream:
         self._queue.clear()
         self.queued = self._sent = 0
         self._watch_writes(None)
-        why = "it was closed by the other side" if error.errno in _GONE else _words(error)
+        why = "it was closed by the other side" if error.errno in _GONE else _describe(error)
         self._loop.call_at(self._clock(), (self, "end"), lambda: self._read_out(why))
 
     def _read_out(self, why: str) -> None:
@@ -284,7 +284,7 @@ class Stream:
         self._over = True
         self.open = False
         self._loop.cancel((self, "end"))
-        self._loop.cancel((self, "again"))
+        self._loop.cancel((self, "retry"))
         self._queue.clear()
         self.queued = 0
         if connection is not None:

@@ -8,7 +8,7 @@ import time
 
 from ftlaunch.nodes.channel.framing import FrameError
 from ftlaunch.nodes.channel.handshake import Role
-from ftlaunch.nodes.channel.stream import resolved, watch_peer
+from ftlaunch.nodes.channel.stream import resolve, watch_peer
 from ftlaunch.nodes.peers.copier_node import CopierNode
 from ftlaunch.nodes.peers.receiver import CopyReceiver
 from ftlaunch.nodes.peers.supplier import Supplier
@@ -34,7 +34,7 @@ class CopierServer:
             RuntimeError: no thread can be started.
         """
         self._node = node
-        family, target = resolved(address, 0)
+        family, target = resolve(address, 0)
         self._listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._listener.bind(target)

@@ -14,7 +14,7 @@ from ftlaunch.nodes.channel.framing import (
     FrameError,
     Opener,
     Sealer,
-    framed,
+    encode_frame,
 )
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -24,14 +24,14 @@ CONTENTS = st.lists(st.binary(max_size=60), max_size=8)
 def decoded(decoder: FrameDecoder, data: bytes) -> list[bytes]:
     decoder.add(data)
     found = []
-    while (content := decoder.take()) is not None:
+    while (content := decoder.next_frame()) is not None:
         found.append(content)
     return found
 
 
 @given(CONTENTS, st.data())
 def test_any_split_of_the_bytes_gives_the_same_frames(contents: list[bytes], data: st.DataObject) -> None:
-    whole = b"".join(map(framed, contents))
+    whole = b"".join(map(encode_frame, contents))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
     decoder = FrameDecoder(LONGEST_GREETING)
     found = []
@@ -42,22 +42,25 @@ def test_any_split_of_the_bytes_gives_the_same_frames(contents: list[bytes], dat
 
 def test_byte_by_byte() -> None:
     decoder = FrameDecoder(LONGEST_GREETING)
-    assert [c for byte in framed(b"one") + framed(b"") for c in decoded(decoder, bytes([byte]))] == [b"one", b""]
+    assert [c for byte in encode_frame(b"one") + encode_frame(b"") for c in decoded(decoder, bytes([byte]))] == [
+        b"one",
+        b"",
+    ]
 
 
 def test_a_length_is_refused_before_its_content_has_come() -> None:
     decoder = FrameDecoder(LONGEST_GREETING)
-    assert decoded(decoder, framed(bytes(LONGEST_GREETING))) == [bytes(LONGEST_GREETING)]
+    assert decoded(decoder, encode_frame(bytes(LONGEST_GREETING))) == [bytes(LONGEST_GREETING)]
     with pytest.raises(FrameError, match="1025 bytes, 1024 are allowed"):
-        decoded(decoder, framed(bytes(LONGEST_GREETING + 1))[:4])
+        decoded(decoder, encode_frame(bytes(LONGEST_GREETING + 1))[:4])
 
 
 def test_the_bound_may_change_between_two_frames_that_came_together() -> None:
     decoder = FrameDecoder(LONGEST_GREETING)
-    decoder.add(framed(b"proof") + framed(bytes(5000)))
-    assert decoder.take() == b"proof"
+    decoder.add(encode_frame(b"proof") + encode_frame(bytes(5000)))
+    assert decoder.next_frame() == b"proof"
     decoder.longest = LONGEST_MESSAGE
-    assert decoder.take() == bytes(5000)
+    assert decoder.next_frame() == bytes(5000)
 
 
 def opened(opener: Opener, data: bytes) -> list[bytes]:

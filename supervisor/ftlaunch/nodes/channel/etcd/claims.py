@@ -17,7 +17,7 @@ from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused
 from ftlaunch.nodes.channel.etcd.messages import GRANT, KEEP_ALIVE, RANGE, TXN
 from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 
-PATIENCE = 10.0
+PATIENCE_SECONDS = 10.0
 """seconds for which claims and commits wait for etcd, which may have lost its leader"""
 _LEASE_SECONDS = 86_400  # for which a sign outlives its head
 _RENEW_SECONDS = 3_600.0  # between two renewals of the lease
@@ -56,7 +56,7 @@ class EtcdClaims:
     def read(self) -> Sign | None:
         """Return the newest sign, or None if there is none or etcd does not answer."""
         try:
-            return self._found(0.0).sign
+            return self._find(0.0).sign
         except (OSError, ValueError):
             return None
 
@@ -66,7 +66,7 @@ class EtcdClaims:
         Raises:
             OSError: etcd does not answer, or refuses.
         """
-        return self._surely_found().sign
+        return self._find_patiently().sign
 
     def next_term(self) -> int:
         """Return the term after all claimed ones.
@@ -77,7 +77,7 @@ class EtcdClaims:
         Raises:
             OSError: etcd does not answer, or refuses.
         """
-        sign, revision = self._surely_found()
+        sign, revision = self._find_patiently()
         return 1 + (revision if sign is None else sign.term)
 
     def claim(self, sign: Sign) -> bool:
@@ -92,7 +92,7 @@ class EtcdClaims:
         Raises:
             OSError: etcd does not answer, or refuses.
         """
-        there = self._write(sign, sign.term, PATIENCE)
+        there = self._write(sign, sign.term, PATIENCE_SECONDS)
         return there is None or there == sign
 
     def show(self, sign: Sign) -> None:
@@ -135,13 +135,13 @@ class EtcdClaims:
         if newest.term > term:
             refuse_commit(newest)
 
-    def _found(self, patience: float) -> messages.Found:
-        return messages.found(self._etcd.ask(RANGE, messages.read(self._key), patience))
+    def _find(self, patience: float) -> messages.Found:
+        return messages.parse_found(self._etcd.ask(RANGE, messages.build_read(self._key), patience))
 
-    def _surely_found(self) -> messages.Found:
-        """Return what the key holds. Wait for etcd for PATIENCE seconds. Raises OSError."""
+    def _find_patiently(self) -> messages.Found:
+        """Return what the key holds. Wait for etcd for PATIENCE_SECONDS. Raises OSError."""
         try:
-            return self._found(PATIENCE)
+            return self._find(PATIENCE_SECONDS)
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
@@ -154,16 +154,16 @@ class EtcdClaims:
         Raises:
             OSError: etcd does not answer, or refuses.
         """
-        request = messages.write_if_newest(key=self._key, sign=sign, below=below, lease=self._lease)
+        request = messages.build_write_if_newest(key=self._key, sign=sign, below=below, lease=self._lease)
         try:
-            return messages.newer(self._etcd.ask(TXN, request, patience))
+            return messages.parse_newer(self._etcd.ask(TXN, request, patience))
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
-    def _granted(self) -> int:
+    def _grant_lease(self) -> int:
         """Return a new lease. Raises OSError."""
         try:
-            return messages.granted(self._etcd.ask(GRANT, {"TTL": str(_LEASE_SECONDS)}))
+            return messages.parse_lease(self._etcd.ask(GRANT, {"TTL": str(_LEASE_SECONDS)}))
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
@@ -175,7 +175,7 @@ class EtcdClaims:
         """
         now = self._clock()
         if self._lease is None:
-            self._lease = self._granted()
+            self._lease = self._grant_lease()
         elif now < self._renewed + _RENEW_SECONDS:
             return
         else:

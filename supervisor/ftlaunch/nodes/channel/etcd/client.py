@@ -21,7 +21,7 @@ from ftlaunch.spec.meeting_stores.etcd import EtcdSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch_contract.files import untrusted_json
 
-ANSWER = 1.0
+ANSWER_SECONDS = 1.0
 """seconds that one member has for one answer, including the connection; less than the time after which a head counts as
 gone"""
 _PAUSE_SECONDS = 0.1  # between two rounds through all members
@@ -74,7 +74,7 @@ class EtcdClient:
     def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
         """Return etcd's answer to a request.
 
-        Each member is asked at least once, for at most ANSWER seconds at a time.
+        Each member is asked at least once, for at most ANSWER_SECONDS at a time.
 
         Args:
             path: the path of the JSON gateway.
@@ -154,14 +154,14 @@ class EtcdClient:
         if self._token:
             headers["Authorization"] = self._token
         status, content = self._members[index].post(
-            path=path, content=json.dumps(request).encode(), headers=headers, seconds=ANSWER
+            path=path, content=json.dumps(request).encode(), headers=headers, seconds=ANSWER_SECONDS
         )
         if status == _OK:
             try:
                 return untrusted_json.mapping(untrusted_json.parse(content), "an answer")
             except ValueError:
                 raise _NoEtcd("what it answers is not etcd's") from None
-        refusal = messages.status(content)
+        refusal = messages.parse_status(content)
         if refusal is None:
             raise _NoEtcd(f"it answers HTTP {status}, as no etcd does from 3.4 on")
         if refusal.code in _FINAL:

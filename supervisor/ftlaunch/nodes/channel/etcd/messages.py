@@ -51,18 +51,18 @@ def key_of(job: str) -> str:
     return _base64(f"ftlaunch/{job}/sign".encode())
 
 
-def read(key: str) -> dict[str, Any]:
+def build_read(key: str) -> dict[str, Any]:
     """Return the request for the value of a key, as a majority of the members has it."""
     return {"key": key}
 
 
-def found(answer: Mapping[str, Any]) -> Found:
-    """Return what the answer to `read` holds. Raises ValueError if it is malformed."""
+def parse_found(answer: Mapping[str, Any]) -> Found:
+    """Return what the answer to `build_read` holds. Raises ValueError if it is malformed."""
     header = untrusted_json.mapping(answer.get("header"), "the header of an answer")
-    return Found(_sign(answer), number(header.get("revision"), "a revision"))
+    return Found(_parse_sign(answer), parse_number(header.get("revision"), "a revision"))
 
 
-def write_if_newest(key: str, sign: Sign, below: int, lease: int | None) -> dict[str, Any]:
+def build_write_if_newest(key: str, sign: Sign, below: int, lease: int | None) -> dict[str, Any]:
     """Return the request to write a sign unless the key holds one with a term of at least `below`.
 
     If the key holds such a sign, the request reads that sign instead.
@@ -82,12 +82,12 @@ def write_if_newest(key: str, sign: Sign, below: int, lease: int | None) -> dict
         "result": "EQUAL",
         "version": "0",
     }
-    else_read = {"compare": [none], "success": [put], "failure": [{"requestRange": read(key)}]}
+    else_read = {"compare": [none], "success": [put], "failure": [{"requestRange": build_read(key)}]}
     return {"compare": [older], "success": [put], "failure": [{"requestTxn": else_read}]}
 
 
-def newer(answer: Mapping[str, Any]) -> Sign | None:
-    """Read the answer to `write_if_newest`.
+def parse_newer(answer: Mapping[str, Any]) -> Sign | None:
+    """Return the newer sign in the answer to `build_write_if_newest`.
 
     Returns:
         None if the sign was written, else the sign that the key holds.
@@ -100,13 +100,13 @@ def newer(answer: Mapping[str, Any]) -> Sign | None:
     nested = _first(answer, "response_txn")
     if nested.get("succeeded"):
         return None
-    there = _sign(_first(nested, "response_range"))
+    there = _parse_sign(_first(nested, "response_range"))
     if there is None:
         raise ValueError("etcd has neither written a sign nor found one")
     return there
 
 
-def number(value: object, what: str) -> int:
+def parse_number(value: object, what: str) -> int:
     """Return the integer that the gateway has written as text. Raises ValueError; `what` names the value."""
     text = untrusted_json.text(value, what)
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
@@ -114,12 +114,12 @@ def number(value: object, what: str) -> int:
     return int(text)
 
 
-def granted(answer: Mapping[str, Any]) -> int:
+def parse_lease(answer: Mapping[str, Any]) -> int:
     """Return the lease that etcd has granted. Raises ValueError if the answer is malformed."""
-    return number(answer.get("ID"), "the number of a lease")
+    return parse_number(answer.get("ID"), "the number of a lease")
 
 
-def status(content: bytes) -> GrpcStatus | None:
+def parse_status(content: bytes) -> GrpcStatus | None:
     """Return etcd's reason for refusing a request, or None if `content` is not etcd's."""
     try:
         error = untrusted_json.mapping(untrusted_json.parse(content), "an error")
@@ -139,7 +139,7 @@ def _first(answer: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return untrusted_json.mapping(responses[0].get(kind), "the answer to a part of a transaction")
 
 
-def _sign(answer: Mapping[str, Any]) -> Sign | None:
+def _parse_sign(answer: Mapping[str, Any]) -> Sign | None:
     pairs = answer.get("kvs", [])
     if not isinstance(pairs, list):
         raise ValueError("the keys that were found are not a list")

@@ -25,11 +25,11 @@ from ftlaunch.nodes.channel.framing import (
     FrameError,
     Opener,
     Sealer,
-    framed,
-    length_in,
+    decode_length,
+    encode_frame,
 )
 from ftlaunch.nodes.channel.handshake import NONCE, Handshake, Role
-from ftlaunch.nodes.channel.stream import named, resolved, watch_peer
+from ftlaunch.nodes.channel.stream import format_endpoint, resolve, watch_peer
 from ftlaunch_contract.files import untrusted_json
 
 PROTOCOL = "3"
@@ -80,7 +80,7 @@ class PeerConnection:
         self._socket.settimeout(seconds)
         prefix = self._exactly(PREFIX)
         self._socket.settimeout(STALL)
-        content = bytes(self._exactly(length_in(prefix, LONGEST_MESSAGE + OVERHEAD)))
+        content = bytes(self._exactly(decode_length(prefix, LONGEST_MESSAGE + OVERHEAD)))
         try:
             return untrusted_json.mapping(untrusted_json.parse(self._opener.open(content)), "it")
         except ValueError as error:
@@ -190,7 +190,7 @@ def connect(address: str, port: int, token: bytes, rate: int | None = None) -> P
         OSError: there is no connection. FrameError: the other side is no copier, or does not know the token.
         ValueError: the address is a name.
     """
-    family, target = resolved(address, port)
+    family, target = resolve(address, port)
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
         connection.settimeout(_CONNECT_SECONDS)
@@ -209,15 +209,15 @@ def greet(connection: socket.socket, role: Role, token: bytes) -> PeerConnection
     deadline = time.monotonic() + _GREETING_SECONDS
     connection.settimeout(_GREETING_SECONDS)
     shake = Handshake(role, token, os.urandom(NONCE))
-    connection.sendall(framed(shake.challenge))
+    connection.sendall(encode_frame(shake.challenge))
     while not shake.proven:
-        if answer := shake.hear(_greeting(connection, deadline)):
-            connection.sendall(framed(answer))
-    sealer, opener = shake.keys()
+        if answer := shake.receive(_greeting(connection, deadline)):
+            connection.sendall(encode_frame(answer))
+    sealer, opener = shake.derive_keys()
     peer = PeerConnection(connection, sealer, opener)
     peer.send({"protocol": PROTOCOL})
     try:
-        theirs = handshake.same_version(peer.receive(_GREETING_SECONDS), PROTOCOL)
+        theirs = handshake.read_other_version(peer.receive(_GREETING_SECONDS), PROTOCOL)
     except ValueError as error:
         raise FrameError(str(error)) from error
     if theirs:
@@ -238,7 +238,7 @@ def _greeting(connection: socket.socket, deadline: float) -> bytes:
             content += got
         return content
 
-    return received(length_in(received(PREFIX), LONGEST_GREETING))
+    return received(decode_length(received(PREFIX), LONGEST_GREETING))
 
 
 def peer_name(connection: socket.socket) -> str:
@@ -247,7 +247,7 @@ def peer_name(connection: socket.socket) -> str:
         address, port = connection.getpeername()[:2]
     except OSError:
         return "a stranger"
-    return named(address, port)
+    return format_endpoint(address, port)
 
 
 def why(error: Exception) -> str:

@@ -20,7 +20,7 @@ KEY = messages.key_of("job-1")
 
 def value_of(sign: Sign) -> bytes:
     """What is written for a sign."""
-    (put,) = messages.write_if_newest(KEY, sign, 1, None)["success"]
+    (put,) = messages.build_write_if_newest(KEY, sign, 1, None)["success"]
     return base64.b64decode(put["requestPut"]["value"])
 
 
@@ -32,36 +32,36 @@ def there(value: object) -> dict[str, Any]:
 def test_a_sign_comes_back_as_it_was_written() -> None:
     assert base64.b64decode(KEY) == b"ftlaunch/job-1/sign"
     told = there(base64.b64encode(value_of(SIGN)).decode())
-    assert messages.found(told) == (SIGN, 44)
-    assert messages.found({"header": {"revision": "9"}, "count": "0"}) == (None, 9)
+    assert messages.parse_found(told) == (SIGN, 44)
+    assert messages.parse_found({"header": {"revision": "9"}, "count": "0"}) == (None, 9)
 
 
 @given(st.integers(1, 2**62), st.integers(1, 2**62))
 def test_etcd_compares_terms_as_numbers_are_compared(one: int, other: int) -> None:
     """Taken out (the digits are not always as many): term 9 counts as newer than term 10."""
     value = value_of(replace(SIGN, term=one))
-    (older,) = messages.write_if_newest(KEY, SIGN, other, None)["compare"]
+    (older,) = messages.build_write_if_newest(KEY, SIGN, other, None)["compare"]
     assert (value < base64.b64decode(older["value"])) == (one < other)
 
 
 def test_whole_numbers_of_64_bits_are_text() -> None:
-    (put,) = messages.write_if_newest(KEY, SIGN, 12, 2**62)["success"]
+    (put,) = messages.build_write_if_newest(KEY, SIGN, 12, 2**62)["success"]
     assert put["requestPut"]["lease"] == str(2**62)
-    assert messages.granted({"ID": "7587883"}) == 7587883
+    assert messages.parse_lease({"ID": "7587883"}) == 7587883
 
 
 @pytest.mark.parametrize("number", [None, 7, "", "-1", "1.0", "0x1", "٣", "9" * 30])
 def test_what_is_no_such_number_is_refused(number: object) -> None:
     with pytest.raises(ValueError, match="number of a lease is not"):
-        messages.granted({"ID": number})
+        messages.parse_lease({"ID": number})
 
 
 def test_what_stands_against_a_sign_is_told() -> None:
     kvs = {"kvs": [{"value": base64.b64encode(value_of(SIGN)).decode()}]}
     read = {"responses": [{"response_range": kvs}]}
-    assert messages.newer({"responses": [{"response_txn": read}]}) == SIGN
-    assert messages.newer({"responses": [{"response_txn": {"succeeded": True}}]}) is None
-    assert messages.newer({"succeeded": True}) is None
+    assert messages.parse_newer({"responses": [{"response_txn": read}]}) == SIGN
+    assert messages.parse_newer({"responses": [{"response_txn": {"succeeded": True}}]}) is None
+    assert messages.parse_newer({"succeeded": True}) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_stands_against_a_sign_is_told() -> None:
 )  # fmt: skip
 def test_half_a_transaction_is_no_answer(answer: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
-        messages.newer(answer)
+        messages.parse_newer(answer)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_half_a_transaction_is_no_answer(answer: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_what_is_no_sign_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"."):
-        messages.found(there(value))
+        messages.parse_found(there(value))
 
 
 @given(st.binary(max_size=100))
 def test_whatever_answers_instead_of_etcd_is_no_status_of_its(content: bytes) -> None:
-    assert messages.status(content) is None
+    assert messages.parse_status(content) is None
 
 
 def test_etcds_own_words_are_told() -> None:
     told = {"error": "etcdserver: user name is empty", "message": "etcdserver: user name is empty", "code": 3}
-    assert messages.status(json.dumps(told).encode()) == (3, "user name is empty")
-    assert messages.status(b'{"code": 14, "message": "no leader"}') == (14, "no leader")
-    assert messages.status(b'{"code": 404, "message": "not found"}') is None, "some other server's"
+    assert messages.parse_status(json.dumps(told).encode()) == (3, "user name is empty")
+    assert messages.parse_status(b'{"code": 14, "message": "no leader"}') == (14, "no leader")
+    assert messages.parse_status(b'{"code": 404, "message": "not found"}') is None, "some other server's"
