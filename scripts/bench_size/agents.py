@@ -19,7 +19,7 @@ from pretended_agent import NO_MESSAGE_OF_A_RESTART, PretendedAgent, Surrounding
 from timed_loop import TimedLoop
 
 from ftlaunch.cli.options import read_command_line
-from ftlaunch.nodes.agent.main import TOKEN, probe_socket
+from ftlaunch.nodes.agent.main import TOKEN, open_probe_socket
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds
 from ftlaunch.nodes.cluster.membership import facts
 from ftlaunch.nodes.cluster.membership.fingerprint import job_of
@@ -44,7 +44,7 @@ class Agents:
         request = read_command_line(begin["command"])
         spec = resolve(request.target, request.args, request.flags, os.environ)
         self.loop = TimedLoop()
-        self._probe = probe_socket()
+        self._probe = open_probe_socket()
         self._own_probes: dict[int, socket.socket] = {}
         hello = {
             "job": job_of(spec), "host": socket.gethostname(), "rank": -1, "facts": facts.gathered(spec).as_dict(),
@@ -75,7 +75,7 @@ class Agents:
         for number in beginning:
             probe = self._probe
             if len(self.agents) < _WITH_OWN_PROBE:
-                probe = self._own_probes[number] = probe_socket()
+                probe = self._own_probes[number] = open_probe_socket()
             self.agents[number] = PretendedAgent(number, self._around, probe.getsockname()[1])
         if self._waiting:
             self.loop.call_at(time.monotonic() + 0.005, "begin", self._begin_some)

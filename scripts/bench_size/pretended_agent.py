@@ -101,9 +101,9 @@ class PretendedAgent:
             clock=time.monotonic,
             endpoint=around.endpoint,
             token=around.token,
-            heard=self._on_message,
-            met=self._on_head,
-            missed=self._on_missed,
+            on_message=self._on_message,
+            on_ready=self._on_head,
+            on_no_listener=self._on_no_listener,
             node_timeout=around.node_timeout,
         )
         around.loop.call_at(time.monotonic() + around.beat_seconds * (number % 97) / 97, self, self._beat)
@@ -151,9 +151,9 @@ class PretendedAgent:
         if self._ranks is not None:
             self._ranks.train(now)
         if self.link.alone_since is None:
-            self._tell_words()
+            self._send_beat()
 
-    def _tell_words(self) -> None:
+    def _send_beat(self) -> None:
         self._beats += 1
         words = [] if self._ranks is None else self._ranks.words()
         self._send(
@@ -181,12 +181,12 @@ class PretendedAgent:
                 self._spawn(waiting)
 
     def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
-        self._tell_words()
+        self._send_beat()
         self._send("exits", attempt=attempt, codes=codes)
 
     # --- what the head says -----------------------------------------------------------------------------------
 
-    def _on_missed(self) -> None:
+    def _on_no_listener(self) -> None:
         self._around.find_head()
 
     def _on_head(self) -> None:

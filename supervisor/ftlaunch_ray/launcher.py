@@ -18,7 +18,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.nodes.agent.hosts import attempts
-from ftlaunch.nodes.agent.hosts.launcher import agent_order
+from ftlaunch.nodes.agent.hosts.launcher import build_agent_order
 from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.reporting import messages
 from ftlaunch.spec.parsers import Endpoint
@@ -95,7 +95,7 @@ class RayLauncher:
             if not self._ended and not self._stopping:
                 self._say("no agent is left, and none has said how the job has ended")
         loop.remove_reader(self._signals.fd)
-        return attempts.job_code(self._ended, self._reached, self._stopping)
+        return attempts.choose_job_code(self._ended, self._reached, self._stopping)
 
     async def _has_place(self) -> bool:
         """Wait until Ray has reserved every node.
@@ -140,7 +140,7 @@ class RayLauncher:
                 if self._over or not restart:
                     return
                 tries += 1
-                await asyncio.sleep(attempts.wait_before(tries))
+                await asyncio.sleep(attempts.compute_wait_seconds(tries))
                 while session.where is not None and session.where.node in self._draining:
                     await asyncio.sleep(_POLL_SECONDS)
 
@@ -155,7 +155,7 @@ class RayLauncher:
             seat.alive = True
             self._reached = True
             words = self._job.agent_words(seat.place, first)
-            order = json.dumps(agent_order(self._cwd, words, self._job.environ)).encode() + b"\n"
+            order = json.dumps(build_agent_order(self._cwd, words, self._job.environ)).encode() + b"\n"
             code = await session.run(order, self._outlets)
         except ActorLost as lost:
             seat.place = None  # the lost agent may still be leaving, and hold the place

@@ -38,7 +38,7 @@ def processes_like(machine: Machine, agent: int) -> set[int]:
 
 @pytest.mark.parametrize("has_descriptors", [True, False])
 def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: Any, has_descriptors: bool) -> None:
-    """Taken out: without `read_on` nobody there looks for the sign of the new head, and the node leaves after 30 s.
+    """Taken out: without `replace_by_thread` nobody reads the sign of the new head, and the node leaves after 30 s.
 
     Where it has no descriptor left at that moment, it tries again. Taken out (`bulkheads`): the agent ends.
     """

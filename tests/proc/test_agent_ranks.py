@@ -33,7 +33,7 @@ class Looking:
         pass
 
     def look(self):
-        ranks.look()
+        ranks.poll()
 
     def next_look(self):
         return time.monotonic() + 0.01
@@ -71,17 +71,17 @@ if failing == "deaths":
 if failing == "pages":
     map_pages, node_ranks.Pages = node_ranks.Pages, refuse
     ranks.spawn(order)
-    ranks.look()
+    ranks.poll()
     node_ranks.Pages = map_pages
     order["attempt"] = 1
 ranks.spawn(order)
-found = {"runs": ranks.running()}
+found = {"runs": ranks.describe_running()}
 def count_beats(seconds):
     global held_at
     beats = 0
     for _ in range(round(100 * seconds)):
         held_at = clock() + 0.01
-        beats += ranks.look() is not None
+        beats += ranks.poll() is not None
     return beats
 if order_to_all:
     count_beats(1.5)
@@ -89,15 +89,15 @@ if order_to_all:
     found["beats"] = count_beats(0.9)
     held_at = 0.0
 ranks.kill()
-found["ends"] = ranks.running()
-ask_for_port = ranks.free_port
+found["ends"] = ranks.describe_running()
+ask_for_port = ranks.find_free_port
 def refuse_once():
-    ranks.free_port = ask_for_port
+    ranks.find_free_port = ask_for_port
     refuse()
 if failing == "port":
-    ranks.free_port = refuse_once
+    ranks.find_free_port = refuse_once
 loop.run(Looking())
-print(json.dumps(found | {"left": ranks.running(), "told": told, "failed": failed}))
+print(json.dumps(found | {"left": ranks.describe_running(), "told": told, "failed": failed}))
 """
 
 

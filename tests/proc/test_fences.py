@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support.waiting import wait_for
 
-from ftlaunch.nodes.agent.main import probe_socket
+from ftlaunch.nodes.agent.main import open_probe_socket
 from ftlaunch.nodes.cluster.membership.fences import Fences
 
 NOW, UNTIL = 100.0, 105.0
@@ -107,7 +107,7 @@ def test_a_living_agent_is_alive_at_all_addresses_of_its_machine(address: str) -
     """Taken out, where agents listen on IPv4 only: over IPv6 each lost node counts as dead while its ranks run on."""
     if ":" in address and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6 at its loopback device (sysctl net.ipv6.conf.lo.disable_ipv6=0)")
-    with probe_socket() as listening:
+    with open_probe_socket() as listening:
         fences = Fences()
         fences.add(address, listening.getsockname()[1], UNTIL)
         for _ in range(20):

@@ -16,7 +16,7 @@ AGENT = """\
 import os, select, sys
 from types import SimpleNamespace
 from pathlib import Path
-from ftlaunch.nodes.agent.head.starter import LOOK, HeadStarter
+from ftlaunch.nodes.agent.head.starter import READ_SIGN, HeadStarter
 def be_head(write, order, term):
     os._exit(0)
 starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None)), be_head)
@@ -24,23 +24,23 @@ starter.start()
 assert not starter.has_started
 print("ready", flush=True)
 for line in sys.stdin:
-    starter.order(LOOK)
+    starter.send_order(READ_SIGN)
     select.select([starter.fd], [], [])
-    print(starter.lines(), starter.gone, flush=True)
+    print(starter.read_answers(), starter.gone, flush=True)
 """
 
 READS_ON = """\
 import errno, os, resource, select, sys
 from types import SimpleNamespace
 from pathlib import Path
-from ftlaunch.nodes.agent.head.starter import LOOK, HeadStarter
+from ftlaunch.nodes.agent.head.starter import READ_SIGN, HeadStarter
 spec = SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None))
 starter = HeadStarter(spec, lambda *_: os._exit(0))
 starter.start()
 print("ready", flush=True)
 sys.stdin.readline()
 select.select([starter.fd], [], [])
-assert starter.lines() == []
+assert starter.read_answers() == []
 assert starter.gone
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 taken = []
@@ -51,18 +51,18 @@ except OSError:
     pass
 for room in range(4):
     try:
-        starter.read_on()
+        starter.replace_by_thread()
     except OSError as error:
         assert error.errno == errno.EMFILE
     else:
         sys.exit(f"there was room for {room} descriptors only")
     assert starter.gone
     os.close(taken.pop())
-starter.read_on()
+starter.replace_by_thread()
 assert not starter.gone
-starter.order(LOOK)
+starter.send_order(READ_SIGN)
 select.select([starter.fd], [], [])
-print(starter.lines(), flush=True)
+print(starter.read_answers(), flush=True)
 """
 
 
@@ -82,9 +82,9 @@ def be_head(write, order, term):
     os._exit(0)
 starter = HeadStarter(SimpleNamespace(run_dir=home, nodes=SimpleNamespace(store=None)), be_head)
 starter.start()
-starter.order(TAKE_OVER)
+starter.send_order(TAKE_OVER)
 select.select([starter.fd], [], [])
-starter.lines()
+starter.read_answers()
 assert starter.has_started
 (home / "over").touch()
 starter.wait_for_head()

@@ -47,10 +47,10 @@ def _no_lease(patch: pytest.MonkeyPatch) -> None:
 def _lease_of_any_word(patch: pytest.MonkeyPatch) -> None:
     """The lease is renewed by whatever is sent, heard or not."""
 
-    def sent(self: Lease, beat: int, now: float) -> None:
+    def record_sent(self: Lease, beat: int, now: float) -> None:
         self.renew(now)
 
-    patch.setattr(Lease, "sent", sent)
+    patch.setattr(Lease, "record_sent", record_sent)
 
 
 def _any_lineage(patch: pytest.MonkeyPatch) -> None:
@@ -151,8 +151,8 @@ def _nobody_is_left_to_start_a_head(patch: pytest.MonkeyPatch) -> None:
     """A node without a place never does, though no other one lives."""
     real = Takeover.is_due
 
-    def is_due(self: Takeover, heard: float, place: int, *, at_home: bool) -> bool:
-        return place >= 0 and real(self, heard, place, at_home=at_home)
+    def is_due(self: Takeover, last_message_at: float, place: int, *, at_home: bool) -> bool:
+        return place >= 0 and real(self, last_message_at, place, at_home=at_home)
 
     patch.setattr(Takeover, "is_due", is_due)
 

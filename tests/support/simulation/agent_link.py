@@ -21,17 +21,19 @@ _UNCOUNTED = ("beat",)  # messages that `SimLink.sent` leaves out
 class SimLink:
     """Tries to reach the head until closed; has the attributes and methods of `HeadLink` that an agent uses."""
 
-    def __init__(self, machine: Machine, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
+    def __init__(
+        self, machine: Machine, on_message: Callable[[dict[str, Any]], None], on_ready: Callable[[], None]
+    ) -> None:
         """Begin the first try.
 
         Args:
             machine: the node of the agent.
-            heard: takes each message of the head.
-            met: called when a connection is made.
+            on_message: called with each message of the head.
+            on_ready: called when a connection is made.
         """
         self._machine = machine
-        self._heard = heard
-        self._met = met
+        self._on_message = on_message
+        self._on_ready = on_ready
         self._end: Any = None
         self._place = ENDPOINT
         self.sent = 0
@@ -103,14 +105,14 @@ class SimLink:
             near, far = machine.way, head.machine.way
         self._end, theirs = near.connect(machine.name, far)
         end = self._end
-        end.on_message = machine.when_awake(self._heard)
+        end.on_message = machine.when_awake(self._on_message)
         end.on_end = lambda why: self._failed(why, refused=False) if self._end is end else None
         self.alone_since = None
         self.was_met = True
         self.refused = False
         self._pause = 0.1
         head.accept(theirs)
-        self._met()
+        self._on_ready()
 
     def go_to(self, address: str, port: int) -> None:
         """Connect to the head at a machine's name and a port from now on."""

@@ -32,7 +32,7 @@ class SimCopier:
         self._open = False  # whether copies are accepted: not after `copies` has asked what is kept
         self._decided = False  # whether the state with which the ranks begin is known
 
-    def said(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the fields of the message `copier` to the head."""
         return {"port": int(self._machine.job.story.copies > 0), "lineage": self.lineage, "every": 1}
 
@@ -62,7 +62,7 @@ class SimCopier:
         memory.rescued = {}
         self.lineage = lineage
         self._open = True
-        self._later(lambda: self._machine.link.send("copier", **self.said()))
+        self._later(lambda: self._machine.link.send("copier", **self.describe()))
 
     def decide(self, kind: Resume) -> None:
         """Note with which state the ranks begin; forget all copies unless that state comes from memory."""
@@ -83,11 +83,11 @@ class SimCopier:
 
             def send() -> None:
                 buddy = self._machine.job.machine(self._buddy).copier
-                buddy.take_copy(self._machine, place=place, lineage=lineage, step=step, history=history)
+                buddy.receive_copy(self._machine, place=place, lineage=lineage, step=step, history=history)
 
             self._later(send)
 
-    def take_copy(self, sender: Machine, place: int, lineage: str, step: int, history: str) -> None:
+    def receive_copy(self, sender: Machine, place: int, lineage: str, step: int, history: str) -> None:
         """Keep a copy that another node has sent; drop a copy of another lineage, or one that no link carries."""
         machine = self._machine
         if not self._open or lineage != self.lineage or not machine.awake or not machine.job.connected(machine, sender):
@@ -95,7 +95,7 @@ class SimCopier:
         kept = machine.memory.copies.get(place, [])
         machine.memory.copies[place] = [*kept, (lineage, step, history)][-_KEPT:]
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def obey(self, message: Mapping[str, Any]) -> None:
         """Obey a message of the head: `buddy`, `keep`, `copies` or `fetch`."""
         if message["do"] == "buddy":
             self._buddy = message["to"].get("address", "")

@@ -44,7 +44,7 @@ class Helpers:
     def collect_no_more(self, number: int) -> None:
         """Do nothing: no autopsy is ever under way."""
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Do nothing: no helper has anything to report."""
 
 
@@ -132,9 +132,9 @@ class Machine:
         """Note a sentence that the agent writes to its terminal."""
         self.world.tell(f"{self.name}: {sentence}")
 
-    def _make_link(self, heard: Any, met: Any) -> Any:
+    def _make_link(self, on_message: Any, on_ready: Any) -> Any:
         self.link = SimLink.__new__(SimLink)
-        self.link.__init__(self, heard, met)  # type: ignore[misc] - the link asks for itself while it is made
+        self.link.__init__(self, on_message, on_ready)  # type: ignore[misc] - the link asks for itself while it is made
         return self.link
 
     def _tick(self, agent: Agent) -> None:

@@ -173,7 +173,7 @@ class Ranks:
     def die(self, code: int) -> None:
         """End all ranks of the node with an exit code, and report their exits."""
         self.alive = False
-        self.tell_words()
+        self.send_beat()
         codes = {str(rank): code for rank in self._ranks()}
         self._machine.link.send("exits", attempt=self.attempt, codes=codes)
         self._machine.world.after(0.02, self._clear, self._life)
@@ -185,7 +185,7 @@ class Ranks:
             self._machine.world.after(0.05, self._clear, life)
             return
         self.cleared = True
-        self._machine.link.send("gone", attempt=self.attempt, port=1, slots=self.held()[1], evidence={})
+        self._machine.link.send("gone", attempt=self.attempt, port=1, slots=self.read_held()[1], evidence={})
         if self._next is not None:
             waited = self._next
             self._next = None
@@ -197,11 +197,11 @@ class Ranks:
         each = self._machine.job.ranks_each
         return range(self.place * each, (self.place + 1) * each)
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Send a beat; return its number."""
-        return self.tell_words()
+        return self.send_beat()
 
-    def tell_words(self) -> int:
+    def send_beat(self) -> int:
         """Send the words of the pages that have changed, in a beat; return the number of the beat."""
         self._beats += 1
         changed: list[Any] = []
@@ -245,27 +245,27 @@ class Ranks:
             *held[:MOST_SLOTS],
         ]
 
-    def tell_all_words_again(self) -> None:
+    def resend_all_words(self) -> None:
         """Have the next beat carry the whole pages, because there is a new head."""
         self._told = []
 
-    def memory(self) -> dict[str, Any]:
+    def describe_memory(self) -> dict[str, Any]:
         """Return the fields of `hello` that describe the node's memory and ranks."""
-        held, slots = self.held()
+        held, slots = self.read_held()
         return {
             "held": held,
             "slots": slots,
-            "lineage": self.lineage(),
-            "running": self.running(),
-            "copier": self._machine.copier.said(),
+            "lineage": self.read_lineage(),
+            "running": self.describe_running(),
+            "copier": self._machine.copier.describe(),
         }
 
-    def heed_copies(self, message: Mapping[str, Any]) -> None:
+    def forward_to_copier(self, message: Mapping[str, Any]) -> None:
         """Pass a message about copies on to the copier."""
-        self._machine.copier.take(message)
+        self._machine.copier.obey(message)
 
-    def held(self) -> tuple[list[int], dict[int, list[int]]]:
-        """Return which ranks' memory lies here, as `AgentRanks.held` does.
+    def read_held(self) -> tuple[list[int], dict[int, list[int]]]:
+        """Return which ranks' memory lies here, as `AgentRanks.read_held` does.
 
         Returns:
             The first rank and the number of ranks, or an empty list; and the steps in the slots of each rank.
@@ -278,7 +278,7 @@ class Ranks:
         steps = [step for step, _ in memory.slots] + [-1] * (words.SLOT_STEPS.count - len(memory.slots))
         return [first, each], dict.fromkeys(range(first, first + each), steps)
 
-    def running(self) -> dict[str, Any]:
+    def describe_running(self) -> dict[str, Any]:
         """Describe the ranks that run on, for a head that may adopt them; empty if none lives."""
         if not self.alive:
             return {}
@@ -291,11 +291,11 @@ class Ranks:
             "stop_at": -1 if self.stop_at == NEVER else self.stop_at,
         }
 
-    def lineage(self) -> str:
+    def read_lineage(self) -> str:
         """Return the lineage of the steps in memory."""
         return self._machine.memory.lineage
 
-    def free_port(self) -> int:
+    def find_free_port(self) -> int:
         """Return a port at which ranks can meet."""
         return 1
 

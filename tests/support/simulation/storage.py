@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch.nodes.agent.head.starter import LOOK, START, TAKE_OVER
+from ftlaunch.nodes.agent.head.starter import READ_SIGN, START, TAKE_OVER
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.channel.claims import Claims, Sign
 
@@ -190,7 +190,7 @@ class Storage:
     def order(self, machine: Machine, search: HeadSearch, order: bytes) -> None:
         """Take an order of an agent to its starter: obey it after a moment, and as soon as the storage answers."""
         random = self._job.world.random
-        wait = random.uniform(0.005, 0.05) if order == LOOK else random.uniform(0.05, 0.4)
+        wait = random.uniform(0.005, 0.05) if order == READ_SIGN else random.uniform(0.05, 0.4)
         self._job.world.after(wait, self._obey, machine, search, order)
 
     def _obey(self, machine: Machine, search: HeadSearch, order: bytes) -> None:
@@ -206,7 +206,7 @@ class Storage:
             self._obey(machine, search, order)
             return
         sign = self.claims(machine).read()
-        if order == LOOK:
+        if order == READ_SIGN:
             self._answer(machine, search, sign={} if sign is None else vars(sign))
         elif order == TAKE_OVER:
             seen = search.sign

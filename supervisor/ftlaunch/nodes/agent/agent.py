@@ -32,8 +32,8 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
-_TICK_SECONDS = 0.1  # the time between two looks at the pages
-_FAST_TICK_SECONDS = 0.01  # the time between two looks while the agent gets ready, or ranks are being ended
+_TICK_SECONDS = 0.1  # the time between two polls of the pages
+_FAST_TICK_SECONDS = 0.01  # the time between two polls while the agent gets ready, or ranks are being ended
 # So many broken handshakes in a row mean that the token is wrong. A head that starts or ends may break one or two.
 _MOST_BROKEN_OFF = 8
 _QUIET_SECONDS = 10.0  # an agent waits this long for its first head before it tells the terminal
@@ -61,8 +61,8 @@ class Agent:
         Args:
             spec: the job.
             clock: monotonic seconds.
-            make_link: creates the connection to the head. Its arguments: a function that takes the head's messages,
-                and a function that is called whenever a connection is ready.
+            make_link: creates the connection to the head. Its arguments: a function that is called with each message of
+                the head, and a function that is called whenever a connection is ready.
             ranks: the ranks of this node.
             helpers: the saver, the fork server and the autopsy collectors of this node.
             search: looks for the head in the run dir or in a meeting store.
@@ -90,7 +90,7 @@ class Agent:
         self._announced_waiting = False  # the terminal was told that this node waits for its first head
         self._expired = False  # the lease is over, and the ranks were killed for that
         self._job_stops = False  # the job was told to stop, which the next head must hear
-        self._looked_at = 0.0  # when the pages were last looked at
+        self._polled_at = 0.0  # when the pages were last polled
         self._greeting_until = 0.0  # until when a head's welcome may be on its way
         self.dismissed = False
         """whether the job goes on without this node"""
@@ -137,7 +137,7 @@ class Agent:
         attempt's processes are being ended.
         """
         fast = not self._ranks.cleared or not self._sent_ready
-        return self._looked_at + (_FAST_TICK_SECONDS if fast and self._is_hurried() else _TICK_SECONDS)
+        return self._polled_at + (_FAST_TICK_SECONDS if fast and self._is_hurried() else _TICK_SECONDS)
 
     def _is_hurried(self) -> bool:
         """Return whether a change is expected soon: this node is not ready yet, or its ranks are being ended."""
@@ -148,18 +148,18 @@ class Agent:
         now = self._clock()
         self._send_ready(now)
         if self._ending is not None:
-            self._ranks.look()
+            self._ranks.poll()
             if self._ranks.cleared:
                 self.code = self._ending
             return
         interval = _FAST_TICK_SECONDS if self._is_hurried() else _TICK_SECONDS
-        if now >= self._looked_at + interval or not self._ranks.cleared:
-            self._looked_at = now
-            beat = self._ranks.look()
+        if now >= self._polled_at + interval or not self._ranks.cleared:
+            self._polled_at = now
+            beat = self._ranks.poll()
             if beat is not None and self.link.alone_since is None:
-                self._lease.sent(beat, now)
-        self._helpers.look(now)
-        self._search.look(now, self._ranks.place)
+                self._lease.record_sent(beat, now)
+        self._helpers.poll(now)
+        self._search.poll(now, self._ranks.place)
         self._follow_sign()
         self._judge_shared(now)
         if self._ending is None:
@@ -181,7 +181,7 @@ class Agent:
         if self._shared.proven or self.link.alone_since is not None:
             return
         apart = self._shared.look(now)
-        if apart is not None and self._search.ensure_look_since(self._shared.until):
+        if apart is not None and self._search.ensure_read_since(self._shared.until):
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
             self._say(f"cannot take part: {why}: {NOT_SEEN}")
@@ -197,7 +197,7 @@ class Agent:
             # This machine's own kernel refused the connection: no head listens here. A refusal by another machine
             # proves nothing, because it may come from a firewall. The search must also have seen no newer head on
             # storage.
-            self._lease.renew(min(self.link.tried_at, self._search.looked))
+            self._lease.renew(min(self.link.tried_at, self._search.read_at))
         if since is None or not self._ranks.cleared:
             return
         if not self.link.was_met:
@@ -271,11 +271,11 @@ class Agent:
         """
         self._expire(self._clock())  # an agent that was frozen may reach a head before its first look at the clock
         self._greeting_until = self._clock() + self._spec.nodes.timeout
-        self._ranks.tell_all_words_again()
-        memory = self._ranks.memory()
+        self._ranks.resend_all_words()
+        memory = self._ranks.describe_memory()
         self._sent_ready = self._expired = False
         self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
-        self.link.send("hello", **self._hello, port=self._ranks.free_port(), wall=time.time(), **memory)
+        self.link.send("hello", **self._hello, port=self._ranks.find_free_port(), wall=time.time(), **memory)
 
     def _on_welcome(self, term: int, word: str) -> None:
         """Accept the head of a term, unless a newer head is known.
@@ -298,7 +298,7 @@ class Agent:
         """Obey a message of the head. `HeadLink` has checked its name and fields."""
         ranks = self._ranks
         do = message["do"]
-        self._search.hear(self._clock())
+        self._search.record_message(self._clock())
         if do == "welcome":
             self._on_welcome(message["term"], message["word"])
         elif do == "spawn":
@@ -306,7 +306,7 @@ class Agent:
             self._stopping = False
             ranks.spawn(message)
         elif do == "heard":
-            self._lease.heard(message["number"])
+            self._lease.confirm(message["number"])
         elif do == "pages":
             self._stopping = self._stopping or message["verb"] in ("stop", "leave")
             ranks.perform(message["verb"], message["values"])
@@ -321,7 +321,7 @@ class Agent:
         elif do == "collect_no_more":
             self._helpers.collect_no_more(message["number"])
         elif do in ("buddy", "copies", "fetch", "keep"):
-            ranks.heed_copies(message)
+            ranks.forward_to_copier(message)
         elif do == "answer":
             self.on_answer(message["number"], message["answer"])
         else:

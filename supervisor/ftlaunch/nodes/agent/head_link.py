@@ -17,8 +17,8 @@ from ftlaunch.system.loop import Clock, Loop
 from ftlaunch.system.name_lookup import NameLookup, is_numeric
 
 _TRY_SECONDS = 5.0  # for one try: a new head may be waiting for what an earlier one has left behind
-_FIRST_PAUSE = 0.1  # seconds between two tries; each pause is 1.5 times the one before, up to _LONGEST_PAUSE
-_LONGEST_PAUSE = 2.0
+_FIRST_PAUSE_SECONDS = 0.1  # between two tries; each pause is 1.5 times the one before, up to _LONGEST_PAUSE_SECONDS
+_LONGEST_PAUSE_SECONDS = 2.0
 _REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
@@ -34,9 +34,9 @@ class HeadLink:
         clock: Clock,
         endpoint: tuple[str, int] | str,
         token: bytes,
-        heard: Callable[[dict[str, Any]], None],
-        met: Callable[[], None],
-        missed: Callable[[], None],
+        on_message: Callable[[dict[str, Any]], None],
+        on_ready: Callable[[], None],
+        on_no_listener: Callable[[], None],
         node_timeout: float,
     ) -> None:
         """Begin the first try.
@@ -46,9 +46,9 @@ class HeadLink:
             clock: monotonic seconds.
             endpoint: the head's address and port; or text that says, for people, where the endpoint will be found.
             token: the secret that both sides must know.
-            heard: takes each message of `messages.DOWN`.
-            met: called when a connection is ready.
-            missed: called when nobody listens at an endpoint on this machine.
+            on_message: called with each message of `messages.DOWN`.
+            on_ready: called when a connection is ready.
+            on_no_listener: called when nobody listens at an endpoint on this machine.
             node_timeout: seconds of silence after which the connection counts as lost.
         """
         self._loop = loop
@@ -56,12 +56,12 @@ class HeadLink:
         self._token = token
         self._source = endpoint if isinstance(endpoint, str) else ""
         self._endpoint = ("", 0) if isinstance(endpoint, str) else endpoint
-        self._heard = heard
-        self._met = met
-        self._missed = missed
+        self._on_message = on_message
+        self._on_ready = on_ready
+        self._on_no_listener = on_no_listener
         self._node_timeout = node_timeout
         self._connection: Connection | None = None
-        self._pause = _FIRST_PAUSE
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._lookup: NameLookup | None = None
         self._addresses: list[str] = []  # of the endpoint's host; the first one is tried next
         self.alone_since: float | None = clock()
@@ -100,8 +100,8 @@ class HeadLink:
         self._forget_lookup()
         if self._connection is not None:
             self._lost("the head is elsewhere now")
-        self._pause = _FIRST_PAUSE
-        self._loop.call_at(self._clock(), (self, "again"), self._try)
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._loop.call_at(self._clock(), (self, "retry"), self._try)
 
     def renew(self, why: str) -> None:
         """End the connection to the head, if there is one, and make another."""
@@ -110,7 +110,7 @@ class HeadLink:
 
     def close(self) -> None:
         """End the connection and all tries."""
-        self._loop.cancel((self, "again"))
+        self._loop.cancel((self, "retry"))
         self._forget_lookup()
         if self._connection is not None:
             self._connection.close()
@@ -170,22 +170,22 @@ class HeadLink:
         )
         self._connection = connection
         connection.on_ready = self._ready
-        connection.on_message = self._on_message
+        connection.on_message = self._handle_message
         connection.on_end = self._failed
 
     def _ready(self) -> None:
         self.alone_since = None
         self.was_met = True
-        self._pause = _FIRST_PAUSE
-        self._met()
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._on_ready()
 
-    def _on_message(self, message: dict[str, Any]) -> None:
+    def _handle_message(self, message: dict[str, Any]) -> None:
         try:
             messages.check(message, messages.DOWN)
         except ValueError as error:
             self._lost(f"the head has sent {error}")
             return
-        self._heard(message)
+        self._on_message(message)
 
     def _lost(self, why: str) -> None:
         if self._connection is not None:
@@ -198,10 +198,10 @@ class HeadLink:
         self.refused = why.endswith(_REFUSED)
         self.broken_off = self.broken_off + 1 if BROKEN_OFF in why else 0
         if self.refused and self.at_home:
-            self._missed()
+            self._on_no_listener()
         if not self.was_met:
             self._addresses = self._addresses[1:] + self._addresses[:1]
         if self.alone_since is None:
             self.alone_since = self._clock()
-        self._loop.call_at(self._clock() + self._pause, (self, "again"), self._try)
-        self._pause = min(1.5 * self._pause, _LONGEST_PAUSE)
+        self._loop.call_at(self._clock() + self._pause_seconds, (self, "retry"), self._try)
+        self._pause_seconds = min(1.5 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)

@@ -25,13 +25,13 @@ class Lease:
         self._since = now
         self._sent: dict[int, float] = {}
 
-    def sent(self, beat: int, now: float) -> None:
+    def record_sent(self, beat: int, now: float) -> None:
         """Record that a beat is sent at `now` or a little later."""
         self._sent[beat] = now
         if len(self._sent) > _MOST:
             del self._sent[next(iter(self._sent))]
 
-    def heard(self, beat: int) -> None:
+    def confirm(self, beat: int) -> None:
         """Extend the lease, because the head has confirmed a beat."""
         when = self._sent.get(beat)
         if when is not None:

@@ -46,7 +46,7 @@ from ftlaunch.nodes.agent.node.node_copier import NodeCopier
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.nodes.agent.questions import Questions
-from ftlaunch.nodes.agent.takeover import QUIET
+from ftlaunch.nodes.agent.takeover import QUIET_SECONDS
 from ftlaunch.nodes.channel.claims import this_machine
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds
 from ftlaunch.nodes.cluster.leadership import STALE_PART
@@ -74,7 +74,7 @@ from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 
 TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
-_READ_ON_AGAIN_SECONDS = 1.0  # between two tries to start the thread that reads signs
+_REPLACE_RETRY_SECONDS = 1.0  # between two tries to start the thread that reads signs
 
 
 def run(spec: JobSpec, begun: Callable[[], None]) -> int:
@@ -153,8 +153,8 @@ def _is_of_unfinished_run(spec: JobSpec, memory_dir: Path) -> bool:
     return bool(run) and is_of_fresh_run(read_lineage(memory_dir), run)
 
 
-def _take_memory(spec: JobSpec) -> MemoryTaken:
-    """Take the memory directory of this agent's node rank, or the first one that no other agent has.
+def _acquire_memory(spec: JobSpec) -> MemoryTaken:
+    """Acquire the memory directory of this agent's node rank, or the first one that no other agent has.
 
     Raises:
         Unusable: another agent has this node rank, too many agents run, or the directory cannot be made.
@@ -178,7 +178,7 @@ def _take_memory(spec: JobSpec) -> MemoryTaken:
     raise Unusable(f"cannot start: {_MOST_AGENTS} agents of this job run on this machine")
 
 
-def probe_socket() -> socket.socket:
+def open_probe_socket() -> socket.socket:
     """Return a socket that listens at all addresses of the machine for as long as this agent lives.
 
     Refused connections show the head that the agent has ended (`fences.PortProbe`).
@@ -229,7 +229,7 @@ class _Node:
             OSError: a system call failed. Memory that was made for this node is removed.
         """
         self._spec = spec
-        self._memory = _take_memory(spec)
+        self._memory = _acquire_memory(spec)
         try:
             self._begin(token, signals, starter)
         except OSError:
@@ -270,24 +270,24 @@ class _Node:
                 loop=loop,
                 clock=time.monotonic,
                 helpers=helpers,
-                tell=self._tell,
+                send=self._send,
                 copier=self._copier,
                 bulkheads=bulkheads,
                 files=logs,
             )
         )
-        fork_server.while_waiting = self._ranks.tell_beat
+        fork_server.while_waiting = self._ranks.send_beat_while_forking
         self._node_helpers = NodeHelpers(
             loop=loop,
             start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
             collect=collect_here(helpers, memory.directory),
             may_begin=ForkServerWatch(fork_server, loop, say).is_settled,
-            tell=self._tell,
+            send=self._send,
         )
-        self._probe = probe_socket()
+        self._probe = open_probe_socket()
         self.agent = self._make_agent(token, starter, bulkheads)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
-        self._preemption = watch_for(spec, loop, helpers, self._leave, say)
+        self._preemption = watch_for(spec, loop, helpers, self._drain, say)
         if limited := keeps_logs_short(spec):
             say(limited)
         job_index.note(helpers, loop, spec.job_id, spec.run_dir)
@@ -306,49 +306,48 @@ class _Node:
         }
         if spec.metrics is not None and spec.metrics.ranks:
             hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()
-        stale = spec.nodes.timeout * STALE_PART
         store = spec.nodes.store
         # The head confirms each beat. Thousands of nodes must not look into the run dir between two beats.
-        quiet = max(QUIET, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
+        quiet_seconds = max(QUIET_SECONDS, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
         search = HeadSearch(
-            send_order=starter.order,
+            send_order=starter.send_order,
             clock=time.monotonic,
             machine=this_machine(),
-            stale=stale,
-            quiet_seconds=quiet,
+            stale_seconds=spec.nodes.timeout * STALE_PART,
+            quiet_seconds=quiet_seconds,
             in_store=store is not None,
         )
 
         def on_answers() -> None:
-            for answer in starter.lines():
+            for answer in starter.read_answers():
                 search.on_answer(answer)
             if starter.gone:
                 self.loop.unregister(starter.fd)
                 say("the process that starts heads on this node was killed: another node starts one, if that is needed")
-                read_on()
+                replace_starter()
 
-        def begin_to_read_on() -> bool:
-            starter.read_on()
+        def start_thread() -> bool:
+            starter.replace_by_thread()
             self.loop.register(starter.fd, on_answers)
             search.forget_orders()
             return True
 
-        def read_on() -> None:
-            if not bulkheads.call("look for another head", begin_to_read_on, otherwise=False):
-                self.loop.call_at(time.monotonic() + _READ_ON_AGAIN_SECONDS, "read on", read_on)
+        def replace_starter() -> None:
+            if not bulkheads.call("look for another head", start_thread, otherwise=False):
+                self.loop.call_at(time.monotonic() + _REPLACE_RETRY_SECONDS, "replace the starter", replace_starter)
 
         self.loop.register(starter.fd, on_answers)
         endpoint = f"{store.backend} at {store}" if store is not None else (spec.nodes.address or "", spec.nodes.port)
 
-        def make_link(heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> HeadLink:
+        def make_link(on_message: Callable[[dict[str, Any]], None], on_ready: Callable[[], None]) -> HeadLink:
             return HeadLink(
                 loop=self.loop,
                 clock=time.monotonic,
                 endpoint=endpoint,
                 token=token,
-                heard=heard,
-                met=met,
-                missed=search.start_head,
+                on_message=on_message,
+                on_ready=on_ready,
+                on_no_listener=search.start_head,
                 node_timeout=spec.nodes.timeout,
             )
 
@@ -375,14 +374,14 @@ class _Node:
             loop=self.loop,
             start=lambda: CopierLink(self._helpers),
             begin=begin,
-            tell=self._tell,
+            send=self._send,
             say=say,
         )
 
-    def _tell(self, do: str, **fields: Any) -> None:
+    def _send(self, do: str, **fields: Any) -> None:
         self.agent.link.send(do, **fields)
 
-    def _leave(self, why: str) -> None:
+    def _drain(self, why: str) -> None:
         """Drain this node, as on SIGTERM, because this machine will be taken away. Without a head, stop the node."""
         if self.agent.link.alone_since is None:
             self.agent.link.send("drain", why=f"{why} ({socket.gethostname()})")

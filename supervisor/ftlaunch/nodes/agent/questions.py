@@ -39,7 +39,7 @@ class Questions:
         self._say = say
         self._has_complained = False
         self._numbers = itertools.count(1)
-        agent.on_answer = self.answered
+        agent.on_answer = self.deliver_answer
         ControlServer(control, loop, clock, self.ask, self._on_no_client)
 
     def _on_no_client(self, error: OSError) -> None:
@@ -56,7 +56,7 @@ class Questions:
         if link.alone_since is None and len(self._waiting) < _MOST_QUESTIONS:
             number = next(self._numbers)
             self._waiting[number] = client
-            self._loop.call_at(self._clock() + ANSWER_SECONDS, (self, number), lambda: self._too_late(number))
+            self._loop.call_at(self._clock() + ANSWER_SECONDS, (self, number), lambda: self._on_timeout(number))
             link.send("ask", number=number, request=request)
         elif link.alone_since is None:
             self._refuse(client, f"{_MOST_QUESTIONS} other questions are waiting for the head's answers; ask again")
@@ -68,14 +68,14 @@ class Questions:
             lost = "there is no head of the job" if link.was_met else "this node has not met a head of the job yet"
             self._refuse(client, f"{lost}: none answers at {link.endpoint} for {since} now ({link.why})")
 
-    def answered(self, number: int, answer: Mapping[str, Any]) -> None:
+    def deliver_answer(self, number: int, answer: Mapping[str, Any]) -> None:
         """Pass the head's answer on to the client that has asked, if the client still waits."""
         client = self._waiting.pop(number, None)
         if client is not None:
             self._loop.cancel((self, number))
             client.answer({**answer, "head_at": self._agent.link.endpoint})
 
-    def _too_late(self, number: int) -> None:
+    def _on_timeout(self, number: int) -> None:
         waited = f"the head at {self._agent.link.endpoint} has not answered for {ANSWER_SECONDS:g} s"
         self._refuse(self._waiting.pop(number), f"{waited}: it is frozen, or the network between is cut")
 

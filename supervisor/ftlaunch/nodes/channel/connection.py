@@ -132,7 +132,7 @@ class Connection:
         if deadline < self._deadline:
             self._deadline = deadline
             self._deadline_seconds = deadline - self._clock()
-            self._loop.call_at(deadline, (self, "deadline"), self._too_late)
+            self._loop.call_at(deadline, (self, "deadline"), self._on_timeout)
 
     def forget_handlers(self) -> None:
         """Remove the handlers, so that a new owner can set its own."""
@@ -210,7 +210,7 @@ class Connection:
         else:
             self._end(f"cannot connect to {self.peer}: {why}")
 
-    def _too_late(self) -> None:
+    def _on_timeout(self) -> None:
         if self._connected and self._stranger():
             silence = f"it has said nothing for {self._deadline_seconds:.1f} s"
             self._end(f"cannot talk to {self.peer}: {silence}: another program listens there, or a head is frozen")

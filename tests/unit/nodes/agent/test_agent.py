@@ -26,8 +26,10 @@ class FakeLink:
 
     endpoint, why = "10.0.0.1:29400", "it was closed by the other side"
 
-    def __init__(self, clock: Clock, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
-        self.clock, self.heard, self._met = clock, heard, met
+    def __init__(
+        self, clock: Clock, on_message: Callable[[dict[str, Any]], None], on_ready: Callable[[], None]
+    ) -> None:
+        self.clock, self.heard, self._on_ready = clock, on_message, on_ready
         self.alone_since: float | None = clock()
         self.was_met, self.refused, self.at_home, self.broken_off = False, False, False, 0
         self.tried_at = clock()
@@ -42,7 +44,7 @@ class FakeLink:
     def meet(self) -> None:
         """There is a head."""
         self.alone_since, self.was_met = None, True
-        self._met()
+        self._on_ready()
         self.heard({"do": "welcome", "term": 1, "word": "word"})
 
     def lose(self) -> None:
@@ -90,33 +92,33 @@ class FakeRanks:
         """Note the method of the pages that the head has called."""
         self.calls.append(verb)
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """The number of the beat."""
         self.beats += 1
         return self.beats
 
-    def lineage(self) -> str:
+    def read_lineage(self) -> str:
         """Of which attempt its memory is."""
         return "run:0"
 
-    def running(self) -> dict[str, Any]:
+    def describe_running(self) -> dict[str, Any]:
         """Ranks that run on."""
         return {} if self.cleared else {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}
 
-    def tell_all_words_again(self) -> None:
+    def resend_all_words(self) -> None:
         """Note that the whole pages were to be sent again."""
-        self.calls.append("again")
+        self.calls.append("resend")
 
-    def memory(self) -> dict[str, Any]:
+    def describe_memory(self) -> dict[str, Any]:
         """What its node has."""
-        held = {"held": [2, 2], "slots": {2: [7, 8], 3: [7, 8]}, "lineage": self.lineage()}
-        return {**held, "running": self.running(), "copier": {"port": 0, "lineage": "", "every": 0}}
+        held = {"held": [2, 2], "slots": {2: [7, 8], 3: [7, 8]}, "lineage": self.read_lineage()}
+        return {**held, "running": self.describe_running(), "copier": {"port": 0, "lineage": "", "every": 0}}
 
-    def heed_copies(self, message: Mapping[str, Any]) -> None:
+    def forward_to_copier(self, message: Mapping[str, Any]) -> None:
         """Note the message about copies."""
         self.calls.append(message["do"])
 
-    def free_port(self) -> int:
+    def find_free_port(self) -> int:
         """Return the usual port."""
         return 29500
 
@@ -135,7 +137,7 @@ class FakeHelpers:
         """Whether ranks can be forked."""
         return self.ready
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Nothing to see."""
 
 
@@ -161,8 +163,8 @@ class Node:
         self.agent.beside_head = True
         self.link: Any = self.agent.link
 
-    def _link(self, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> Any:
-        return FakeLink(self.clock, heard, met)
+    def _link(self, on_message: Callable[[dict[str, Any]], None], on_ready: Callable[[], None]) -> Any:
+        return FakeLink(self.clock, on_message, on_ready)
 
     def live(self, seconds: float, *, heard: bool = True) -> None:
         """Let the time pass as the event loop does. heard: the head says that it hears each beat."""

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 import pytest
 from tests.support.fakes.clock import Clock
 
-from ftlaunch.nodes.agent.head.starter import LOOK, START, SUCCEED, TAKE_OVER
+from ftlaunch.nodes.agent.head.starter import READ_SIGN, START, SUCCEED, TAKE_OVER
 from ftlaunch.nodes.agent.head_search import HeadSearch
-from ftlaunch.nodes.agent.takeover import QUIET
+from ftlaunch.nodes.agent.takeover import QUIET_SECONDS
 from ftlaunch.nodes.channel.claims import Sign
 
 STALE = 1.5
@@ -36,7 +36,7 @@ class Storage:
             self.clock.now += 0.05
             if counts and self.sign is not None:
                 self.sign = replace(self.sign, count=self.sign.count + 1)
-            self.search.look(self.clock.now, place)
+            self.search.poll(self.clock.now, place)
             if self.orders and self.orders[-1] == TAKE_OVER:
                 return True
             if self.orders and self.answers:
@@ -53,8 +53,8 @@ def storage() -> Storage:
 def test_the_sign_is_not_looked_at_while_the_head_is_heard(storage: Storage) -> None:
     storage.answers = False
     for _ in range(20):
-        storage.live(QUIET / 2)
-        storage.search.hear(storage.clock.now)
+        storage.live(QUIET_SECONDS / 2)
+        storage.search.record_message(storage.clock.now)
     assert storage.orders == []
 
 
@@ -71,13 +71,13 @@ def test_a_head_that_the_storage_sees_is_left_alone(storage: Storage) -> None:
 def test_a_head_that_is_heard_is_left_alone_whatever_the_storage_says(storage: Storage) -> None:
     for _ in range(20):
         assert not storage.live(1.0)
-        storage.search.hear(storage.clock.now)
+        storage.search.record_message(storage.clock.now)
 
 
 def test_storage_that_does_not_answer_replaces_nobody(storage: Storage) -> None:
     storage.answers = False
     assert not storage.live(60.0)
-    assert storage.orders == [LOOK]
+    assert storage.orders == [READ_SIGN]
 
 
 @pytest.mark.parametrize("sign", [None, replace(SIGN, over=0)], ids=["none", "over"])
@@ -130,14 +130,14 @@ def test_a_head_is_started_at_home_once_at_a_time(storage: Storage) -> None:
 
 def test_a_node_that_has_taken_part_begins_no_job_anew(storage: Storage) -> None:
     """Taken out: a machine that was frozen while its job ended elsewhere had a head started for a job that was over."""
-    storage.search.hear(storage.clock.now)
+    storage.search.record_message(storage.clock.now)
     storage.search.start_head()
     assert storage.orders == [SUCCEED]
 
 
 def test_a_node_that_nobody_reaches_is_the_last_to_start_a_head(storage: Storage) -> None:
     """Taken out: a machine whose link was down took the place of a head that died later, and nobody could go there."""
-    storage.search.hear(storage.clock.now)
+    storage.search.record_message(storage.clock.now)
     assert not storage.live(10.0, counts=True), "the head lives on"
     assert not storage.live(STALE + 5.0), "others come first"
     assert storage.live(5.0), "unless nobody else is left"
@@ -150,16 +150,16 @@ def test_where_nodes_meet_in_store_any_of_them_begins_a_job_that_has_no_head(sig
     search, orders, storage.sign = storage.search, storage.orders, sign
     storage.answers = False
     storage.live(0.1)
-    assert orders == [LOOK], "at once: there is nobody to be heard"
+    assert orders == [READ_SIGN], "at once: there is nobody to be heard"
     search.on_answer({"sign": {} if sign is None else asdict(sign)})
     storage.live(0.1)
-    assert orders == [LOOK, START]
+    assert orders == [READ_SIGN, START]
     search.on_answer({"head": 0})
     storage.live(0.1)
-    assert orders == [LOOK, START, LOOK], "another node was first, and will show its sign"
+    assert orders == [READ_SIGN, START, READ_SIGN], "another node was first, and will show its sign"
     search.on_answer({"sign": asdict(SIGN)})
     storage.live(0.1)
-    assert orders[3:] == [LOOK]
+    assert orders[3:] == [READ_SIGN]
     search.on_answer({"sign": asdict(replace(SIGN, count=10))})
     assert search.alive
 
@@ -167,10 +167,10 @@ def test_where_nodes_meet_in_store_any_of_them_begins_a_job_that_has_no_head(sig
 def test_a_node_that_had_a_head_begins_no_job_anew_in_store_either() -> None:
     storage = Storage(in_store=True)
     storage.sign = None
-    storage.search.hear(storage.clock.now)
+    storage.search.record_message(storage.clock.now)
     storage.answers = False
     storage.live(60.0)
-    assert storage.orders == [LOOK]
+    assert storage.orders == [READ_SIGN]
     storage.search.on_answer({"sign": {}})
     storage.live(60.0)
     assert START not in storage.orders
@@ -182,9 +182,9 @@ def test_a_head_that_answers_seldom_is_not_looked_for_between_two_answers(storag
     for _ in range(5):
         for _ in range(10):
             storage.clock.now += 0.1
-            seldom.look(storage.clock.now, 0)
-        seldom.hear(storage.clock.now)
+            seldom.poll(storage.clock.now, 0)
+        seldom.record_message(storage.clock.now)
     assert storage.orders == []
     storage.clock.now += 1.6
-    seldom.look(storage.clock.now, 0)
-    assert storage.orders == [LOOK]
+    seldom.poll(storage.clock.now, 0)
+    assert storage.orders == [READ_SIGN]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.nodes.agent.hosts import attempts
-from ftlaunch.nodes.agent.hosts.launcher import agent_order, agent_words
+from ftlaunch.nodes.agent.hosts.launcher import build_agent_order, build_agent_words
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import job_token
 
@@ -19,7 +19,7 @@ def test_the_command_line_of_each_host(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     flags = {"hosts": "a:2,b:2,c:2", "nnodes": "1:2"}
     spec = resolve(str(tmp_path / "train.py"), (), flags, {})
-    first, _, beyond = (agent_words(spec, number, ["train.py"]) for number in range(3))
+    first, _, beyond = (build_agent_words(spec, number, ["train.py"]) for number in range(3))
     where = ["--rdzv-endpoint=a:29400", "--nproc-per-node=2", "train.py"]
     assert first == ["--nnodes=1:2", "--node-rank=0", *where]
     assert beyond == ["--nnodes=1:2", *where], "it stands by"
@@ -27,14 +27,14 @@ def test_the_command_line_of_each_host(tmp_path: Path) -> None:
 
 def test_secrets_are_in_no_environment_and_on_no_command_line() -> None:
     environ = {"FTLAUNCH_TOKEN": SECRET, "FTLAUNCH_ETCD_PASSWORD": "etcd's", "NCCL_DEBUG": "INFO", "HOME": "/x"}
-    order = agent_order(Path("/work"), ["train.py"], environ)
+    order = build_agent_order(Path("/work"), ["train.py"], environ)
     assert order["env"] == {"FTLAUNCH_TOKEN": "-", "FTLAUNCH_ETCD_PASSWORD": "-", "NCCL_DEBUG": "INFO"}
     assert SECRET not in json.dumps([order["env"], order["argv"]])
     assert order["secrets"] == ["etcd's", SECRET]
 
 
 def test_secrets_are_read_from_lines(tmp_path: Path) -> None:
-    order = agent_order(Path("/work"), [], {"FTLAUNCH_TOKEN": SECRET, "FTLAUNCH_ETCD_PASSWORD": "etcd's"})
+    order = build_agent_order(Path("/work"), [], {"FTLAUNCH_TOKEN": SECRET, "FTLAUNCH_ETCD_PASSWORD": "etcd's"})
     lines = tmp_path / "stdin"
     lines.write_text("".join(f"{line}\n" for line in order["secrets"]))  # type: ignore[attr-defined]
     with lines.open() as stdin:
@@ -61,11 +61,11 @@ def test_which_ends_are_no_word_of_the_agent(code: int, lost: bool) -> None:
 
 
 def test_waits_between_tries_grow_and_are_bounded() -> None:
-    assert [attempts.wait_before(tries) for tries in (1, 2, 3, 4, 5, 5000)] == [5, 10, 20, 40, 60, 60]
+    assert [attempts.compute_wait_seconds(tries) for tries in (1, 2, 3, 4, 5, 5000)] == [5, 10, 20, 40, 60, 60]
 
 
 def test_the_last_agents_code_is_the_jobs() -> None:
-    assert attempts.job_code([75, 0], reached=True, stopped=False) == 0, "the first was drained"
-    assert attempts.job_code([], reached=True, stopped=False) == 1
-    assert attempts.job_code([], reached=False, stopped=False) == 2
-    assert attempts.job_code([], reached=False, stopped=True) == 143
+    assert attempts.choose_job_code([75, 0], reached=True, stopped=False) == 0, "the first was drained"
+    assert attempts.choose_job_code([], reached=True, stopped=False) == 1
+    assert attempts.choose_job_code([], reached=False, stopped=False) == 2
+    assert attempts.choose_job_code([], reached=False, stopped=True) == 143

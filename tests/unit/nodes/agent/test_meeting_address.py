@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.nodes.agent.head.meeting_address import chosen, chosen_for_store
+from ftlaunch.nodes.agent.head.meeting_address import choose, choose_for_store
 
 OUT = "10.0.0.1"
 
@@ -20,9 +20,9 @@ OUT = "10.0.0.1"
 )
 def test_of_a_name_all_addresses_are_bound_and_one_for_others_is_told(host: str, own: list[str], told: str) -> None:
     """Taken out: a head at 127.0.1.1 is each other machine itself, and nobody comes."""
-    found = chosen(host, own, 29400, lambda: [OUT])
-    assert found.told == told
-    assert found.listens in ("::", "0.0.0.0")
+    found = choose(host, own, 29400, lambda: [OUT])
+    assert found.advertised == told
+    assert found.bind in ("::", "0.0.0.0")
     assert found.port == 29400
 
 
@@ -31,13 +31,13 @@ def test_of_a_name_all_addresses_are_bound_and_one_for_others_is_told(host: str,
 )
 def test_an_address_and_localhost_mean_what_they_say(host: str) -> None:
     own = host if host[0].isdigit() or ":" in host else "127.0.0.1"
-    found = chosen(host, [own], 29400, lambda: [OUT])
-    assert (found.listens, found.told) == (own, own)
+    found = choose(host, [own], 29400, lambda: [OUT])
+    assert (found.bind, found.advertised) == (own, own)
 
 
 def test_a_machine_without_a_network_tells_what_it_has() -> None:
-    found = chosen("node1", ["127.0.1.1"], 29400, list)
-    assert found.told == "127.0.1.1"
+    found = choose("node1", ["127.0.1.1"], 29400, list)
+    assert found.advertised == "127.0.1.1"
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_a_machine_without_a_network_tells_what_it_has() -> None:
 )
 def test_where_nodes_meet_in_etcd_the_head_is_on_the_way_to_it(ways: list[str], told: str) -> None:
     """Taken out: where each machine has a member of its own, each head says that it is at 127.0.0.1."""
-    assert chosen_for_store(ways, lambda: [OUT]) == told
-    assert chosen_for_store(["127.0.0.2"], list) == "127.0.0.2", "a machine without a network"
+    assert choose_for_store(ways, lambda: [OUT]) == told
+    assert choose_for_store(["127.0.0.2"], list) == "127.0.0.2", "a machine without a network"

@@ -40,6 +40,6 @@ def test_a_copier_whose_answers_cannot_be_waited_for_is_ended() -> None:
     copier = NodeCopier(full, start, {"do": "begin"}, lambda do, **fields: told.append((do, fields)), said.append)
     assert said == ["no copies of snapshots are made on this node: Cannot allocate memory"]
     assert link.closed
-    copier.take({"do": "copies", "number": 3, "lineage": "run:0/2"})
+    copier.obey({"do": "copies", "number": 3, "lineage": "run:0/2"})
     assert told == [("copies", {"number": 3, "held": {}})]
     copier.close()

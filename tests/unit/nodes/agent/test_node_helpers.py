@@ -157,11 +157,11 @@ def test_a_saver_that_cannot_be_started_is_tried_again(node: Node) -> None:
     node.can_start = False
     node.dies()
     node.write(2)
-    node.helpers.look(10.0)
+    node.helpers.poll(10.0)
     node.can_start = True
-    node.helpers.look(10.5)
+    node.helpers.poll(10.5)
     assert len(node.savers) == 1, "a try each second"
-    node.helpers.look(11.0)
+    node.helpers.poll(11.0)
     assert [request["number"] for request in node.savers[1].asked] == [1]
     node.says({"did": "write", "step": 10, "bytes": 5})
     assert [request["number"] for request in node.savers[1].asked] == [1, 2]
@@ -173,7 +173,7 @@ def test_what_a_saver_is_asked_for_fails_where_none_can_be_started_for_long(node
     node.dies()
     node.write(2)
     for now in range(10, 16):
-        node.helpers.look(float(now))
+        node.helpers.poll(float(now))
     why = "no saver can be started: Too many open files"
     assert node.told == [("saver", {"answer": {"error": why, "number": number}}) for number in (1, 2)]
     node.helpers.close(1.0)
@@ -195,17 +195,17 @@ def test_only_a_saver_that_writes_is_hurried(node: Node) -> None:
 
 def test_the_saver_is_looked_at(node: Node) -> None:
     """Taken out: a node's saver that was stopped holds up every checkpoint, and the end of the job."""
-    node.helpers.look(5.0)
+    node.helpers.poll(5.0)
     assert node.savers[0].looked == [5.0]
 
 
 def test_what_was_collected_is_told_once(node: Node) -> None:
     node.helpers.collect(4, {})
-    node.helpers.look(5.0)
+    node.helpers.poll(5.0)
     assert node.told == []
     node.collectors[0].status = 0
-    node.helpers.look(5.0)
-    node.helpers.look(5.0)
+    node.helpers.poll(5.0)
+    node.helpers.poll(5.0)
     assert node.told == [("collected", {"number": 4})]
 
 
@@ -220,5 +220,5 @@ def test_what_nobody_waits_for_is_ended(node: Node) -> None:
     node.helpers.collect_no_more(4)
     node.helpers.collect_no_more(5)
     assert node.collectors[0].killed
-    node.helpers.look(5.0)
+    node.helpers.poll(5.0)
     assert node.told == []

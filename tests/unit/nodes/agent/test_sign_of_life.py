@@ -18,18 +18,18 @@ SIGN = Sign(1, "127.0.0.1", 29500, "here", 1, 1, 0)
 
 def test_it_looks_at_once_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken out: a head that was replaced a moment ago ends the job, before it sees that it has none."""
-    monkeypatch.setattr(sign_of_life, "PERIOD", 1000.0)
+    monkeypatch.setattr(sign_of_life, "PERIOD_SECONDS", 1000.0)
     claims = Claims(tmp_path)
     assert claims.claim(SIGN)
     life = SignOfLife(claims, SIGN)
     try:
         asked = time.monotonic()
-        life.look_now()
-        wait_for(lambda: life.shown >= asked, "a look")
+        life.check_now()
+        wait_for(lambda: life.shown_at >= asked, "a look")
         assert claims.claim(Sign(2, "127.0.0.1", 29501, "there", 1, 1, 0))
         asked = time.monotonic()
-        life.look_now()
+        life.check_now()
         assert select.select([life.fd], [], [], 20.0)[0], "it was replaced"
-        assert life.shown < asked
+        assert life.shown_at < asked
     finally:
         life.close(0)

@@ -61,7 +61,7 @@ class Node:
             loop=unused,
             clock=self.clock,
             helpers=unused,
-            tell=lambda do, **_: self.told.append(do),
+            send=lambda do, **_: self.told.append(do),
             copier=None,
             bulkheads=Bulkheads(lambda failed: None),
             files=unused,
@@ -73,7 +73,7 @@ class Node:
         numbers = []
         for _ in range(round(100 * seconds)):
             self.clock.now += 0.01
-            number = self.ranks.look()
+            number = self.ranks.poll()
             if number is not None:
                 numbers.append(number)
         return numbers
@@ -92,7 +92,7 @@ def test_another_head_hears_of_a_node_at_once(tmp_path: Path) -> None:
     node = Node(tmp_path, 2048)
     node.live(1.5)
     assert node.live(0.02) == []
-    node.ranks.tell_all_words_again()
+    node.ranks.resend_all_words()
     assert len(node.live(0.02)) == 1
 
 

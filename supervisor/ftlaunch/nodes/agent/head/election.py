@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ftlaunch.nodes.agent.head.meeting_address import MeetingAddress, of_endpoint, of_sign, route_to
+from ftlaunch.nodes.agent.head.meeting_address import MeetingAddress, choose_at_endpoint, choose_for_sign, find_route_to
 from ftlaunch.nodes.agent.head.starter import START, TAKE_OVER
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.nodes.channel.claims import Sign, this_machine
@@ -25,7 +25,7 @@ from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import process_start_time
 
-_LOOK_SECONDS = 0.02  # between two looks at the sign of a head that does not answer
+_READ_INTERVAL_SECONDS = 0.02  # between two reads of the sign of a head that does not answer
 _KILL_SECONDS = 5.0  # that a killed process is given to end
 
 
@@ -78,19 +78,19 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
     if before is None and order.what != START:  # the job is over: nodes that have not heard of the end need no head
         return None
     if before is not None and order.what == TAKE_OVER:
-        place = _taken_over(nodes, before) if before.term == order.gone else None
+        place = _prepare_takeover(nodes, before) if before.term == order.gone else None
     else:
-        place = _own_place(nodes, claims, before)
+        place = _choose_own_place(nodes, claims, before)
     if place is None:
         return None
     try:
-        listener = listen(place.listens, place.port)
+        listener = listen(place.bind, place.port)
     except OSError:  # another head listens
         return None
     pid = os.getpid()
     sign = Sign(
         term=term,
-        address=place.told,
+        address=place.advertised,
         port=listener.port,
         machine=this_machine(),
         pid=pid,
@@ -108,35 +108,35 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
     return Elected(listener, sign, before)
 
 
-def _own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) -> MeetingAddress | None:
+def _choose_own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) -> MeetingAddress | None:
     """Return where a head on this machine must listen, or None if the place is another machine's or a head lives.
 
     The place is the endpoint, or else where the last head listened.
     """
-    endpoint = of_endpoint(nodes)
+    endpoint = choose_at_endpoint(nodes)
     if before is None:
         return endpoint
     if before.machine == this_machine():
-        if _lives(before):  # possibly at another endpoint, where the nodes of this run dir must go
+        if _is_alive(before):  # possibly at another endpoint, where the nodes of this run dir must go
             return None
         at_endpoint = endpoint is not None and endpoint.port != 0
-        return endpoint if at_endpoint else of_sign(nodes, before.address, before.port)
+        return endpoint if at_endpoint else choose_for_sign(nodes, before.address, before.port)
     if endpoint is None or not _is_gone(claims, before, nodes.timeout * STALE_PART):
         return None
     return endpoint
 
 
-def _lives(before: Sign) -> bool:
+def _is_alive(before: Sign) -> bool:
     """Return whether the process of a head of this machine still exists."""
     return process_start_time(before.pid) == before.started
 
 
-def _is_gone(claims: Arbiter, before: Sign, stale: float) -> bool:
+def _is_gone(claims: Arbiter, before: Sign, stale_seconds: float) -> bool:
     """Return whether a head of another machine is gone.
 
-    A head is gone if its machine refuses connections to its port, or if its sign does not change for `stale` seconds.
+    A head is gone if its machine refuses connections to its port, or if its sign does not change for `stale_seconds`.
     """
-    deadline = time.monotonic() + stale
+    deadline = time.monotonic() + stale_seconds
     probe = PortProbe(before.address, before.port)
     try:
         while time.monotonic() < deadline:
@@ -144,27 +144,27 @@ def _is_gone(claims: Arbiter, before: Sign, stale: float) -> bool:
                 return True
             if claims.read() != before:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_READ_INTERVAL_SECONDS)
     finally:
         probe.close()
     return True
 
 
-def _taken_over(nodes: NodesSpec, before: Sign) -> MeetingAddress | None:
-    """Return where to listen in place of a head that neither this node nor storage has heard from.
+def _prepare_takeover(nodes: NodesSpec, before: Sign) -> MeetingAddress | None:
+    """Kill a silent head if its process is on this machine, and return where to listen in its place.
 
-    A head process that still exists on this machine is killed first. None if this machine has no address on the way to
-    the other machine.
+    Neither this node nor storage has heard from that head. None if the head was on another machine, to which this
+    machine has no route.
     """
     if before.machine != this_machine():
-        told = route_to(before.address)
+        address = find_route_to(before.address)
         port = 0
     else:
-        told = before.address
+        address = before.address
         port = before.port
-        if _lives(before):
+        if _is_alive(before):
             _kill(before.pid)
-    return None if told is None else of_sign(nodes, told, port)
+    return None if address is None else choose_for_sign(nodes, address, port)
 
 
 def _kill(pid: int) -> None:

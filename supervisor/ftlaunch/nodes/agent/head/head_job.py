@@ -120,14 +120,14 @@ class HeadJob:
         context = Context(
             spec=world,
             pages=self._pages,
-            tell=self._tell,
+            tell=self._report,
             loop=loop,
             clock=time.monotonic,
             random=random,
             helpers=helpers,
             rules=rules,
             collect=ClusterCollectors(cluster),
-            bulkheads=Bulkheads(lambda failed: self._tell(CallFailed(failed))),
+            bulkheads=Bulkheads(lambda failed: self._report(CallFailed(failed))),
             files=workspace.files,
             may_start=cluster.may_restart,
             regroups=cluster.regroups,
@@ -143,7 +143,7 @@ class HeadJob:
             cluster=cluster,
             machines=machines,
             overview=self.supervisor.overview,
-            tell=reporter.tell,
+            report=reporter.tell,
         )
         self._requests = StopRequests(context, signals, self._control, self.supervisor, head_requests.verbs())
         cluster.on_ask = self._requests.answer
@@ -220,7 +220,7 @@ class HeadJob:
             peers=cluster.copies,
         )
 
-    def _tell(self, event: JobEvent) -> None:
+    def _report(self, event: JobEvent) -> None:
         if isinstance(event, IncidentJudged):
             self._machines.blame(event.cause.rank // self._spec.launch.nproc, event.cause.kind)
         if isinstance(event, StopRequested):
@@ -304,12 +304,12 @@ class HeadJob:
         """
         if not self._over_since:
             self._over_since = now
-            self._life.look_now()
-        seen = self._life.shown >= self._over_since and self._leads()
+            self._life.check_now()
+        seen = self._life.shown_at >= self._over_since and self._leads()
         return seen or now > self._over_since + _UNSEEN_SECONDS
 
     def _leads(self) -> bool:
-        return self._life.age() < self._spec.nodes.timeout * STALE_PART
+        return self._life.age_seconds() < self._spec.nodes.timeout * STALE_PART
 
     def _give_way(self) -> None:
         """Stop showing signs of life if all other machines were lost at once, so that one of them can take over."""

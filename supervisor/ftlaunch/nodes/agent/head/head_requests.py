@@ -30,7 +30,7 @@ class HeadRequests:
         cluster: Cluster,
         machines: IsolatedMachines,
         overview: Callable[[bool], Overview],
-        tell: Callable[[JobEvent], None],
+        report: Callable[[JobEvent], None],
     ) -> None:
         """Create the handlers.
 
@@ -39,13 +39,13 @@ class HeadRequests:
             cluster: the nodes of the job.
             machines: machines that are isolated after failures.
             overview: returns the overview of the job, with or without its ranks.
-            tell: writes an event to the journal.
+            report: writes an event to the journal.
         """
         self._endpoint = endpoint
         self._cluster = cluster
         self._machines = machines
         self._overview = overview
-        self._tell = tell
+        self._report = report
 
     def verbs(self) -> dict[str, Verb]:
         """Return the handler of each request by the request's name."""
@@ -69,7 +69,7 @@ class HeadRequests:
         why = reason_of(request)
         answer = self._regroup(lambda: self._cluster.regrouping.drain(node, why))
         if answer["ok"]:
-            self._tell(DrainRequested(node, why))
+            self._report(DrainRequested(node, why))
         return answer
 
     def _regroup(self, ask: Callable[[], str]) -> dict[str, Any]:

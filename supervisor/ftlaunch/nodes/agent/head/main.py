@@ -74,7 +74,7 @@ def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
     except Unusable as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
         sys.stderr.flush()
-        outcome.tell(UNUSABLE)
+        outcome.report(UNUSABLE)
         code = EXIT_USAGE
     except Deposed as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
@@ -92,7 +92,7 @@ class _Outcome:
     def __init__(self, write: int) -> None:
         self._write: int | None = write
 
-    def tell(self, number: int) -> None:
+    def report(self, number: int) -> None:
         """Send the head's pid, or UNUSABLE, and close the pipe. Later calls do nothing."""
         if self._write is not None:
             with contextlib.suppress(BrokenPipeError):  # its agent was killed meanwhile
@@ -122,7 +122,7 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
             port=port,
             token=token,
             accepted=door.accept,
-            say=door.tell,
+            say=door.report,
             version=cluster_messages.VERSION,
             silence_seconds=spec.nodes.timeout,
         )
@@ -134,7 +134,7 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
     if elected is None:
         return 0
     if order.what == TAKE_OVER:  # told now: the agent looks for the new head's sign without waiting for the job
-        outcome.tell(os.getpid())
+        outcome.report(os.getpid())
     processes.become_subreaper()
     descriptor_limit.raise_limit()
     # A head that replaces a dead one goes on with the job, even if the job was begun with --fresh.
@@ -180,7 +180,7 @@ class _Door:
         """Pass on an authenticated connection."""
         self.accepted(peer)
 
-    def tell(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         """Pass on a sentence of the listener's."""
         self.say(sentence)
 
@@ -246,7 +246,7 @@ def _serve(
         reporter.complain(warning)
     door.accepted = job.cluster.arrivals.accepted
     door.say = reporter.say
-    outcome.tell(os.getpid())
+    outcome.report(os.getpid())
     outlets = Outlets(helpers, world, loop, reporter.tell, time.monotonic)
     try:
         code = job.run()

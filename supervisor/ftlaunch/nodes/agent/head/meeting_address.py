@@ -3,7 +3,7 @@
 Machines may know a host by several addresses. Debian's /etc/hosts, for one, gives the machine's own name to 127.0.1.1,
 which means another machine on every other machine.
 
-`of_endpoint` may wait for the resolver. `chosen` and `chosen_for_store` decide from addresses that they are given.
+`choose_at_endpoint` may wait for the resolver. `choose` and `choose_for_store` decide from given addresses.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _LOCAL = ("localhost", "ip6-localhost", "ip6-loopback")
 class MeetingAddress(NamedTuple):
     """Where a head listens."""
 
-    listens: str
+    bind: str
     """the address to bind"""
-    told: str
+    advertised: str
     """the address by which other machines find the head"""
     port: int
     """the port to bind; 0 for any free one"""
@@ -50,58 +50,59 @@ def is_own(address: str) -> bool:
     return True
 
 
-def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
+def choose_at_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
     """Return where a head at the job's endpoint listens, or None if the endpoint is another machine's.
 
     If the nodes meet in a store, any of them may be the head, at any free port. May wait for the resolver.
     """
     if nodes.store is not None:
-        told = chosen_for_store(_ways_to(nodes.store.members))
-        return MeetingAddress(told, told, 0)
+        advertised = choose_for_store(_find_routes_to(nodes.store.members))
+        return MeetingAddress(advertised, advertised, 0)
     host = nodes.address or ""
     try:
         own = [address for address in addresses_of(host, nodes.port) if is_own(address)]
     except OSError:
         return None
-    return chosen(host, own, nodes.port) if own else None
+    return choose(host, own, nodes.port) if own else None
 
 
-def of_sign(nodes: NodesSpec, told: str, port: int) -> MeetingAddress:
-    """Return where a head listens that others find at `told` instead of at the job's endpoint."""
-    return MeetingAddress(told if nodes.store is not None else to_bind(nodes.address or "", told), told, port)
+def choose_for_sign(nodes: NodesSpec, advertised: str, port: int) -> MeetingAddress:
+    """Return where a head listens that others find at `advertised` instead of at the job's endpoint."""
+    bind = advertised if nodes.store is not None else choose_bind(nodes.address or "", advertised)
+    return MeetingAddress(bind, advertised, port)
 
 
-def _ways_to(members: Sequence[tuple[str, int]]) -> list[str]:
+def _find_routes_to(members: Sequence[tuple[str, int]]) -> list[str]:
     """Return this machine's addresses on the routes to the members of a meeting store."""
     ways: list[str] = []
     for host, port in members:
         with contextlib.suppress(OSError, UnicodeError):  # UnicodeError: the text is no possible host name
-            ways += filter(None, map(route_to, addresses_of(host, port)))
+            ways += filter(None, map(find_route_to, addresses_of(host, port)))
     return ways
 
 
-def chosen_for_store(ways: Sequence[str], outside: Callable[[], Sequence[str]] | None = None) -> str:
+def choose_for_store(ways: Sequence[str], outside: Callable[[], Sequence[str]] | None = None) -> str:
     """Return the address by which other machines find a head, preferably one on a route to the meeting store.
 
     A route over the loopback is the last choice, because each machine may run a member of the store.
 
     Args:
         ways: this machine's addresses on its routes to the members of the store.
-        outside: returns this machine's addresses for others; by default `of_machine`.
+        outside: returns this machine's addresses for others; by default `list_machine_addresses`.
     """
     reachable = [address for address in ways if not ip_address(address).is_loopback]
-    return [*(reachable or (outside or of_machine)()), *ways, "127.0.0.1"][0]
+    return [*(reachable or (outside or list_machine_addresses)()), *ways, "127.0.0.1"][0]
 
 
-def of_machine() -> list[str]:
+def list_machine_addresses() -> list[str]:
     """Return this machine's addresses for others: first those on its route out, then those of its interfaces."""
-    ways = [way for way in map(route_to, _ELSEWHERE) if way is not None]
+    ways = [way for way in map(find_route_to, _ELSEWHERE) if way is not None]
     found = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries if entry.family in _IP]
     return [address for address in (*ways, *found) if "%" not in address and not ip_address(address).is_loopback]
 
 
-def chosen(
-    host: str, own: Sequence[str], port: int, outside: Callable[[], Sequence[str]] = of_machine
+def choose(
+    host: str, own: Sequence[str], port: int, outside: Callable[[], Sequence[str]] = list_machine_addresses
 ) -> MeetingAddress:
     """Return where to listen for an endpoint on this machine.
 
@@ -114,14 +115,14 @@ def chosen(
     reachable = [address for address in own if not ip_address(address).is_loopback]
     if not reachable and not is_local(host):
         reachable = list(outside())
-    told = [*reachable, *own][0]
-    return MeetingAddress(to_bind(host, told), told, port)
+    advertised = [*reachable, *own][0]
+    return MeetingAddress(choose_bind(host, advertised), advertised, port)
 
 
-def to_bind(host: str, told: str) -> str:
-    """Return the address to bind: `told`, or all addresses if other machines may resolve `host` to another one."""
+def choose_bind(host: str, advertised: str) -> str:
+    """Return `advertised`, or all addresses if other machines may resolve `host` to another address."""
     if is_local(host):
-        return told
+        return advertised
     return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - peers must know the token
 
 
@@ -130,7 +131,7 @@ def is_local(host: str) -> bool:
     return is_numeric(host) or host.split(".", maxsplit=1)[0] in _LOCAL or host.endswith(".localhost")
 
 
-def route_to(address: str) -> str | None:
+def find_route_to(address: str) -> str | None:
     """Return this machine's address on the route to another one, or None if there is no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

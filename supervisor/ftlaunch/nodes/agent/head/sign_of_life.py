@@ -16,7 +16,7 @@ from dataclasses import replace
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.nodes.channel.claims import Sign
 
-PERIOD = 0.25
+PERIOD_SECONDS = 0.25
 """seconds between two signs"""
 
 
@@ -42,7 +42,7 @@ class SignOfLife:
         self.sign = sign
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """readable once another head has a higher term"""
-        self._shown = time.monotonic()  # when the write of the newest shown sign was begun
+        self._shown_at = time.monotonic()  # when the write of the newest shown sign was begun
         self._held_until = 0.0
         self._newer: Sign | None = None  # the sign of the head that has taken over
         self._ending = threading.Event()
@@ -50,19 +50,19 @@ class SignOfLife:
         self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
         self._thread.start()
 
-    def age(self) -> float:
+    def age_seconds(self) -> float:
         """Return how many seconds ago other nodes may last have seen a new sign; infinite while signs are held back."""
         now = time.monotonic()
-        return math.inf if now < self._held_until else now - self._shown
+        return math.inf if now < self._held_until else now - self._shown_at
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         """Have the thread check at once whether another head has taken over, and show a sign if none has."""
         self._wakeup.set()
 
     @property
-    def shown(self) -> float:
+    def shown_at(self) -> float:
         """When the newest check was begun that found no other head, in monotonic seconds."""
-        return self._shown
+        return self._shown_at
 
     def hold_back(self, seconds: float) -> None:
         """Show no sign for `seconds`, so that a node that reaches more nodes than this head can take over."""
@@ -83,7 +83,7 @@ class SignOfLife:
         """End the thread, and show the job's exit code to nodes that have lost this head."""
         self._ending.set()
         self._wakeup.set()
-        self._thread.join(PERIOD)
+        self._thread.join(PERIOD_SECONDS)
         if not self._thread.is_alive():  # else storage does not answer, and a write would block the head
             with contextlib.suppress(OSError):
                 self._show(code)
@@ -91,7 +91,7 @@ class SignOfLife:
 
     def _run(self) -> None:
         while True:
-            self._wakeup.wait(PERIOD)
+            self._wakeup.wait(PERIOD_SECONDS)
             self._wakeup.clear()
             if self._ending.is_set():
                 return
@@ -107,7 +107,7 @@ class SignOfLife:
                 self._show(self.sign.over)
             except OSError:  # the growing age of the sign shows that storage fails
                 continue
-            self._shown = begun
+            self._shown_at = begun
 
     def _show(self, over: int) -> None:
         self.sign = replace(self.sign, count=self.sign.count + 1, over=over)

@@ -32,7 +32,7 @@ SUCCEED = b"s"
 """order: start a head in place of one that listened on this machine"""
 TAKE_OVER = b"t"
 """order: start a head in place of one that is gone, on whichever machine it was"""
-LOOK = b"?"
+READ_SIGN = b"?"
 """order: read the newest sign"""
 UNUSABLE = -1
 """answered instead of a head's pid after the terminal was told why no head can run with these settings"""
@@ -65,7 +65,7 @@ class HeadStarter:
         self._arbiter = arbiter.place_of(spec)
         orders, self._orders = os.pipe()
         self.fd, answers = os.pipe()
-        """readable when `lines` has answers; another descriptor after `read_on`"""
+        """readable when `read_answers` has answers; another descriptor after `replace_by_thread`"""
         child = os.fork()
         if not child:
             os.close(self._orders)
@@ -79,7 +79,7 @@ class HeadStarter:
         os.waitpid(child, 0)
         self._answers = AnswerReader(self.fd)
         self.gone = False
-        """whether the starter was killed, so that `read_on` is due"""
+        """whether the starter was killed, so that `replace_by_thread` is due"""
         self.unusable = False
         """whether no head can run with these settings, which the terminal was told"""
         self._head = -1  # pidfd of the newest head that was started here
@@ -91,19 +91,19 @@ class HeadStarter:
 
     def start(self) -> None:
         """Start the job's head if it belongs on this machine and none lives. Wait for the outcome."""
-        self.order(START)
+        self.send_order(START)
         while not self.gone:
             is_readable(self.fd, None)
-            if answers := self.lines():
+            if answers := self.read_answers():
                 self.unusable = answers[0]["head"] == UNUSABLE
                 return
 
-    def order(self, order: bytes) -> None:
-        """Send one of START, SUCCEED, TAKE_OVER and LOOK; `lines` returns the answer later."""
+    def send_order(self, order: bytes) -> None:
+        """Send one of START, SUCCEED, TAKE_OVER and READ_SIGN; `read_answers` returns the answer later."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders, order)
 
-    def lines(self) -> list[dict[str, Any]]:
+    def read_answers(self) -> list[dict[str, Any]]:
         """Return the answers that have arrived: {"head": pid, 0 or UNUSABLE} or {"sign": its fields, or empty}."""
         answers = self._answers.read()
         self.gone = answers is None
@@ -114,7 +114,7 @@ class HeadStarter:
                     self._head = open_end(answer["head"])
         return answers or []
 
-    def read_on(self) -> None:
+    def replace_by_thread(self) -> None:
         """Replace the killed starter by a thread that reads signs; this node starts no head any more.
 
         Orders under way stay unanswered, and `fd` is another descriptor afterwards.
@@ -196,7 +196,7 @@ def _obey(claims: Arbiter, start_head: Callable[[bytes, int], int], orders: int,
     """
     term = 0
     while order := os.read(orders, 1):
-        if order == LOOK:
+        if order == READ_SIGN:
             sign = claims.read()
             term = 0 if sign is None else sign.term
             answer: dict[str, object] = {"sign": {} if sign is None else asdict(sign)}

@@ -9,8 +9,8 @@ from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 SSH_FAILED = 255
 """the exit code of ssh when it could not connect, or has lost the connection"""
 _SHELL_SIGNAL = 128  # a shell's exit code for a killed process, without the number of the signal
-_FIRST_WAIT = 5.0  # seconds before the agent of a host is started again; doubled each time up to _LONGEST_WAIT
-_LONGEST_WAIT = 60.0
+_FIRST_WAIT_SECONDS = 5.0  # before the agent of a host is restarted; doubled each time up to _LONGEST_WAIT_SECONDS
+_LONGEST_WAIT_SECONDS = 60.0
 
 
 def was_lost(code: int) -> bool:
@@ -18,12 +18,12 @@ def was_lost(code: int) -> bool:
     return code == SSH_FAILED or code < 0 or (code > _SHELL_SIGNAL and code != EXIT_STOPPED)
 
 
-def wait_before(tries: int) -> float:
+def compute_wait_seconds(tries: int) -> float:
     """Return the seconds to wait before the next try, after `tries` in a row that did not reach the host."""
-    return float(min(_FIRST_WAIT * 2 ** min(tries - 1, 10), _LONGEST_WAIT))
+    return float(min(_FIRST_WAIT_SECONDS * 2 ** min(tries - 1, 10), _LONGEST_WAIT_SECONDS))
 
 
-def job_code(ended: Sequence[int], reached: bool, stopped: bool) -> int:
+def choose_job_code(ended: Sequence[int], reached: bool, stopped: bool) -> int:
     """Return the exit code of the job.
 
     Args:

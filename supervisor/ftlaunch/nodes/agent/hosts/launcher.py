@@ -60,7 +60,7 @@ def run(spec: JobSpec, words: Sequence[str], environ: Mapping[str, str]) -> int:
     return code
 
 
-def agent_words(spec: JobSpec, number: int, words: Sequence[str]) -> list[str]:
+def build_agent_words(spec: JobSpec, number: int, words: Sequence[str]) -> list[str]:
     """Return the command line of the agent of one host.
 
     Args:
@@ -82,7 +82,7 @@ def agent_words(spec: JobSpec, number: int, words: Sequence[str]) -> list[str]:
     return [*options, *words]
 
 
-def agent_order(cwd: Path, argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
+def build_agent_order(cwd: Path, argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
     """Return the order that `remote.py` is sent to start an agent.
 
     Secrets are not in the environment of the order, but in a list of their own.
@@ -136,7 +136,7 @@ class Launcher:
             self._start(state)
         self._loop.run(self)
         self._loop.close()
-        code = attempts.job_code(self._ended, self._reached, self._stopping)
+        code = attempts.choose_job_code(self._ended, self._reached, self._stopping)
         if not self._ended:
             if self._reached:
                 self._say("no agent is left, and none has said how the job has ended")
@@ -200,7 +200,7 @@ class Launcher:
         state.has_run = True
         state.tries = 0
         state.reported = ""
-        order = agent_order(self._cwd, agent_words(self._spec, state.number, self._words), self._environ)
+        order = build_agent_order(self._cwd, build_agent_words(self._spec, state.number, self._words), self._environ)
         state.session.send(json.dumps(order).encode() + b"\n")
 
     def _on_end(self, state: _HostState, code: int) -> None:
@@ -223,7 +223,7 @@ class Launcher:
             state.reported = why
             self._say(f"cannot reach {state.name}: {why}")
         if not self._stopping:
-            when = time.monotonic() + attempts.wait_before(state.tries)
+            when = time.monotonic() + attempts.compute_wait_seconds(state.tries)
             self._loop.call_at(when, state.number, lambda: self._start(state))
 
     def _on_signals(self) -> None:

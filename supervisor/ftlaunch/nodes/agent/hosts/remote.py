@@ -129,14 +129,14 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, remote.on_signal)
     out.put(REACHED)
-    line = _first_line()
+    line = _read_first_line()
     code = remote.run(json.loads(line)) if line.endswith(b"\n") else EXIT_USAGE
     out.close(_FAREWELL_SECONDS)
     err.close(_FAREWELL_SECONDS)
     return code
 
 
-def _first_line() -> bytes:
+def _read_first_line() -> bytes:
     """Read the first line of stdin, byte by byte, because the bytes after the line are signals.
 
     The line lacks its newline if the connection has ended.

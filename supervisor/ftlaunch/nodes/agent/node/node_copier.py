@@ -37,7 +37,7 @@ class NodeCopier:
         loop: EventLoop[Any],
         start: Callable[[], CopierLink],
         begin: Mapping[str, Any],
-        tell: Callable[..., None],
+        send: Callable[..., None],
         say: Callable[[str], None],
     ) -> None:
         """Start the copier; the node goes on without copies if it cannot be started.
@@ -46,13 +46,13 @@ class NodeCopier:
             loop: the agent's event loop.
             start: starts a copier process. Raises OSError.
             begin: the first request to each copier.
-            tell: sends a message of `messages.UP`.
+            send: sends a message of `messages.UP`.
             say: writes a sentence to this node's terminal.
         """
         self._loop = loop
         self._start_process = start
         self._begin = dict(begin)
-        self._tell = tell
+        self._send = send
         self._say = say
         # The newest orders are kept for a copier that replaces this one: attempt, buddy and interval.
         self._attempt: dict[str, Any] = {}
@@ -73,8 +73,8 @@ class NodeCopier:
         self._link: CopierLink | None = None
         self._start_copier()
 
-    def said(self) -> dict[str, Any]:
-        """Return the fields of the message `copier` to the head."""
+    def describe(self) -> dict[str, Any]:
+        """Return this copier's state: the fields of the message `copier` to the head."""
         return {"port": self.port, "lineage": self.lineage, "every": self._affordable_every}
 
     # --- the process --------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class NodeCopier:
             return
         for answer in answers:
             self._silent = 0
-            self._take_answer(answer)
+            self._handle_answer(answer)
 
     def _answer_for_dead(self) -> None:
         """Answer the head's open questions in place of a copier that has died."""
@@ -125,13 +125,13 @@ class NodeCopier:
         self.lineage = ""
         for page in self._pages.pages if self._pages is not None else ():
             page.sending = NONE
-        self._tell("copier", **self.said())
+        self._send("copier", **self.describe())
         if "copies" in self._numbers:
-            self._tell("copies", number=self._numbers.pop("copies"), held={})
+            self._send("copies", number=self._numbers.pop("copies"), held={})
         if "fetch" in self._numbers:
-            self._take_answer({"did": "fetch", "error": "the process that fetches snapshots has died"})
+            self._handle_answer({"did": "fetch", "error": "the process that fetches snapshots has died"})
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Check whether the copier still answers."""
         if self._link is not None:
             self._link.look(now)
@@ -182,7 +182,7 @@ class NodeCopier:
         }
         self._ask(self._attempt)
 
-    def heed_pages(self, verb: str, values: Sequence[int]) -> None:
+    def follow_pages(self, verb: str, values: Sequence[int]) -> None:
         """Follow a change that the head has made to the pages.
 
         Args:
@@ -197,7 +197,7 @@ class NodeCopier:
             self._decided = Resume(values[0]) is not Resume.UNDECIDED
             self._set_every(self._every)
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def obey(self, message: Mapping[str, Any]) -> None:
         """Obey a message of the head: `buddy`, `keep`, `copies` or `fetch`."""
         do = message["do"]
         if do == "buddy":
@@ -225,7 +225,7 @@ class NodeCopier:
     def _freeze(self, number: int, lineage: str) -> None:
         """Report which copies are kept, and keep exactly these until the next attempt."""
         if self._link is None:
-            self._tell("copies", number=number, held={})
+            self._send("copies", number=number, held={})
             return
         self._numbers["copies"] = number
         self._ask({"do": "freeze", "lineage": lineage})
@@ -235,7 +235,7 @@ class NodeCopier:
         self._numbers["fetch"] = message["number"]
         self._fetched_for = [int(rank) for rank in message["ranks"]]
         if self._link is None:
-            self._take_answer({"did": "fetch", "error": "no process that fetches snapshots runs"})
+            self._handle_answer({"did": "fetch", "error": "no process that fetches snapshots runs"})
             return
         ranks = {rank: {"slot": _FETCHED_INTO, "from": nodes} for rank, nodes in message["ranks"].items()}
         self._ask(
@@ -251,17 +251,17 @@ class NodeCopier:
 
     # --- what the copier says -----------------------------------------------------------------------------------
 
-    def _take_answer(self, answer: Mapping[str, Any]) -> None:
+    def _handle_answer(self, answer: Mapping[str, Any]) -> None:
         did = answer["did"]
         if did == "begin":
             self._on_begun(answer)
         elif did == "attempt":
             self.lineage = self._attempt["lineage"]
-            self._tell("copier", **self.said())
+            self._send("copier", **self.describe())
         elif did == "freeze":
-            self._tell("copies", number=self._numbers.pop("copies"), held=answer["copies"])
+            self._send("copies", number=self._numbers.pop("copies"), held=answer["copies"])
         elif did == "fetch_plan" and "fetch" in self._numbers:
-            self._tell("fetch_planned", number=self._numbers["fetch"], sources=answer["sources"])
+            self._send("fetch_planned", number=self._numbers["fetch"], sources=answer["sources"])
         elif did == "fetch" and "fetch" in self._numbers:
             self._on_fetched(answer)
         elif did == "copied" and "error" in answer:
@@ -275,7 +275,7 @@ class NodeCopier:
             self._say(f"no copies of snapshots are made on this node: {answer['error']}")
             return
         self.port = answer["port"]
-        self._tell("copier", **self.said())
+        self._send("copier", **self.describe())
 
     def _on_fetched(self, answer: Mapping[str, Any]) -> None:
         """Report a finished or failed fetch, and publish fetched slots to this node's ranks, which wait for them."""
@@ -286,7 +286,7 @@ class NodeCopier:
             for rank in self._fetched_for:
                 if first <= rank < first + len(pages):
                     pages[rank - first].set_slot(_FETCHED_INTO, answer["step"])
-        self._tell(
+        self._send(
             "fetched",
             number=self._numbers.pop("fetch"),
             error=error,
@@ -314,7 +314,7 @@ class NodeCopier:
         )
         if abs(every - self._affordable_every) > _SLACK * self._affordable_every:
             self._affordable_every = every
-            self._tell("copier", **self.said())
+            self._send("copier", **self.describe())
 
     def close(self) -> None:
         """End the copier; the copies that it keeps stay in memory."""

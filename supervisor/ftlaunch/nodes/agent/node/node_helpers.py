@@ -13,7 +13,7 @@ from ftlaunch.autopsy.client import Collect, DumpCollector
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
 
-_AGAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 """seconds between two tries to start a saver"""
 _WITHOUT_SECONDS = 5.0
 """seconds without a saver, because none can be started, after which its requests fail"""
@@ -31,7 +31,7 @@ class NodeHelpers:
         start_saver: Callable[[], SaverLink],
         collect: Collect,
         may_begin: Callable[[float], bool],
-        tell: Callable[..., None],
+        send: Callable[..., None],
     ) -> None:
         """Start the saver.
 
@@ -40,7 +40,7 @@ class NodeHelpers:
             start_saver: starts a saver. Raises OSError.
             collect: starts an autopsy collector. Raises OSError.
             may_begin: returns, for a moment in monotonic seconds, whether ranks can be started.
-            tell: sends a message of `messages.UP`.
+            send: sends a message of `messages.UP`.
 
         Raises:
             OSError: the saver cannot be started.
@@ -48,7 +48,7 @@ class NodeHelpers:
         self._loop = loop
         self._start_saver = start_saver
         self._collect = collect
-        self._tell = tell
+        self._send = send
         self.may_begin = may_begin
         """returns whether ranks can be started at a moment: the fork server is ready, or is known not to work"""
         self._collectors: dict[int, DumpCollector] = {}
@@ -97,11 +97,11 @@ class NodeHelpers:
         answers = link.answers()
         if answers is None:
             answers = self._forget(link, pending)
-            with contextlib.suppress(OSError):  # `look` tries again
+            with contextlib.suppress(OSError):  # `poll` tries again
                 self._start()
         for answer in answers:
             assert pending is not None
-            self._tell("saver", answer={**answer, "number": pending["number"]})
+            self._send("saver", answer={**answer, "number": pending["number"]})
         self._ask()
 
     def _forget(self, link: SaverLink, pending: Request | None) -> list[dict[str, Any]]:
@@ -139,9 +139,9 @@ class NodeHelpers:
             raise
         self._link = link
 
-    def _start_again(self, now: float) -> None:
+    def _retry_start(self, now: float) -> None:
         """Try again to start a saver. After _WITHOUT_SECONDS of failures, fail the requests that wait."""
-        self._next_try = now + _AGAIN_SECONDS
+        self._next_try = now + _RETRY_SECONDS
         try:
             self._start()
         except OSError as error:
@@ -158,7 +158,7 @@ class NodeHelpers:
         self._waiting = []
         self._lost_request = None
         for request in requests:
-            self._tell("saver", answer={"error": why, "number": request["number"]})
+            self._send("saver", answer={"error": why, "number": request["number"]})
 
     # --- autopsies --------------------------------------------------------------------------------------------
 
@@ -172,23 +172,23 @@ class NodeHelpers:
         try:
             self._collectors[number] = self._collect(request)
         except OSError:  # the autopsy then has no data of this node's ranks
-            self._tell("collected", number=number)
+            self._send("collected", number=number)
 
     def collect_no_more(self, number: int) -> None:
         """Kill a collector, because the head no longer waits for its data."""
         if (collector := self._collectors.pop(number, None)) is not None:
             collector.kill()
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Report collectors that have finished; start a saver if there is none, or check the one that runs."""
         if self._link is not None:
             self._link.look(now)
         elif now >= self._next_try:
-            self._start_again(now)
+            self._retry_start(now)
         for number, collector in list(self._collectors.items()):
             if collector.poll() is not None:
                 del self._collectors[number]
-                self._tell("collected", number=number)
+                self._send("collected", number=number)
 
     def close(self, patience: float) -> None:
         """Kill the collectors, and end the saver.

@@ -54,7 +54,7 @@ class AgentSurroundings:
     clock: Callable[[], float]
     """monotonic seconds"""
     helpers: HelperProcesses
-    tell: Callable[..., None]
+    send: Callable[..., None]
     """sends a message of `messages.UP`"""
     copier: NodeCopier | None
     """None if no copies of snapshots are made"""
@@ -86,28 +86,28 @@ class AgentRanks:
         # Beats are sent faster once the ranks were told to stop, because the head saves their step as soon as all
         # ranks hold it. Ranks that were told to leave need no faster beats: their ends are reported at once.
         self._is_stopping = False
-        self._known_lineage = self.lineage()
+        self._known_lineage = self.read_lineage()
         self._next: Mapping[str, Any] | None = None  # an attempt that waits for the end of the last one's processes
 
     # --- what its memory has ----------------------------------------------------------------------------------
 
-    def memory(self) -> dict[str, Any]:
+    def describe_memory(self) -> dict[str, Any]:
         """Return the fields of `hello` that describe this node's memory and the ranks that run on.
 
         Raises:
             OSError: the pages cannot be read now.
         """
-        held, slots = self.held()
-        copier = {"port": 0, "lineage": "", "every": 0} if self._node.copier is None else self._node.copier.said()
+        held, slots = self.read_held()
+        copier = {"port": 0, "lineage": "", "every": 0} if self._node.copier is None else self._node.copier.describe()
         return {
             "held": held,
             "slots": slots,
-            "lineage": self.lineage(),
-            "running": self.running(),
+            "lineage": self.read_lineage(),
+            "running": self.describe_running(),
             "copier": copier,
         }
 
-    def held(self) -> tuple[list[int], dict[int, list[int]]]:
+    def read_held(self) -> tuple[list[int], dict[int, list[int]]]:
         """Return which ranks' memory lies here.
 
         Returns:
@@ -128,7 +128,7 @@ class AgentRanks:
             return [], {}
         return [min(slots), len(slots)], slots
 
-    def running(self) -> dict[str, Any]:
+    def describe_running(self) -> dict[str, Any]:
         """Describe the ranks that run on, for a head that may adopt them.
 
         Returns:
@@ -166,11 +166,11 @@ class AgentRanks:
         """The place of this node in the last attempt with ranks on this node, or -1."""
         return -1 if self._place is None else self._place.node
 
-    def lineage(self) -> str:
+    def read_lineage(self) -> str:
         """Return the lineage of the steps in memory; empty if unknown."""
         return read_lineage(self._node.memory_dir)
 
-    def free_port(self) -> int:
+    def find_free_port(self) -> int:
         """Return a port at which the ranks of the next attempt can meet.
 
         Raises:
@@ -196,7 +196,7 @@ class AgentRanks:
         self._unstarted = None
         kind, step, persist_at, every, reading = message["resume"]
         try:
-            pages = self._take_pages(place)
+            pages = self._open_pages(place)
             pages.reading(reading)  # resets the mark of a lost head, which would protect a slot for ever
             pages.prepare(Resume(kind), step, persist_at)
             (self._node.memory_dir / LINEAGE).write_text(message["lineage"])
@@ -210,15 +210,15 @@ class AgentRanks:
             group.spawn()
         except OSError as error:
             why = f"{error.filename or 'a system call'}: {error.strerror}"
-            self._node.tell("cannot_start", attempt=attempt, rank=place.first, why=why)
+            self._node.send("cannot_start", attempt=attempt, rank=place.first, why=why)
             if self._is_cleared:
                 self._unstarted = attempt
             return
         except SpawnFailed as failed:
-            self._node.tell("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
+            self._node.send("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
         pids = {number: rank.process.pid for number, rank in group.ranks.items()}
         log_from = {number: rank.log_from for number, rank in group.ranks.items()}
-        self._node.tell("started", attempt=attempt, pids=pids, log_from=log_from)
+        self._node.send("started", attempt=attempt, pids=pids, log_from=log_from)
 
     def _surroundings(self, pages: Pages, seed: str) -> Surroundings:
         node = self._node
@@ -236,7 +236,7 @@ class AgentRanks:
             files=node.files,
         )
 
-    def _take_pages(self, place: Placement) -> Pages:
+    def _open_pages(self, place: Placement) -> Pages:
         """Open the pages of the ranks at `place`, and delete memory of another place or of another number of ranks.
 
         Raises:
@@ -251,7 +251,7 @@ class AgentRanks:
             self.pages.close()
             self.pages = None
             self._changes = {}
-        if self.held()[0] != [place.first, place.count] or nodes_of(self._known_lineage) != place.nodes:
+        if self.read_held()[0] != [place.first, place.count] or nodes_of(self._known_lineage) != place.nodes:
             forget_snapshots(self._node.memory_dir)
         self.pages = Pages(self._node.memory_dir, place.count, place.first)
         self._place = place
@@ -285,12 +285,12 @@ class AgentRanks:
                 self._next_beat = 0.0
             cluster_pages.perform(self.pages, verb, values)
             if self._node.copier is not None:
-                self._node.copier.heed_pages(verb, values)
+                self._node.copier.follow_pages(verb, values)
 
-    def heed_copies(self, message: Mapping[str, Any]) -> None:
+    def forward_to_copier(self, message: Mapping[str, Any]) -> None:
         """Pass a message about copies of snapshots on to the copier, if there is one."""
         if self._node.copier is not None:
-            self._node.copier.take(message)
+            self._node.copier.obey(message)
 
     def leave(self) -> None:
         """Send SIGTERM to the ranks."""
@@ -323,7 +323,7 @@ class AgentRanks:
         """Whether all ranks have ended, but processes that they have left behind are still being ended."""
         return not self._is_cleared and self._group is not None and self._group.empty
 
-    def look(self) -> int | None:
+    def poll(self) -> int | None:
         """Reap processes, send a beat if one is due, and report the end of the attempt's last process.
 
         Returns:
@@ -331,21 +331,21 @@ class AgentRanks:
         """
         group = self._group
         if self._node.copier is not None:
-            self._node.copier.look(self._node.clock())
+            self._node.copier.poll(self._node.clock())
         if group is not None and not self._is_cleared:
             now = self._node.clock()
             spared = self._node.helpers.pids
             call = self._node.bulkheads.call
             call("look at what the ranks' processes do", lambda: group.notice(now), None)
             call("take the exit status of orphans", lambda: group.reap(spared), 0)
-        beat = self.tell_words() if self._node.clock() >= self._next_beat else None
+        beat = self.send_beat() if self._node.clock() >= self._next_beat else None
         ended = self._unstarted
         if group is not None and not self._is_cleared and group.empty and self._is_swept(group):
             ended = group.attempt
         if ended is not None:
             attempt = ended
             beat = self._node.bulkheads.call(
-                "tell the head that the ranks have gone", lambda: self._tell_gone(attempt), beat
+                "tell the head that the ranks have gone", lambda: self._report_gone(attempt), beat
             )
             if self._is_cleared and self._next is not None:
                 waited = self._next
@@ -353,7 +353,7 @@ class AgentRanks:
                 self.spawn(waited)
         return beat
 
-    def _tell_gone(self, attempt: int) -> int | None:
+    def _report_gone(self, attempt: int) -> int | None:
         """Tell the head that no process of an attempt is left.
 
         Returns:
@@ -362,25 +362,25 @@ class AgentRanks:
         Raises:
             OSError: a system call failed before anything was sent.
         """
-        port = self.free_port()
-        slots = self.held()[1]
+        port = self.find_free_port()
+        slots = self.read_held()[1]
         evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
         self._is_cleared = True
         self._unstarted = None
         self._exits.send_all()
-        beat = self.tell_words()  # carries the last words of the ranks, of which none writes any more
-        self._node.tell("gone", attempt=attempt, port=port, slots=slots, evidence=evidence)
+        beat = self.send_beat()  # carries the last words of the ranks, of which none writes any more
+        self._node.send("gone", attempt=attempt, port=port, slots=slots, evidence=evidence)
         return beat
 
     def _is_swept(self, group: LocalRanks) -> bool:
         spared = self._node.helpers.pids
         return self._node.bulkheads.call("find what the ranks have left", lambda: group.sweep(spared), False)
 
-    def tell_beat(self) -> None:
+    def send_beat_while_forking(self) -> None:
         """Send a beat while ranks are being forked, so that the head knows that this node lives."""
-        self.tell_words()
+        self.send_beat()
 
-    def tell_words(self) -> int:
+    def send_beat(self) -> int:
         """Send a beat: this node's sign of life, with what has changed in the pages. Return the beat's number."""
         self._beats += 1
         hurries = self._is_stopping and not self._is_cleared
@@ -399,7 +399,7 @@ class AgentRanks:
                 if not view.attached and not view.observed
             ]
             stopped = sorted(group.stopped())
-        self._node.tell(
+        self._node.send(
             "beat",
             number=self._beats,
             lineage=self._known_lineage,
@@ -410,7 +410,7 @@ class AgentRanks:
         )
         return self._beats
 
-    def tell_all_words_again(self) -> None:
+    def resend_all_words(self) -> None:
         """Send all words of the pages with the next beat, because a new head knows none of them."""
         self._next_beat = 0.0
         if self.pages is not None and self._place is not None:
@@ -423,8 +423,8 @@ class AgentRanks:
         self._exits.add(self._group.attempt, rank.number, code, is_last=self._group.empty)
 
     def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
-        self.tell_words()  # first, because a rank's last words say whether it has ended well
-        self._node.tell("exits", attempt=attempt, codes=codes)
+        self.send_beat()  # first, because a rank's last words say whether it has ended well
+        self._node.send("exits", attempt=attempt, codes=codes)
 
     def _on_deaths(self) -> None:
         assert self._deaths is not None
@@ -434,4 +434,4 @@ class AgentRanks:
             return
         found = self._group.note_dying(dying, self._node.loop.turn, self._node.clock())
         if found:
-            self._node.tell("dying", attempt=self._group.attempt, ranks=found)
+            self._node.send("dying", attempt=self._group.attempt, ranks=found)
