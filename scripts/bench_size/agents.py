@@ -47,8 +47,8 @@ class Agents:
         self._probe = open_probe_socket()
         self._own_probes: dict[int, socket.socket] = {}
         hello = {
-            "job": job_of(spec), "host": socket.gethostname(), "rank": -1, "facts": facts.gathered(spec).as_dict(),
-            "warnings": [], "topology": facts.gathered(spec).machine,
+            "job": job_of(spec), "host": socket.gethostname(), "rank": -1, "facts": facts.gather(spec).as_dict(),
+            "warnings": [], "topology": facts.gather(spec).machine,
         }  # fmt: skip
         assert spec.nodes.address is not None
         self._around = Surroundings(

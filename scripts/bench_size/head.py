@@ -24,7 +24,7 @@ def main() -> None:
     spec = resolve(request.target, request.args, request.flags, os.environ)
     spec.run_dir.mkdir(parents=True, exist_ok=True)
     token = job_token.read_or_make(spec.run_dir / TOKEN)
-    facts.gathered(spec)
+    facts.gather(spec)
     write = os.dup(1)
     os.dup2(2, 1)
     be_head(spec, token, write, Order(order.encode(), int(term)))

@@ -118,7 +118,7 @@ class PretendedRanks:
 
     def words(self) -> list[list[Any]]:
         """Return what has changed in the pages, as `words` of the message `beat`."""
-        return [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
+        return [[rank, changes] for rank, found in self._changes.items() if (changes := found.collect())]
 
     def forget_told(self) -> None:
         """Have the next `words` return everything, for a new head."""

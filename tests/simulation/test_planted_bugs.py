@@ -18,8 +18,8 @@ from tests.support.simulation.story import REQUESTS, Story, of_seed
 from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.nodes.agent.lease import Lease
 from ftlaunch.nodes.agent.takeover import Takeover
-from ftlaunch.nodes.cluster.around import Around
 from ftlaunch.nodes.cluster.cluster import Cluster
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
 from ftlaunch.nodes.cluster.copies.peer_copies import PeerCopies
 from ftlaunch.nodes.cluster.leadership import Leadership
@@ -55,15 +55,15 @@ def _lease_of_any_word(patch: pytest.MonkeyPatch) -> None:
 
 def _any_lineage(patch: pytest.MonkeyPatch) -> None:
     """A node's memory counts whatever attempt it is of."""
-    real = HeldSteps.take_up_of
+    real = HeldSteps.load_steps
 
-    def take_up_of(self: HeldSteps, nodes: Iterable[Node]) -> None:
+    def load_steps(self: HeldSteps, nodes: Iterable[Node]) -> None:
         for node in nodes:
             if node.member.place >= 0 and node.slots is not None:
                 node.member.lineage = self.lineage or node.lineage
             real(self, [node])
 
-    patch.setattr(HeldSteps, "take_up_of", take_up_of)
+    patch.setattr(HeldSteps, "load_steps", load_steps)
 
 
 def _two_nodes_in_a_place(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def _two_attempts_have_one_name(patch: pytest.MonkeyPatch) -> None:
     """A new head counts its attempts from 0 under the name of the run before."""
     real = Cluster.__init__
 
-    def begin(self: Cluster, context: Around) -> None:
+    def begin(self: Cluster, context: ClusterContext) -> None:
         real(self, context if context.plan is None else replace(context, run=context.plan.run))
 
     patch.setattr(Cluster, "__init__", begin)

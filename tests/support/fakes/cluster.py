@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.nodes.cluster.cluster import Around, Cluster
+from ftlaunch.nodes.cluster.cluster import Cluster, ClusterContext
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
 from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
@@ -127,15 +127,15 @@ class Head:
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
         self.machines = IsolatedMachines(2, home, FilesInPlace(), self.said.append)
-        around = Around(
+        cluster_context = ClusterContext(
             pages=self.pages,
             least=least or nodes,
             most=nodes,
-            last_call=LAST_CALL,
+            last_call_seconds=LAST_CALL,
             ranks_each=each,
             job=JOB,
-            timeout=TIMEOUT,
-            wait=WAIT,
+            timeout_seconds=TIMEOUT,
+            wait_seconds=WAIT,
             clock=self.clock,
             say=self.said.append,
             stop=self.stops.append,
@@ -152,7 +152,7 @@ class Head:
             term=1,
             leads=lambda: self.leads,
         )
-        self.cluster = Cluster(around)
+        self.cluster = Cluster(cluster_context)
         self.agents: list[FakeAgent] = []
 
     def _hurry(self) -> None:
@@ -195,7 +195,7 @@ class Head:
         """Have two agents come, and start the first attempt on them; return its group."""
         for _ in range(2):
             self.agent()
-        assert self.cluster.settled()
+        assert self.cluster.is_settled()
         group = self.attempt()
         for node, agent in enumerate(self.agents):
             pids = {str(rank): 100 + rank for rank in (2 * node, 2 * node + 1)}

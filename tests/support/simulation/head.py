@@ -11,9 +11,9 @@ from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.nodes.channel.claims import Sign
-from ftlaunch.nodes.cluster.around import Around
 from ftlaunch.nodes.cluster.cluster import Cluster
 from ftlaunch.nodes.cluster.cluster_autopsy import ClusterCollectors
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.membership import plan, shared_dirs
 from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.nodes.cluster.membership.plan import Plan
@@ -97,15 +97,15 @@ class Head:
         self._plan = plan.read(spec.run_dir)
         self._ends: list[End] = []
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, FilesInPlace(), self._say)
-        around = Around(
+        cluster_context = ClusterContext(
             pages=pages,
             least=spec.nodes.least,
             most=spec.nodes.most,
-            last_call=spec.nodes.last_call,
+            last_call_seconds=spec.nodes.last_call,
             ranks_each=job.ranks_each,
             job="sim",
-            timeout=spec.nodes.timeout,
-            wait=spec.nodes.wait,
+            timeout_seconds=spec.nodes.timeout,
+            wait_seconds=spec.nodes.wait,
             clock=self.clock,
             say=self._say,
             stop=lambda why: loop.post(Event.STOP),
@@ -125,7 +125,7 @@ class Head:
             may_be_beside=may_be_beside,
         )
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), name)
-        self.cluster = cluster = Cluster(around)
+        self.cluster = cluster = Cluster(cluster_context)
         context = Context(
             spec=job.whole,
             pages=pages,
@@ -139,7 +139,7 @@ class Head:
             bulkheads=Bulkheads(_raise),
             files=AllFilesInPlace(spec.run_dir, spec.log_dir, spec.checkpoint_dir),
             may_start=cluster.may_restart,
-            regroups=cluster.regroups,
+            regroups=cluster.must_regroup,
             regroup=cluster.regroup,
         )
         edges = Edges(
@@ -153,13 +153,13 @@ class Head:
                 exited=exited,
             ),
             start_saver=lambda: SimSaver(self),  # type: ignore[arg-type, return-value]
-            may_begin=lambda _: cluster.settled(),
+            may_begin=lambda _: cluster.is_settled(),
             deaths=cluster.reports,
             tell_outcomes=lambda: None,
             processor_time=self._processor_time,
             inherited=Inherited(None, ()),
             reached=-1,
-            adoptable=cluster.older.adoptable,
+            adoptable=cluster.older.find_adoptable,
             adopt=lambda group: group.adopt(cluster.adopt),  # type: ignore[attr-defined]
             peers=cluster.copies,
         )
@@ -300,7 +300,7 @@ class Head:
         supervisor = self.supervisor
         self.loop.step(supervisor.take)  # type: ignore[arg-type]
         if not supervisor.over:
-            self.cluster.look()
+            self.cluster.poll()
             supervisor.look()
             self._give_way()
         elif not self._done:

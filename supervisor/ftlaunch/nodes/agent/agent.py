@@ -26,7 +26,7 @@ from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.lease import Lease
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks
-from ftlaunch.nodes.cluster.cluster import FENCE
+from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
 from ftlaunch.nodes.cluster.membership.shared_dirs import NOT_SEEN, SharedDirs
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
@@ -98,7 +98,7 @@ class Agent:
         self._sent_ready = False  # the head has been sent `ready` on this connection
         self._interrupted = False  # the last signal was SIGINT: a second one hurries the job
         self._stopping = False  # the ranks were told to stop or to leave
-        self._lease = Lease(spec.nodes.timeout + FENCE, clock())
+        self._lease = Lease(spec.nodes.timeout + FENCE_SECONDS, clock())
         self._shared = SharedDirs((spec.run_dir, spec.checkpoint_dir))
         self._ending: int | None = None  # the exit code once the killed ranks are gone; None while none is to end
         self.link = make_link(self._on_message, self._on_head)
@@ -180,7 +180,7 @@ class Agent:
         """
         if self._shared.proven or self.link.alone_since is not None:
             return
-        apart = self._shared.look(now)
+        apart = self._shared.search(now)
         if apart is not None and self._search.ensure_read_since(self._shared.until):
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
@@ -274,7 +274,7 @@ class Agent:
         self._ranks.resend_all_words()
         memory = self._ranks.describe_memory()
         self._sent_ready = self._expired = False
-        self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
+        self._lease = Lease(self._spec.nodes.timeout + FENCE_SECONDS, self._clock())
         self.link.send("hello", **self._hello, port=self._ranks.find_free_port(), wall=time.time(), **memory)
 
     def _on_welcome(self, term: int, word: str) -> None:

@@ -98,7 +98,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     manager = ServiceManager(os.environ)
-    facts.gathered(spec)  # before a head is forked, so that the head compares what this agent was started with
+    facts.gather(spec)  # before a head is forked, so that the head compares what this agent was started with
     try:
         starter = HeadStarter(
             spec, lambda write, order, term: be_head(spec=spec, token=token, write=write, order=Order(order, term))
@@ -300,9 +300,9 @@ class _Node:
             "host": socket.gethostname(),
             "rank": -1 if spec.nodes.rank is None else spec.nodes.rank,
             "probe": self._probe.getsockname()[1],
-            "facts": facts.gathered(spec).as_dict(),
+            "facts": facts.gather(spec).as_dict(),
             "warnings": load(MACHINE_WARNINGS)(spec),
-            "topology": spec.nodes.topology or facts.gathered(spec).machine,
+            "topology": spec.nodes.topology or facts.gather(spec).machine,
         }
         if spec.metrics is not None and spec.metrics.ranks:
             hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()

@@ -1,4 +1,4 @@
-"""The nodes of a job at its head: takes their messages, notices lost nodes, and starts attempts on them.
+"""The nodes of a job at its head: handles their messages, notices lost nodes, and starts attempts on them.
 
 `Cluster` joins the parts that each keep one matter: the roster (places), the fences (lost nodes), the mirrors of ranks
 and pages, the copies of snapshots, regrouping, and leadership. Runs in the head's event loop.
@@ -13,7 +13,7 @@ from typing import Any
 
 from ftlaunch.nodes.channel.connection import Connection
 from ftlaunch.nodes.cluster import messages
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.copies.common_interval import CommonInterval
 from ftlaunch.nodes.cluster.copies.copy_interval import CopyInterval
 from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
@@ -37,28 +37,28 @@ from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch_contract.pages.page import NONE
 
-FENCE = 1.0  # seconds after the node timeout within which an agent that lost its head ends its ranks
+FENCE_SECONDS = 1.0  # seconds after the node timeout within which an agent that lost its head ends its ranks
 _SLACK = 1.1  # the factor by which the clocks of two machines may differ in speed
 _KILLED = -9  # the exit code that the ranks of a lost node are given
 _LONGEST_REASON = 400  # characters
-_TICK = 0.05  # seconds between two looks at all nodes, at least
-_TICK_A_NODE = 0.0005  # seconds between two looks for each node, because a look at very many takes long
-_INTERVAL_TICK_A_NODE = 0.002  # seconds between two looks at the intervals that the nodes want, for each node
-_HEARD_SECONDS = 0.25  # between two messages to a node that its beats are heard
+_TICK_SECONDS = 0.05  # between two polls of all nodes, at least
+_TICK_A_NODE_SECONDS = 0.0005  # between two polls, for each node, because a poll of very many takes long
+_INTERVAL_TICK_A_NODE_SECONDS = 0.002  # between two polls of the intervals that the nodes want, for each node
+_CONFIRM_SECONDS = 0.25  # between two messages to a node that its beats are heard
 
 
 class Cluster:
     """The nodes of one job. Implements `Nodes` of `mirrors/cluster_ranks.py` for the ranks of an attempt."""
 
-    def __init__(self, context: Around) -> None:
+    def __init__(self, context: ClusterContext) -> None:
         """Begin without nodes; the pages get the size of the plan's attempt, if there is a plan."""
         self._context = context
         self.ranks_each = context.ranks_each
-        self.roster = Roster(context.least, context.most, context.last_call)
+        self.roster = Roster(context.least, context.most, context.last_call_seconds)
         self._nodes: dict[int, Node] = {}
         self.arrivals = Arrivals(context, self._welcome)
         self._places = PlacedNodes(
-            roster=self.roster, nodes=self._nodes, ranks_each=context.ranks_each, tell=context.tell
+            roster=self.roster, nodes=self._nodes, ranks_each=context.ranks_each, report=context.report
         )
         self.reports = Reports(context.pages, context.clock)
         self._run = context.run  # becomes the plan's once its attempt is adopted, so that no two attempts share a name
@@ -74,13 +74,13 @@ class Cluster:
             roster=self.roster,
             nodes=self._nodes,
             fences=self._fences,
-            lease=context.timeout + FENCE,
+            lease_seconds=context.timeout_seconds + FENCE_SECONDS,
         )
         self.regrouping = Regrouping(context=context, roster=self.roster, nodes=self._nodes, held=self._held)
         self._last_key = 0
-        self._looked_at = -inf
+        self._polled_at = -inf
         self._ended = False  # the nodes were told that the job is over
-        self._looked_at_intervals = -inf
+        self._intervals_polled_at = -inf
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """called with a place and what the saver of its node has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
@@ -92,7 +92,7 @@ class Cluster:
         if context.plan is not None:
             self.roster.wanted = context.plan.nodes
             context.pages.resize(context.plan.nodes * context.ranks_each)
-        context.pages.send = lambda verb, values: self._places.tell_all("pages", verb=verb, values=values)
+        context.pages.send = lambda verb, values: self._places.send_all("pages", verb=verb, values=values)
 
     # --- nodes come and go ------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Cluster:
         )
         self._nodes[member.key] = node
         self.roster.join(member)
-        self._places.came(node)
+        self._places.report_joined(node)
         connection.on_message = lambda message: self._on_message(node, message)
         connection.on_end = lambda why: self._lose(node, why)
         node.send("welcome", term=self._context.term, word=self._context.word)
@@ -130,11 +130,11 @@ class Cluster:
         self._run = context.plan.run
         self._held.lineage = context.plan.lineage
         self.older.close()
-        self.copies.goes_on(context.plan.lineage)
+        self.copies.continue_attempt(context.plan.lineage)
         context.pages.every = context.plan.every
-        context.machines.begun(self.roster.members.values())
+        context.machines.begin_attempt(self.roster.members.values())
         self.roster.begin()
-        self._places.given()
+        self._places.report_places()
         placed = self.roster.placed()
         for place in range(self.roster.wanted):
             if (node := self._places.node_of(placed.get(place))) is None:
@@ -148,7 +148,8 @@ class Cluster:
                 group.on_exit(int(rank), int(code))
         context.pages.reading(NONE)  # resets a mark that the lost head may have left
         self._end_missing(group, self.roster.vacant, "it has not come to the new head")
-        self._end_missing(group, self.older.untold(), "the head that is gone has not said where its ranks resume")
+        undecided = self.older.send_missing_decisions()
+        self._end_missing(group, undecided, "the head that is gone has not said where its ranks resume")
         self.older.pass_on_stop()
 
     def _lose(self, node: Node, why: str) -> None:
@@ -161,9 +162,10 @@ class Cluster:
         self.roster.leave(node.member.key)
         if self._ended:
             return
-        self._places.left(node, why)
+        self._places.report_left(node, why)
         if place >= 0 or node.ends:
-            self._fences.add(node.address, node.probe, node.heard + (context.timeout + FENCE) * _SLACK)
+            until = node.last_message_at + (context.timeout_seconds + FENCE_SECONDS) * _SLACK
+            self._fences.add(node.address, node.probe, until)
         if place < 0:
             context.say(f"{node.name} is gone: {why}")
             return
@@ -173,28 +175,28 @@ class Cluster:
                 self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
         self._vacate(place)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Give up silent nodes, and go on with whatever waits for nodes or for time."""
         now = self._context.clock()
-        if now < self._looked_at + max(_TICK, _TICK_A_NODE * len(self._nodes)):
+        if now < self._polled_at + max(_TICK_SECONDS, _TICK_A_NODE_SECONDS * len(self._nodes)):
             return  # this is called after each message, and there may be thousands a second
-        self._looked_at = now
-        self.arrivals.look()
+        self._polled_at = now
+        self.arrivals.poll()
         for node in list(self._nodes.values()):
-            silent = now - node.heard
-            if silent > self._context.timeout:
+            silent = now - node.last_message_at
+            if silent > self._context.timeout_seconds:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
         if (group := self.reports.group) is not None and now >= self._intervals_due():
-            self._looked_at_intervals = now
-            self._interval.look(lambda: front(group.views()))
-            self._copy_interval.look(node for node in self._nodes.values() if node.member.place >= 0)
-        self.copies.look()
-        self.regrouping.look()
+            self._intervals_polled_at = now
+            self._interval.update(lambda: front(group.views()))
+            self._copy_interval.update(node for node in self._nodes.values() if node.member.place >= 0)
+        self.copies.poll()
+        self.regrouping.poll()
 
     def _intervals_due(self) -> float:
-        return self._looked_at_intervals + _INTERVAL_TICK_A_NODE * len(self._nodes)
+        return self._intervals_polled_at + _INTERVAL_TICK_A_NODE_SECONDS * len(self._nodes)
 
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether an attempt may begin: every place has a node whose ranks can be started.
 
         The call also gives vacant places to nodes, and takes up what their memory holds.
@@ -204,7 +206,7 @@ class Cluster:
         self._context.machines.mark(self.roster.members.values())
         decided = self.roster.size(self._context.clock()) is not None
         full = (decided or self.roster.begun) and self.roster.fill()
-        self._held.take_up_of(self._nodes.values())
+        self._held.load_steps(self._nodes.values())
         return full and decided and self.copies.ask_kept(self._held.lineage)
 
     def _may_begin(self) -> bool:
@@ -213,9 +215,9 @@ class Cluster:
 
     def may_restart(self) -> bool:
         """Return whether the next attempt may begin, and if so, replace isolated nodes."""
-        if settled := self.settled():
+        if is_settled := self.is_settled():
             self._context.machines.replace(self.roster.members.values(), self._vacate)
-        return settled
+        return is_settled
 
     def _vacate(self, place: int) -> None:
         """Forget what the memory of a place's node holds, because the next node there does not have it."""
@@ -224,7 +226,7 @@ class Cluster:
         self.copies.lost_snapshots.lose(place)
         self.on_lost(place)
 
-    def regroups(self) -> bool:
+    def must_regroup(self) -> bool:
         """Return whether the nodes must change before the next attempt."""
         machines = self._context.machines
         members = self.roster.members.values()
@@ -237,7 +239,7 @@ class Cluster:
         """Let the nodes change. saved: whether storage holds the newest step that memory holds."""
         before = self.roster.wanted
         roster = self.roster
-        self.copies.lost_snapshots.let_go()
+        self.copies.lost_snapshots.forget_all()
         self.regrouping.change(saved)
         self._context.machines.replace(
             roster.members.values(), self._vacate
@@ -267,11 +269,11 @@ class Cluster:
         lineage = lineage_of(self._run, group.attempt, self.roster.wanted)
         self._held.lineage = lineage
         self.reports.lineage = lineage
-        self.copies.begun(lineage, before)
+        self.copies.begin_attempt(lineage, before)
         pages = self._context.pages
         resume = [int(kind), step, persist_at, pages.every, pages[0].reading]
         self._interval.begin()
-        self._context.machines.begun(self.roster.members.values())
+        self._context.machines.begin_attempt(self.roster.members.values())
         each = self._context.ranks_each
         wanted = self.roster.wanted
         for place, node in self._places.in_order(placed):
@@ -295,8 +297,8 @@ class Cluster:
                 seed=str(self._context.seed),
             )
         self._end_missing(group, self.roster.vacant)
-        self._places.given()
-        standby.tell(self._nodes.values(), self.roster)
+        self._places.report_places()
+        standby.notify(self._nodes.values(), self.roster)
         return first.port
 
     def _end_missing(
@@ -306,15 +308,15 @@ class Cluster:
             for rank in self._places.ranks_of(place):
                 group.on_exit(rank, _KILLED, f"node {place} is lost: {why}")
 
-    def tell_all(self, do: str) -> None:
+    def send_all(self, do: str) -> None:
         """Send a message without fields to every node of the attempt."""
-        self._places.tell_all(do)
+        self._places.send_all(do)
 
-    def tell_place(self, place: int, do: str, **fields: Any) -> bool:
+    def send_to_place(self, place: int, do: str, **fields: Any) -> bool:
         """Send a message to the node of a place. Return False if there is no node."""
-        return self._places.tell(place, do, **fields)
+        return self._places.send(place, do, **fields)
 
-    def cleared(self) -> bool:
+    def is_cleared(self) -> bool:
         """Return whether no process of the attempt is left on any node, nor can be at work on a lost one."""
         gone = all(node.gone for node in self._nodes.values() if node.member.place >= 0)
         return self._fences.all_down(self._context.clock()) and gone
@@ -330,7 +332,7 @@ class Cluster:
         for node in self._nodes.values():
             node.send("done", code=code, keep=int(keep))
 
-    def newest_unplaced(self) -> int:
+    def find_newest_unplaced(self) -> int:
         """Return the newest step in the memory of nodes without a place, or NONE."""
         unplaced = [node.slots or {} for node in self._nodes.values() if node.member.place < 0]
         return max((step for slots in unplaced for steps in slots.values() for step in steps), default=NONE)
@@ -347,28 +349,28 @@ class Cluster:
     # --- what nodes say ---------------------------------------------------------------------------------------
 
     def _on_message(self, node: Node, message: dict[str, Any]) -> None:
-        node.heard = self._context.clock()
+        node.last_message_at = self._context.clock()
         try:
             self._dispatch(node, messages.check(message, messages.UP), message)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             self._lose(node, f"its agent has sent {error}")
 
     def _dispatch(self, node: Node, name: str, message: dict[str, Any]) -> None:
-        if name == "beat" and node.heard >= node.told_heard + _HEARD_SECONDS:
-            node.told_heard = node.heard
+        if name == "beat" and node.last_message_at >= node.confirmed_at + _CONFIRM_SECONDS:
+            node.confirmed_at = node.last_message_at
             node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
         if name == "gone":
-            node.ranks_gone(message)
+            node.note_ranks_gone(message)
         if name == "ready":
             node.member.ready = True
             if self.reports.group is not None:
-                standby.tell([node], self.roster)
+                standby.notify([node], self.roster)
         elif name == "unfit":
             self._lose(node, message["why"][:_LONGEST_REASON])
         elif name == "stop":
             self._context.stop(message["why"][:200])
         elif name == "drain":
-            self.regrouping.signalled(node, message["why"][:200])
+            self.regrouping.drain_on_signal(node, message["why"][:200])
         elif name == "hurry":
             self._context.hurry()
         elif name == "ask":
@@ -379,5 +381,6 @@ class Cluster:
             self.on_collected(node.member.place, message["number"])
         elif name in ("exits", "gone") and node.running and self.reports.group is None:
             node.note_end(name, message)
-        elif not self.copies.take(node, name, message) and node.member.place >= 0:
-            self.reports.take(node=node, name=name, message=message, ranks=self._places.ranks_of(node.member.place))
+        elif not self.copies.handle_message(node, name, message) and node.member.place >= 0:
+            ranks = self._places.ranks_of(node.member.place)
+            self.reports.handle_message(node=node, name=name, message=message, ranks=ranks)

@@ -35,7 +35,7 @@ class ClusterCollectors:
         asked = set()
         for place, ranks in parts.items():
             part = {"directory": request["directory"], "ranks": list(ranks.values())}
-            if self._cluster.tell_place(place, "collect", number=self._number, request=part):
+            if self._cluster.send_to_place(place, "collect", number=self._number, request=part):
                 asked.add(place)
         self._current = Collection(self._cluster, self._number, asked)
         return self._current
@@ -61,5 +61,5 @@ class Collection:
     def kill(self) -> None:
         """End the collectors that are still at work."""
         for place in self.awaited:
-            self._cluster.tell_place(place, "collect_no_more", number=self._number)
+            self._cluster.send_to_place(place, "collect_no_more", number=self._number)
         self.awaited = set()

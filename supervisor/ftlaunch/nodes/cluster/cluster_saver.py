@@ -81,7 +81,7 @@ class ClusterSaver:
         """Let the save under way go on as fast as possible."""
         self._own.hurry()
         for place in self._awaited:
-            self._cluster.tell_place(place, "saver", request={"do": "hurry"})
+            self._cluster.send_to_place(place, "saver", request={"do": "hurry"})
 
     def answers(self) -> list[Answer] | None:
         """Return the answers that have arrived, or None once the head's saver is gone."""
@@ -126,9 +126,9 @@ class ClusterSaver:
             os.eventfd_write(self.fd, 1)
             return
         for answer in answers:
-            self._take_own_answer(answer)
+            self._handle_own_answer(answer)
 
-    def _take_own_answer(self, answer: Answer) -> None:
+    def _handle_own_answer(self, answer: Answer) -> None:
         if answer["did"] == "prepare" and "error" not in answer:
             self._write()
         elif answer["did"] == "discard":
@@ -158,7 +158,7 @@ class ClusterSaver:
                 "slots": {str(rank): slot for rank, slot in ranks.items()},
                 "bandwidth": request.get("bandwidth"),
             }
-            if not self._cluster.tell_place(place, "saver", request=part):
+            if not self._cluster.send_to_place(place, "saver", request=part):
                 self._on_lost(place)
                 return
 

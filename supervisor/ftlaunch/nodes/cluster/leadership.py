@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.membership.fences import Fences
 from ftlaunch.nodes.cluster.membership.roster import Roster
 from ftlaunch.nodes.cluster.nodes.node import Node
@@ -16,7 +16,7 @@ STALE_PART = 0.75
 class Leadership:
     """The leadership of one head."""
 
-    def __init__(self, context: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences) -> None:
+    def __init__(self, context: ClusterContext, roster: Roster, nodes: Mapping[int, Node], fences: Fences) -> None:
         self._context = context
         self._roster = roster
         self._nodes = nodes
@@ -39,6 +39,6 @@ class Leadership:
         context = self._context
         if context.leads():
             return True
-        earliest = context.clock() - context.timeout * STALE_PART
-        heard = all(node.heard >= earliest for node in self._nodes.values() if node.member.place >= 0)
-        return heard and not self._roster.vacant
+        earliest = context.clock() - context.timeout_seconds * STALE_PART
+        placed = (node for node in self._nodes.values() if node.member.place >= 0)
+        return all(node.last_message_at >= earliest for node in placed) and not self._roster.vacant

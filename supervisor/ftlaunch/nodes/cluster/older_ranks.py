@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.membership.fences import Fences
 from ftlaunch.nodes.cluster.membership.lineage import follows, nodes_of
 from ftlaunch.nodes.cluster.membership.roster import Roster
@@ -22,7 +22,7 @@ class OlderRanks:
     """The ranks of earlier heads, at one head."""
 
     def __init__(
-        self, context: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease: float
+        self, context: ClusterContext, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease_seconds: float
     ) -> None:
         """Wait for the nodes of the plan's attempt, if there is a plan.
 
@@ -31,7 +31,7 @@ class OlderRanks:
             roster: the members and their places.
             nodes: the connected nodes, by the key of their members.
             fences: lost nodes that may still be at work.
-            lease: seconds for which a node's ranks go on without a head.
+            lease_seconds: seconds for which a node's ranks go on without a head.
         """
         self._context = context
         self._roster = roster
@@ -40,8 +40,8 @@ class OlderRanks:
         self._may_adopt = context.plan is not None
         self._begun = False
         self._since: float | None = None  # when the first node with ranks of the plan's attempt has come
-        self._lease = lease
-        self.last = context.clock() + lease * _TAKEOVER
+        self._lease_seconds = lease_seconds
+        self.last = context.clock() + lease_seconds * _TAKEOVER
         """until when a node that has not come may be at work"""
         # Lineage of an attempt -> until when its nodes that have not come may be at work.
         self._attempts = {} if context.plan is None else {context.plan.lineage: self.last}
@@ -63,23 +63,23 @@ class OlderRanks:
             if plan is None or follows(node.lineage, plan.run, plan.attempt):
                 # Another head, whose plan storage did not show, has started these ranks, and perhaps others on nodes
                 # that have not come yet.
-                self._attempts[node.lineage] = self._context.clock() + self._lease * _TAKEOVER
+                self._attempts[node.lineage] = self._context.clock() + self._lease_seconds * _TAKEOVER
 
     @property
     def awaited(self) -> bool:
         """Whether an attempt is to be adopted once its other nodes have come or have had their time."""
         return self._since is not None
 
-    def adoptable(self) -> int | None:
+    def find_adoptable(self) -> int | None:
         """Return the attempt to adopt now, because all its nodes have come or have had their time; else None."""
         plan = self._context.plan
         if self._since is None or plan is None:
             return None
-        is_late = self._context.clock() > self._since + self._lease
+        is_late = self._context.clock() > self._since + self._lease_seconds
         return plan.attempt if not self._roster.vacant or is_late else None
 
-    def untold(self) -> list[int]:
-        """Tell nodes that the lost head has not told yet where the attempt resumes, as it has told other nodes.
+    def send_missing_decisions(self) -> list[int]:
+        """Send where the attempt resumes to nodes that the lost head has not told yet, as it has told other nodes.
 
         Returns:
             The places of nodes that cannot be told, because the lost head has told none.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ftlaunch.common.formatting import counted, stretches
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
 from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 from ftlaunch.nodes.cluster.membership.roster import Member, Roster
@@ -23,14 +23,14 @@ class CannotRegroup(Exception):
 class Regrouping:
     """The changes of nodes of one job."""
 
-    def __init__(self, context: Around, roster: Roster, nodes: dict[int, Node], held: HeldSteps) -> None:
+    def __init__(self, context: ClusterContext, roster: Roster, nodes: dict[int, Node], held: HeldSteps) -> None:
         """Begin without nodes.
 
         Args:
             context: what the classes about nodes share.
             roster: the members and their places.
             nodes: the connected nodes, by the key of their members.
-            held: takes up the steps in the nodes' memory.
+            held: loads the steps in the nodes' memory.
         """
         self._context = context
         self._roster = roster
@@ -48,7 +48,7 @@ class Regrouping:
         if len(roster.able) < roster.least:
             self._call_off("the node that would have taken its place is gone")
         size = roster.size(self._context.clock())
-        self._tell_of_call()
+        self._announce_last_call()
         if size is None:
             return False
         if not self._inherited and not roster.begun:
@@ -57,7 +57,7 @@ class Regrouping:
                 roster.inherit(lineage)
                 self._context.pages.resize(roster.wanted * self._context.ranks_each)
                 self._held.lineage = lineage
-                self._held.take_up_of(self._nodes.values())
+                self._held.load_steps(self._nodes.values())
         return roster.changes(size)
 
     def change(self, saved: bool) -> None:
@@ -119,36 +119,36 @@ class Regrouping:
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Stop the job if nodes that it needs have not come in time."""
         now = self._context.clock()
         missing = self._roster.missing
-        wait = self._context.wait
+        wait = self._context.wait_seconds
         if missing <= 0:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
-            self._tell_of_waiting(missing)
+            self._announce_waiting(missing)
         elif now - self._short_since > wait:
             self._short_since = now
             nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
             self._context.stop(f"{nodes} missing, and none has come in {wait:g} s (--node-wait)")
 
-    def _tell_of_waiting(self, missing: int) -> None:
+    def _announce_waiting(self, missing: int) -> None:
         roster = self._roster
-        at_most = f"for {self._context.wait:g} s at most (--node-wait)"
+        at_most = f"for {self._context.wait_seconds:g} s at most (--node-wait)"
         if roster.least == roster.most:
             self._context.say(f"waiting for a node for place {stretches(roster.vacant)}, {at_most}")
         else:
             nodes = "1 more node" if missing == 1 else f"{missing} more nodes"
             self._context.say(f"waiting for {nodes}, of {roster.least} that the job has at least, {at_most}")
 
-    def _tell_of_call(self) -> None:
+    def _announce_last_call(self) -> None:
         roster = self._roster
         if roster.called_since is not None and not self._called:
             self._context.say(
                 f"{counted(len(roster.able), 'node')} of {roster.least}:{roster.most} here: the job begins so in"
-                f" {roster.last_call:g} s, or with {roster.most} as soon as they are here"
+                f" {roster.last_call_seconds:g} s, or with {roster.most} as soon as they are here"
             )
         self._called = roster.called_since is not None
 
@@ -195,7 +195,7 @@ class Regrouping:
             raise CannotRegroup(f"cannot drain `{name}`: {many}; the job has {known}")
         return self._let_leave((by_place or found)[0], why)
 
-    def signalled(self, node: Node, why: str) -> None:
+    def drain_on_signal(self, node: Node, why: str) -> None:
         """Let a node that a signal has told to end leave; stop the whole job if it cannot go on without the node."""
         try:
             sentence = self._let_leave(node, why)

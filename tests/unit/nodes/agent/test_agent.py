@@ -12,7 +12,7 @@ from tests.support.fakes.clock import Clock
 from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.channel.claims import Sign
-from ftlaunch.nodes.cluster.cluster import FENCE
+from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
 from ftlaunch.nodes.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
@@ -208,7 +208,7 @@ def test_without_a_head_it_ends_its_ranks_before_others_may_be_started(node: Nod
     node.train()
     node.live(1.0)
     node.link.lose()
-    node.live(TIMEOUT + FENCE - 0.15)
+    node.live(TIMEOUT + FENCE_SECONDS - 0.15)
     assert not node.ranks.cleared, "a head may come back until then"
     assert not node.agent.over
     node.live(0.3)
@@ -224,7 +224,7 @@ def test_a_head_that_speaks_and_does_not_hear_is_none(node: Node) -> None:
     """The network is cut one way. Taken out: without the lease its ranks go on beside those that follow them."""
     node.train()
     node.live(1.0)
-    node.live(TIMEOUT + FENCE + 0.3, heard=False)
+    node.live(TIMEOUT + FENCE_SECONDS + 0.3, heard=False)
     assert node.ranks.cleared
     assert node.link.alone_since is not None, "it tries another connection"
 
@@ -247,7 +247,7 @@ def test_it_is_over_once_its_ranks_are_gone(node: Node) -> None:
     node.train()
     node.ranks.obey = False
     node.link.lose()
-    node.live(TIMEOUT + FENCE + WAIT + 20.0)
+    node.live(TIMEOUT + FENCE_SECONDS + WAIT + 20.0)
     assert "kill" in node.ranks.calls
     assert not node.agent.over
     node.ranks.cleared = True
@@ -260,7 +260,7 @@ def test_it_says_again_who_it_is_to_a_head_that_comes_back(node: Node) -> None:
     node.link.lose()
     node.live(TIMEOUT)
     node.link.meet()
-    node.live(TIMEOUT + FENCE + 5.0)
+    node.live(TIMEOUT + FENCE_SECONDS + 5.0)
     assert node.link.names() == ["hello", "ready", "hello", "ready"]
     assert not node.ranks.cleared
     assert not node.agent.over

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.nodes.agent.test_agent import TIMEOUT, Node
 
-from ftlaunch.nodes.cluster.cluster import FENCE
+from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_an_agent_that_was_stopped_ends_its_ranks_before_it_speaks_with_a_head(n
     node.train()
     node.live(1.0)
     node.link.lose()
-    node.clock.now += TIMEOUT + FENCE + 0.1
+    node.clock.now += TIMEOUT + FENCE_SECONDS + 0.1
     node.link.meet()
     assert node.ranks.cleared
 

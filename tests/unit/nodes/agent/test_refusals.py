@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.unit.nodes.agent.test_agent import TIMEOUT, Node
 
-from ftlaunch.nodes.cluster.cluster import FENCE
+from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
 
 
 def test_a_refusal_of_another_machine_may_be_a_firewalls(tmp_path: Path) -> None:
@@ -20,4 +20,4 @@ def test_a_refusal_of_another_machine_may_be_a_firewalls(tmp_path: Path) -> None
         node.link.tried_at = node.clock()
         node.live(0.1)
     assert node.ranks.cleared
-    assert node.clock() < 1000.0 + 2.0 + TIMEOUT + FENCE + 0.5
+    assert node.clock() < 1000.0 + 2.0 + TIMEOUT + FENCE_SECONDS + 0.5

@@ -58,10 +58,10 @@ def test_who_knows_the_token_and_says_no_hello_is_ended(head: Head) -> None:
     silent: Any = FakeAgent(head, 9)
     head.cluster.arrivals.accepted(silent)
     head.clock.now += HELLO_SECONDS - 0.1
-    head.cluster.look()
+    head.cluster.poll()
     assert not silent.closed
     head.clock.now += 0.2
-    head.cluster.look()
+    head.cluster.poll()
     assert silent.closed
     assert head.said == ["a node at 10.0.0.9:4009 is turned away: no hello for 5 s"]
 
@@ -69,7 +69,7 @@ def test_who_knows_the_token_and_says_no_hello_is_ended(head: Head) -> None:
 def test_who_was_turned_away_has_as_long_to_read_why(head: Head) -> None:
     stranger = head.agent(ready=False, job="another")
     head.clock.now += HELLO_SECONDS + 0.1
-    head.cluster.arrivals.look()
+    head.cluster.arrivals.poll()
     assert stranger.closed
     assert len(head.said) == 1, "it was told of before"
 
@@ -79,7 +79,7 @@ def test_who_ends_by_itself_is_forgotten(head: Head) -> None:
     head.cluster.arrivals.accepted(peer)
     peer.on_end("closed")
     head.clock.now += HELLO_SECONDS + 0.1
-    head.cluster.arrivals.look()
+    head.cluster.arrivals.poll()
     assert (head.said, peer.closed) == ([], False)
 
 
@@ -115,7 +115,7 @@ def fail(head: Head, attempt: int) -> None:
 
 
 def test_an_isolated_node_makes_room_only_where_the_next_attempt_may_begin(head: Head) -> None:
-    """Taken out: the engine asks `settled` at every look, and a node would lose its place while its ranks run."""
+    """Taken out: the engine asks `is_settled` at every look, and a node would lose its place while its ranks run."""
     for host in ("first", "second"):
         head.agent(facts={**FACTS.as_dict(), "machine": host})
     for attempt in range(2):
@@ -127,7 +127,7 @@ def test_an_isolated_node_makes_room_only_where_the_next_attempt_may_begin(head:
         head.pages[rank].set_slot(0, 9)
     lost: list[int] = []
     head.cluster.on_lost = lost.append
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     assert [row["host"] and row["isolated"] for row in head.cluster.overview()["nodes"]] == [False, True, False]
     assert head.pages.newest_common() == 9, "it is still to be saved, where the job is told to stop"
     assert head.cluster.may_restart()

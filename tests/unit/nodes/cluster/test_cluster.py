@@ -24,9 +24,9 @@ def head(tmp_path: Path) -> Head:
 def test_an_attempt_begins_once_every_place_has_a_node_that_is_ready(head: Head) -> None:
     first = head.agent()
     second = head.agent(ready=False, port=1234)
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     second.say("ready")
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     group = head.attempt(number=3)
     assert first.heard("spawn")["attempt"] == 3
     places = [agent.heard("spawn")["place"] for agent in (first, second)]
@@ -41,7 +41,7 @@ def test_what_memory_holds_is_known_once_the_node_has_its_place_there(head: Head
     kept = {"held": [2, 2], "slots": {"2": [7, 8], "3": [NONE, 8]}, "lineage": "run:0/2"}
     came_back = head.agent(**kept)
     head.agent(held=[0, 3], slots={"0": [8, 8], "1": [8, 8], "2": [8, 8]})  # of a job of other nodes
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     assert came_back.names() == ["welcome"]
     slots = head.pages.slots()
     assert [tuple(slots[rank][:2]) for rank in (2, 3)] == [(7, 8), (NONE, 8)]
@@ -95,7 +95,7 @@ def test_a_silent_node_is_lost_and_the_other_is_not(head: Head) -> None:
     head.clock.now += TIMEOUT - 0.1
     head.agents[0].beat()
     head.clock.now += 0.2
-    head.cluster.look()
+    head.cluster.poll()
     assert lost(group).keys() == {2, 3}
     assert "node 1 (here, 10.0.0.1) is lost: no sign of life for 2.1 s" in lost(group)[2]
     assert group.living == [0, 1]
@@ -111,7 +111,7 @@ def at_join(head: Head) -> None:
 def at_place(head: Head) -> None:
     head.agent()
     head.agent()
-    head.cluster.settled()
+    head.cluster.is_settled()
 
 
 def at_work(head: Head) -> None:
@@ -142,15 +142,15 @@ def test_a_node_may_go_in_every_phase_and_another_take_its_place(
     else:
         head.clock.now += 1.1 * TIMEOUT
         head.agents[0].beat()
-        head.cluster.look()
+        head.cluster.poll()
     assert head.cluster.left == 1
     head.clock.now += 10.0  # any fence is over then
     head.agents[0].beat()
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     head.agent()
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={})
-    assert head.cluster.cleared()
+    assert head.cluster.is_cleared()
     group = head.attempt(number=1)
     assert group.living == [0, 1, 2, 3]
     assert head.agents[2].heard("spawn")["place"]["first"] == 2
@@ -159,7 +159,7 @@ def test_a_node_may_go_in_every_phase_and_another_take_its_place(
 def test_a_node_that_goes_before_its_ranks_are_started_is_lost_with_the_attempt(head: Head) -> None:
     for _ in range(2):
         head.agent()
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     head.agents[1].on_end("closed")
     group = head.attempt()
     assert lost(group).keys() == {2, 3}
@@ -177,18 +177,18 @@ def test_the_memory_of_a_lost_node_is_lost(head: Head) -> None:
     head.agents[1].on_end("closed")
     assert head.pages.newest_common() == NONE
     head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:0/2")
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     assert head.pages.newest_common() == 9, "it has come back with it"
 
 
 def test_a_node_that_has_come_back_tells_what_it_holds_before_it_has_a_place(head: Head) -> None:
     head.running()
-    assert head.cluster.newest_unplaced() == NONE
+    assert head.cluster.find_newest_unplaced() == NONE
     head.agents[1].on_end("closed")
     head.agent(held=[2, 2], slots={"2": [8, NONE], "3": [8, 9]}, lineage="run:0/2")
-    assert head.cluster.newest_unplaced() == 9
-    assert head.cluster.settled()
-    assert head.cluster.newest_unplaced() == NONE, "it has its place"
+    assert head.cluster.find_newest_unplaced() == 9
+    assert head.cluster.is_settled()
+    assert head.cluster.find_newest_unplaced() == NONE, "it has its place"
 
 
 def test_memory_of_another_attempt_is_never_mixed_in(head: Head) -> None:
@@ -198,7 +198,7 @@ def test_memory_of_another_attempt_is_never_mixed_in(head: Head) -> None:
         head.pages[rank].set_slot(0, 9)
     head.agents[1].on_end("closed")
     head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:7/2")
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     assert head.pages.newest_common() == NONE
 
 
@@ -207,9 +207,9 @@ def test_no_rank_is_started_while_those_of_a_lost_node_may_be_at_work(head: Head
     head.running()
     head.agents[1].on_end("closed")
     head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={})
-    assert not head.cluster.cleared()
+    assert not head.cluster.is_cleared()
     head.clock.now += (TIMEOUT + 1.0) * 1.1
-    assert head.cluster.cleared()
+    assert head.cluster.is_cleared()
 
 
 # --- waiting for nodes --------------------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def test_the_job_is_stopped_where_nobody_comes_in_time(head: Head) -> None:
     head.agent()
     head.clock.now += WAIT + 1.0
     head.agents[0].beat()
-    head.cluster.look()
+    head.cluster.poll()
     assert head.stops == ["1 node is missing, and none has come in 60 s (--node-wait)"]
-    head.cluster.look()
+    head.cluster.poll()
     assert len(head.stops) == 1, "it is not said again at once"
 
 
@@ -233,26 +233,26 @@ def test_nodes_that_are_getting_ready_are_not_missing(head: Head) -> None:
         head.clock.now += WAIT
         for agent in head.agents:
             agent.beat()
-        head.cluster.look()
+        head.cluster.poll()
     assert head.stops == []
 
 
 def test_a_vacant_place_is_told_of_once(head: Head) -> None:
     head.running()
-    head.cluster.look()
+    head.cluster.poll()
     head.agents[1].on_end("closed")
     for _ in range(3):
         head.clock.now += 0.1
-        head.cluster.look()
+        head.cluster.poll()
     assert [line for line in head.said if "waiting" in line] == [
         "waiting for a node for place 1, for 60 s at most (--node-wait)"
     ]
     head.agent()
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     head.clock.now += 1.0
     for agent in (head.agents[0], head.agents[2]):
         agent.beat()
-    head.cluster.look()
+    head.cluster.poll()
     assert head.stops == []
 
 
@@ -260,7 +260,7 @@ def test_where_another_stands_by_nobody_is_waited_for(head: Head) -> None:
     head.running()
     head.agent()
     head.agents[1].on_end("closed")
-    head.cluster.look()
+    head.cluster.poll()
     assert not any("waiting" in line for line in head.said)
 
 

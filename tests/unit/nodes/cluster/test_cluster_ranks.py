@@ -28,11 +28,11 @@ class FakeNodes:
         """Start nothing."""
         return 29500
 
-    def tell_all(self, do: str) -> None:
+    def send_all(self, do: str) -> None:
         """Note it."""
         self.told.append(do)
 
-    def cleared(self) -> bool:
+    def is_cleared(self) -> bool:
         """What the test says."""
         return self.clear
 

@@ -23,7 +23,7 @@ def test_words_come_into_the_mirrors_with_the_heartbeat_on_the_heads_clock(head:
     page = head.page_of(3)
     page.begin(0, 77, 1)
     page.beat(5, 50 * 10**9)
-    head.agents[1].beat([[3, Changes(page).look()]], now=50.5)
+    head.agents[1].beat([[3, Changes(page).collect()]], now=50.5)
     assert (head.pages[3].attempt, head.pages[3].step) == (0, 5)
     assert head.pages[3].beat_ns / 1e9 == pytest.approx(head.clock() - 0.5)
     page.close()
@@ -75,7 +75,7 @@ def test_what_an_older_attempt_says_is_dropped(head: Head, message: dict[str, An
     assert group.living == [0, 1, 2, 3]
     assert group.subjects("") == []
     assert group.dying() == {}
-    assert not head.cluster.cleared()
+    assert not head.cluster.is_cleared()
 
 
 def test_a_rank_of_another_node_is_not_ones_own(head: Head) -> None:

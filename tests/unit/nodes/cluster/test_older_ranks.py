@@ -30,16 +30,16 @@ def test_a_node_that_has_not_come_may_have_ranks_at_work(head: Head) -> None:
     head.agent()
     head.agent()
     head.clock.now += LEASE
-    assert not head.cluster.settled()
-    assert not head.cluster.regroups()
+    assert not head.cluster.is_settled()
+    assert not head.cluster.must_regroup()
     head.clock.now += LEASE / 4
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 def test_nobody_is_waited_for_where_all_have_come_and_run_nothing(head: Head) -> None:
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 def test_ranks_that_are_of_no_use_have_ended_before_others_begin(head: Head) -> None:
@@ -48,9 +48,9 @@ def test_ranks_that_are_of_no_use_have_ended_before_others_begin(head: Head) -> 
     assert "kill" in older.names()
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     older.say("gone", attempt=3, port=1, slots={}, evidence={})
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 def test_a_lost_node_that_was_to_end_such_ranks_is_waited_for(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ def test_a_lost_node_that_was_to_end_such_ranks_is_waited_for(head: Head, monkey
     monkeypatch.setattr("ftlaunch.nodes.cluster.membership.fences.PortProbe.is_dead", lambda self: False)
     older.on_end("closed")
     head.clock.now += LEASE
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     head.clock.now += LEASE / 8
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 LATER = "before:5/2"
@@ -75,9 +75,9 @@ def test_other_ranks_of_an_attempt_that_the_head_before_has_begun_beside_this_on
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
     older.say("gone", attempt=5, port=1, slots={}, evidence={})
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     head.agent(held=[2, 2], lineage=LATER)
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 def test_they_are_not_waited_for_longer_than_they_can_be_at_work(head: Head) -> None:
@@ -87,16 +87,16 @@ def test_they_are_not_waited_for_longer_than_they_can_be_at_work(head: Head) -> 
         head.agent(held=[first, 2], **HELD)
     older.say("gone", attempt=5, port=1, slots={}, evidence={})
     head.clock.now += LEASE
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     head.clock.now += LEASE / 4
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 def test_no_two_attempts_have_one_name(head: Head) -> None:
     """Taken out: memory of the other head's attempt 0 counts as that of this one's."""
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     head.attempt(0)
     assert head.begun == [("run", 0)]
 
@@ -106,7 +106,7 @@ def adopting(head: Head, *resumes: list[int]) -> ClusterRanks:
     for place, resume in enumerate(resumes):
         running = {"place": place, "pids": {str(2 * place): 1, str(2 * place + 1): 2}, "ended": {}, "resume": resume}
         head.agent(held=[2 * place, 2], **HELD, running=running)
-    assert head.cluster.older.adoptable() == PLAN.attempt
+    assert head.cluster.older.find_adoptable() == PLAN.attempt
     told = head.spec, head.pages, head.cluster, head.clock, FilesInPlace()
     group = ClusterRanks(*told, PLAN.attempt, lambda rank: None)
     group.adopt(head.cluster.adopt)
@@ -144,10 +144,10 @@ def test_ranks_that_their_agent_has_killed_are_not_taken_up(head: Head) -> None:
         running = {**RUNNING, "place": place, "killed": True}
         head.agent(held=[2 * place, 2], **HELD, running=running)
     assert not head.cluster.older.awaited
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     for agent in head.agents:
         agent.say("gone", attempt=PLAN.attempt, port=1, slots={}, evidence={})
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
 
 
 def test_ranks_that_come_after_the_job_has_gone_on_are_not_taken_up(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_ranks_that_come_after_the_job_has_gone_on_are_not_taken_up(tmp_path: Pa
     for _ in range(3):
         head.agent()
     head.clock.now += 1.3 * LEASE
-    assert head.cluster.regroups()
+    assert head.cluster.must_regroup()
     late = head.agent(held=[0, 2], **HELD, running=RUNNING)
     assert "kill" in late.names()
     assert not head.cluster.older.awaited
@@ -172,6 +172,6 @@ def test_a_head_that_nobody_sees_begins_nothing_without_its_nodes(tmp_path: Path
     head.clock.now += 2 * LEASE
     for agent in (head.agents[0], head.agents[2]):
         agent.beat()
-    assert not head.cluster.settled()
+    assert not head.cluster.is_settled()
     head.leads = True
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()

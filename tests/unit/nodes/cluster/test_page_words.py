@@ -33,14 +33,14 @@ def page(directory: Path) -> Page:
 def test_a_mirror_follows(tmp_path_factory: pytest.TempPathFactory, turns: list[list[tuple[int, int]]]) -> None:
     real, mirror = page(tmp_path_factory.mktemp("real")), page(tmp_path_factory.mktemp("mirror"))
     changes, asked = Changes(real), list(mirror.q[HALF:])
-    write(mirror, changes.look(), 0)
+    write(mirror, changes.collect(), 0)
     for turn in turns:
         for word, value in turn:
             real.q[word] = value
-        write(mirror, json.loads(json.dumps(changes.look())), 0)
+        write(mirror, json.loads(json.dumps(changes.collect())), 0)
         assert list(mirror.q[:HALF]) == list(real.q[:HALF])
         assert list(mirror.q[HALF:]) == asked, "the half of what is asked is not the rank's"
-    assert changes.look() == [], "nothing has changed since"
+    assert changes.collect() == [], "nothing has changed since"
     real.close()
     mirror.close()
 
@@ -48,11 +48,11 @@ def test_a_mirror_follows(tmp_path_factory: pytest.TempPathFactory, turns: list[
 def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
     one = page(tmp_path)
     changes = Changes(one)
-    assert sum(count for _, _, count in changes.look()) == HALF, "all of them at first"
+    assert sum(count for _, _, count in changes.collect()) == HALF, "all of them at first"
     one.q[int(words.STEP)] = 7
     one.q[HALF] = 7  # not the rank's
-    assert changes.look() == [(int(words.STEP), 7)]
-    assert changes.look() == []
+    assert changes.collect() == [(int(words.STEP), 7)]
+    assert changes.collect() == []
     one.close()
 
 
@@ -100,16 +100,16 @@ def test_what_the_steps_made_again_have_shown_travels(tmp_path: Path) -> None:
     (tmp_path / "mirror").mkdir()
     real, mirror = page(tmp_path / "real"), page(tmp_path / "mirror")
     changes = Changes(real)
-    write(mirror, changes.look(), 0)
+    write(mirror, changes.collect(), 0)
     proof = Proof(ProofVerdict.DIFFERENT, 12, 2, 3, ProofPart.PARAMETER, 0.5, -0.25, 7)
     tell_proof(real, proof)
-    write(mirror, json.loads(json.dumps(changes.look())), 0)
+    write(mirror, json.loads(json.dumps(changes.collect())), 0)
     assert told_proof(mirror) == proof
 
 
 def test_the_first_look_at_a_page_takes_little_room(tmp_path: Path) -> None:
     one = page(tmp_path)
-    told = json.dumps(Changes(one).look(), separators=(",", ":"))
+    told = json.dumps(Changes(one).collect(), separators=(",", ":"))
     assert len(told) < 400, "two thousand nodes of eight ranks send this at once"
     (tmp_path / "mirror").mkdir()
     mirror = page(tmp_path / "mirror")

@@ -19,7 +19,7 @@ def head(tmp_path: Path) -> Head:
     made = Head(tmp_path, nodes=3, least=1)
     made.agent(host="a")
     made.agent(host="b")
-    assert not made.cluster.regroups()
+    assert not made.cluster.must_regroup()
     made.clock.now += LAST_CALL
     for agent in made.agents:
         agent.beat()
@@ -29,11 +29,11 @@ def head(tmp_path: Path) -> Head:
 
 
 def begin_attempt(head: Head, number: int) -> None:
-    assert head.cluster.regroups()
+    assert head.cluster.must_regroup()
     head.cluster.regroup(True)
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     head.attempt(number)
-    assert not head.cluster.regroups()
+    assert not head.cluster.must_regroup()
 
 
 def hold(head: Head, step: int) -> None:
@@ -75,10 +75,10 @@ def test_where_memory_could_not_be_saved_the_nodes_stay(head: Head) -> None:
     """Taken out: step 9 is lost."""
     head.agent(host="c")
     head.cluster.regrouping.grow()
-    assert head.cluster.regroups()
+    assert head.cluster.must_regroup()
     head.cluster.regroup(False)
-    assert not head.cluster.regroups()
-    assert head.cluster.settled()
+    assert not head.cluster.must_regroup()
+    assert head.cluster.is_settled()
     assert len(head.pages) == 4
     assert head.pages.newest_common() == 9
 
@@ -135,7 +135,7 @@ def test_who_was_signalled_stops_the_job_when_the_others_are_gone(head: Head) ->
     """It has to leave, and nobody is left to go on."""
     head.agents[0].say("drain", why="SIGTERM to the agent of a")
     lose(head, head.agents[1])
-    head.cluster.regroups()
+    head.cluster.must_regroup()
     assert head.stops == ["SIGTERM to the agent of a"]
 
 
@@ -143,11 +143,11 @@ def test_beats_of_another_number_of_nodes_do_not_come_into_the_mirrors(head: Hea
     """Taken out: a step that was dropped with its number of nodes is there again."""
     lineage = head.cluster.reports.lineage
     lose(head, head.agents[1])
-    assert head.cluster.regroups()
+    assert head.cluster.must_regroup()
     head.cluster.regroup(True)
     page = head.page_of(0)
     page.set_slot(0, 9)
-    words = Changes(page).look()
+    words = Changes(page).collect()
     head.agents[0].beat([[0, words], [1, words]], lineage=lineage)
     assert head.pages.newest_common() == NONE
 

@@ -111,7 +111,7 @@ def ready(*keys: int) -> list[Member]:
 
 
 def elastic(*members: Member) -> Roster:
-    made = Roster(2, 3, last_call=30.0)
+    made = Roster(2, 3, last_call_seconds=30.0)
     for member in members:
         made.join(member)
     return made

@@ -26,7 +26,7 @@ def test_a_node_without_a_place_is_told_that_it_stands_by_and_for_what(head: Hea
 
 def test_of_nodes_that_are_ready_before_the_first_attempt_those_beyond_are_told(head: Head) -> None:
     agents = [head.agent() for _ in range(3)]
-    assert head.cluster.settled()
+    assert head.cluster.is_settled()
     head.attempt()
     assert ["standby" in agent.names() for agent in agents] == [False, False, True]
 

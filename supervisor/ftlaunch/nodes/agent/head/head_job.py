@@ -24,9 +24,9 @@ from ftlaunch.nodes.agent.head.head_requests import HeadRequests
 from ftlaunch.nodes.agent.head.inherited_stop import InheritedStop
 from ftlaunch.nodes.agent.head.sign_of_life import Deposed, SignOfLife
 from ftlaunch.nodes.channel import arbiter
-from ftlaunch.nodes.cluster.around import Around
-from ftlaunch.nodes.cluster.cluster import FENCE, Cluster
+from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS, Cluster
 from ftlaunch.nodes.cluster.cluster_autopsy import ClusterCollectors
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.cluster_saver import ClusterSaver
 from ftlaunch.nodes.cluster.leadership import STALE_PART
 from ftlaunch.nodes.cluster.membership import facts, plan, shared_dirs
@@ -112,7 +112,7 @@ class HeadJob:
         self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life = life
-        patience = 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
+        patience = 2 * (spec.nodes.timeout + FENCE_SECONDS) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience)
         self.cluster = cluster = Cluster(self._cluster_context(spec))
         self._control = Control(workspace.memory_dir)
@@ -130,7 +130,7 @@ class HeadJob:
             bulkheads=Bulkheads(lambda failed: self._report(CallFailed(failed))),
             files=workspace.files,
             may_start=cluster.may_restart,
-            regroups=cluster.regroups,
+            regroups=cluster.must_regroup,
             regroup=cluster.regroup,
             hosts=machines.hosts,
         )
@@ -152,19 +152,19 @@ class HeadJob:
         self._over_since = 0.0  # when the supervisor was first seen to have ended, or 0
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
-    def _cluster_context(self, spec: JobSpec) -> Around:
+    def _cluster_context(self, spec: JobSpec) -> ClusterContext:
         nodes = spec.nodes
         loop = self._loop
         life = self._life
-        return Around(
+        return ClusterContext(
             pages=self._pages,
             least=nodes.least,
             most=nodes.most,
-            last_call=nodes.last_call,
+            last_call_seconds=nodes.last_call,
             ranks_each=spec.launch.nproc,
             job=job_of(spec),
-            timeout=nodes.timeout,
-            wait=nodes.wait,
+            timeout_seconds=nodes.timeout,
+            wait_seconds=nodes.wait,
             clock=time.monotonic,
             say=self._reporter.say,
             stop=self._stop,
@@ -174,14 +174,14 @@ class HeadJob:
             plan=self._plan,
             run=self._run,
             begun=self._note_plan,
-            facts=facts.gathered(spec),
+            facts=facts.gather(spec),
             machines=self._machines,
             word=_shared_word(spec),
             address=life.sign.address,
             term=life.sign.term,
             leads=self._leads,
             copies=nodes.peer_interval,
-            tell=self._reporter.tell,
+            report=self._reporter.tell,
             may_be_beside=self._may_be_beside,
             seed=self._seed,
         )
@@ -209,13 +209,13 @@ class HeadJob:
         return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, logs, number, exited),
             start_saver=start_saver,
-            may_begin=lambda _: cluster.settled(),
+            may_begin=lambda _: cluster.is_settled(),
             deaths=cluster.reports,
             tell_outcomes=self._reporter.tell_outcomes,
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
             reached=self._reached,
-            adoptable=self.cluster.older.adoptable,
+            adoptable=self.cluster.older.find_adoptable,
             adopt=self._adopt,
             peers=cluster.copies,
         )
@@ -224,7 +224,7 @@ class HeadJob:
         if isinstance(event, IncidentJudged):
             self._machines.blame(event.cause.rank // self._spec.launch.nproc, event.cause.kind)
         if isinstance(event, StopRequested):
-            self.cluster.tell_all("stopping")
+            self.cluster.send_all("stopping")
         self._reporter.tell(event)
 
     def _stop(self, why: str) -> None:
@@ -278,7 +278,7 @@ class HeadJob:
     def look(self) -> None:
         """Check the nodes and their ranks. Once the job is over, tell the agents to end."""
         if not self.supervisor.over:
-            self.cluster.look()
+            self.cluster.poll()
             self.supervisor.look()
             self._stop_if_due()
             self._give_way()
@@ -323,7 +323,7 @@ class HeadJob:
 
         Nodes that have come back count too, although they have no place before the next attempt.
         """
-        newest = max(self.cluster.newest_unplaced(), *(max(page.slot_steps()) for page in self._pages.pages))
+        newest = max(self.cluster.find_newest_unplaced(), *(max(page.slot_steps()) for page in self._pages.pages))
         apart = self.cluster.roster.vacant and newest > max(self.supervisor.saving.committed, 0)
         return newest if apart else NONE
 

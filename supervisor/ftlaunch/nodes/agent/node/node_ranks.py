@@ -386,7 +386,7 @@ class AgentRanks:
         hurries = self._is_stopping and not self._is_cleared
         pause = beat_pace.hurried_seconds(self._beat_seconds) if hurries else self._beat_seconds
         self._next_beat = self._node.clock() + pause
-        changes = {rank: page_changes.look() for rank, page_changes in self._changes.items()}
+        changes = {rank: page_changes.collect() for rank, page_changes in self._changes.items()}
         words = [[rank, changed] for rank, changed in changes.items() if changed]
         group = self._group
         noted = []

@@ -23,7 +23,7 @@ class CommonInterval:
         self._each = ranks_each
         self._from = 0  # the step from which the announced interval holds
 
-    def look(self, front: Callable[[], tuple[int, float]]) -> None:
+    def update(self, front: Callable[[], tuple[int, float]]) -> None:
         """Announce another interval if the nodes want one.
 
         Args:

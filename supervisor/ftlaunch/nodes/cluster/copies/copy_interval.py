@@ -1,7 +1,7 @@
 """Chooses the steps between copies to other nodes: as many as the node wants that has the most to send.
 
 The interval is a multiple of the steps between snapshots, and each longer interval is a multiple of all shorter ones.
-Therefore, even while the interval changes, nodes have copies of common steps. `interval` is pure.
+Therefore, even while the interval changes, nodes have copies of common steps. `choose_interval` is pure.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class CopyInterval:
         self._pages = pages
         self._asked = asked
 
-    def look(self, nodes: Iterable[Node]) -> None:
+    def update(self, nodes: Iterable[Node]) -> None:
         """Announce the interval if it has changed. nodes: those with a place."""
         if not self._asked:
             return
         every = max(self._pages.every, 1)
         if self._asked == "auto":
-            found = interval(every, max((node.wants_copies_every for node in nodes), default=1))
+            found = choose_interval(every, max((node.wants_copies_every for node in nodes), default=1))
         else:
             found = max(self._asked // every, 1) * every
         if found != self._pages.copied_every:
             self._pages.copy_every(found)
 
 
-def interval(every: int, wanted: int) -> int:
+def choose_interval(every: int, wanted: int) -> int:
     """Return the smallest of `every`, 2 * `every`, 4 * `every`, ... that is at least `wanted`."""
     found = every
     while found < min(wanted, MOST):

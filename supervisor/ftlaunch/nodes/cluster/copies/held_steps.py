@@ -1,4 +1,4 @@
-"""Takes the steps in the memory of new nodes into the mirrors, if they belong to the attempt that counts.
+"""Loads the steps in the memory of new nodes into the mirrors, if they belong to the attempt that counts.
 
 Steps of two attempts, or of two numbers of nodes, are never mixed.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 from ftlaunch.nodes.cluster.membership.roster import Roster
 from ftlaunch.nodes.cluster.nodes.node import Node
@@ -16,19 +16,19 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 class HeldSteps:
     """The steps in the nodes' memory, of one job."""
 
-    def __init__(self, context: Around, roster: Roster) -> None:
+    def __init__(self, context: ClusterContext, roster: Roster) -> None:
         self._context = context
         self._roster = roster
         self.lineage = ""
         """the lineage whose steps count; empty before the first attempt and before a node with steps has come"""
 
-    def take_up_of(self, nodes: Iterable[Node]) -> None:
-        """Take up the steps of nodes that have got their places."""
+    def load_steps(self, nodes: Iterable[Node]) -> None:
+        """Load into the mirrors the steps of nodes that have got their places."""
         for node in nodes:
             if node.member.place >= 0 and node.slots is not None:
-                self._take_up(node)
+                self._load_steps_of(node)
 
-    def _take_up(self, node: Node) -> None:
+    def _load_steps_of(self, node: Node) -> None:
         slots = node.slots
         node.slots = None
         place = node.member.place

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan, Rung
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch_contract.protocol import Resume
 
-_PATIENCE = 10.0  # seconds that the nodes have to report what they keep
+_PATIENCE_SECONDS = 10.0  # seconds that the nodes have to report what they keep
 _SLOT = 0  # the slot that a node fetches into
 
 
@@ -48,7 +48,7 @@ class CopiesElsewhere(Protocol):
 class LostSnapshots:
     """The restored snapshots of one job."""
 
-    def __init__(self, context: Around, copies: CopiesElsewhere) -> None:
+    def __init__(self, context: ClusterContext, copies: CopiesElsewhere) -> None:
         self._context = context
         self._copies = copies
         self._homes: dict[int, int] = {}  # rank -> place of the node that has restored its snapshot
@@ -57,10 +57,10 @@ class LostSnapshots:
 
     def make_whole(self, newer_than: int, done: Callable[[], None]) -> None:
         """Restore the newest step above `newer_than`, if one can be restored, and call `done` in any case."""
-        self._pending = newer_than, done, self._context.clock() + _PATIENCE
-        self.look()
+        self._pending = newer_than, done, self._context.clock() + _PATIENCE_SECONDS
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Go on with a restore once it is known what the nodes keep."""
         if self._pending is None:
             return
@@ -77,7 +77,7 @@ class LostSnapshots:
             if why:
                 self._context.say(f"cannot save step {plan.step}, of which a node is lost: {why}")
             else:
-                self._take_up(plan.step, hosts)
+                self._note_restored(plan.step, hosts)
             done()
 
         self._copies.fetch_for_lost(plan, hosts, brought)
@@ -101,7 +101,7 @@ class LostSnapshots:
         keepers = {rank: source.node for (rank, _), source in plan.sources.items() if source.rung is Rung.PEER}
         return plan, {rank: copies.place_of_keeper(number) for rank, number in keepers.items()}
 
-    def _take_up(self, step: int, hosts: Mapping[int, int]) -> None:
+    def _note_restored(self, step: int, hosts: Mapping[int, int]) -> None:
         for rank in hosts:
             self._context.pages[rank].set_slot(_SLOT, step)
         self._homes = dict(hosts)
@@ -123,7 +123,7 @@ class LostSnapshots:
         """Forget what the node of a place has restored, because the node is lost."""
         self._forget([rank for rank, home in self._homes.items() if home == place])
 
-    def let_go(self) -> None:
+    def forget_all(self) -> None:
         """Forget all restored snapshots before the nodes change; they were saved, and belong to no node's own ranks."""
         self._forget(list(self._homes))
 

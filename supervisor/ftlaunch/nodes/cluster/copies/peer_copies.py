@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan, Rung
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.copies.lost_snapshots import LostSnapshots
 from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 from ftlaunch.nodes.cluster.membership.roster import Roster
@@ -31,7 +31,7 @@ from ftlaunch.nodes.peers.plan.ring import buddies
 from ftlaunch_contract.protocol import Resume
 
 _MOST_SUPPLIERS = 8  # nodes that one node reads from, besides those that keep its ranks' copies
-_PATIENCE = 10.0  # seconds that the nodes of a fetch have to begin the attempt
+_PATIENCE_SECONDS = 10.0  # seconds that the nodes of a fetch have to begin the attempt
 _LONGEST_REASON = 400  # characters
 
 Planned = Callable[[list[dict[str, Any]]], None]
@@ -76,7 +76,7 @@ class _Fetch:
 class PeerCopies:
     """The copies of one job. Implements `PeerMemory` of the engine, and `CopiesElsewhere`."""
 
-    def __init__(self, context: Around, roster: Roster, nodes: Mapping[int, Node], places: PlacedNodes) -> None:
+    def __init__(self, context: ClusterContext, roster: Roster, nodes: Mapping[int, Node], places: PlacedNodes) -> None:
         """Begin without copies.
 
         Args:
@@ -122,16 +122,16 @@ class PeerCopies:
             return {}
         return {"node": place, "address": node.address, "port": node.copier_port}
 
-    def goes_on(self, lineage: str) -> None:
-        """Note that an attempt goes on under this head, with the present places. Choose the buddies."""
+    def continue_attempt(self, lineage: str) -> None:
+        """Continue an attempt under this head, with the present places. Choose the buddies."""
         self._awaited = None
         self._fetch = None
         self.lineage = lineage
         if self._context.copies:
             self._buddies = buddies({place: node.topology for place, node in self._places.all().items()})
 
-    def begun(self, lineage: str, before: str) -> None:
-        """Note that an attempt begins, with the present places.
+    def begin_attempt(self, lineage: str, before: str) -> None:
+        """Begin an attempt with the present places.
 
         Args:
             lineage: the lineage of the attempt.
@@ -141,7 +141,7 @@ class PeerCopies:
         resumed = step if kind.in_memory or kind is Resume.UNDECIDED else NONE
         for node in self._standing_by():
             node.send("keep", lineage=lineage, before=before, step=resumed)
-        self.goes_on(lineage)
+        self.continue_attempt(lineage)
 
     def _decided(self, kind: Resume) -> None:
         """Have standbys drop their copies if the ranks turn out not to begin from memory."""
@@ -187,8 +187,8 @@ class PeerCopies:
         has = [max(page.slot_steps()) != NONE for page in self._context.pages.pages]
         return any(has) and not all(has)
 
-    def take(self, node: Node, name: str, message: Mapping[str, Any]) -> bool:
-        """Take a message of a node.
+    def handle_message(self, node: Node, name: str, message: Mapping[str, Any]) -> bool:
+        """Handle a message of a node.
 
         Returns:
             False if the message is not about copies.
@@ -242,7 +242,7 @@ class PeerCopies:
     def fetch(self, plan: RecoveryPlan, planned: Planned, done: Done) -> None:
         """Have nodes fetch the snapshots that their own ranks lack, for the attempt that begins.
 
-        Returns at once: `look` sends the requests. A fetch that has not ended is dropped.
+        Returns at once: `poll` sends the requests. A fetch that has not ended is dropped.
 
         Args:
             plan: where each snapshot comes from.
@@ -263,7 +263,7 @@ class PeerCopies:
     def fetch_for_lost(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
         """Have the nodes in `hosts` fetch snapshots of ranks that are not theirs, because those ranks' nodes are lost.
 
-        Returns at once: `look` sends the requests. A fetch that has not ended is dropped.
+        Returns at once: `poll` sends the requests. A fetch that has not ended is dropped.
 
         Args:
             plan: where each snapshot comes from.
@@ -274,7 +274,7 @@ class PeerCopies:
         self._begin_fetch(plan, hosts=hosts, planned=lambda _: None, done=done)
 
     def _begin_fetch(self, plan: RecoveryPlan, *, hosts: Mapping[int, int], planned: Planned, done: Done) -> None:
-        """Note which node is to fetch what. Nothing is sent before the next `look`."""
+        """Note which node is to fetch what. Nothing is sent before the next `poll`."""
         wanted: dict[int, dict[int, int]] = {}
         key_of_keeper = {self.keeper_number(node): key for key, node in self._nodes.items()}
         for (rank, _), source in plan.sources.items():
@@ -282,7 +282,7 @@ class PeerCopies:
                 place = hosts.get(rank, rank // self._context.ranks_each)
                 wanted.setdefault(place, {})[rank] = key_of_keeper.get(source.node, NONE)
         self._number += 1
-        until = self._context.clock() + _PATIENCE
+        until = self._context.clock() + _PATIENCE_SECONDS
         self._fetch = _Fetch(
             lineage=self.lineage,
             step=plan.step,
@@ -298,9 +298,9 @@ class PeerCopies:
         """Return the place of the node with the keeper number `number`; NONE if the node has none or is gone."""
         return next((node.member.place for node in self._nodes.values() if self.keeper_number(node) == number), NONE)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Send the requests of a fetch to the nodes that have begun the attempt, or give the fetch up."""
-        self.lost_snapshots.look()
+        self.lost_snapshots.poll()
         fetch = self._fetch
         if fetch is not None and fetch.for_others and not fetch.asked.items() <= self._keys_by_place().items():
             self._end(fetch, "the node that keeps copies of it is lost, too")
@@ -329,7 +329,7 @@ class PeerCopies:
                 fetch.asked[place] = node.member.key
                 self._send(node=node, fetch=fetch, ranks=ranks, suppliers=suppliers)
         if len(fetch.asked) < len(fetch.wanted) and self._context.clock() > fetch.until:
-            self._end(fetch, f"a node that takes part has not begun the attempt in {_PATIENCE:g} s")
+            self._end(fetch, f"a node that takes part has not begun the attempt in {_PATIENCE_SECONDS:g} s")
 
     def _suppliers(self, place: int, fetch: _Fetch) -> list[Node]:
         """Return nodes whose own ranks hold the step, beginning after `place` so that the load is spread.

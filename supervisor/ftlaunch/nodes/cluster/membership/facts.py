@@ -53,14 +53,14 @@ class NodeFacts:
         return asdict(self)
 
 
-def gathered(spec: JobSpec) -> NodeFacts:
+def gather(spec: JobSpec) -> NodeFacts:
     """Return the facts of this node, as they were at the first call for the same script and the same Python."""
     target = spec.launch.target if spec.launch.kind == "script" else ""
-    return _gathered(target, spec.launch.python == sys.executable)
+    return _gather(target, spec.launch.python == sys.executable)
 
 
 @functools.cache  # the script may be edited while the job runs, but the facts are those of the start
-def _gathered(script: str, own_python: bool) -> NodeFacts:
+def _gather(script: str, own_python: bool) -> NodeFacts:
     version = _torch_version() if own_python else ""
     return NodeFacts(
         ftlaunch=__version__,

@@ -39,9 +39,9 @@ class IsolatedMachines:
         self._say = say
         self._isolation = Isolation(limit, read(run_dir))
 
-    def begun(self, members: Collection[Member]) -> None:
+    def begin_attempt(self, members: Collection[Member]) -> None:
         """Note that an attempt has begun on the members that have a place."""
-        self._isolation.begun({member.place: member.machine for member in members if member.place >= 0})
+        self._isolation.begin_attempt({member.place: member.machine for member in members if member.place >= 0})
 
     def hosts(self) -> list[str]:
         """Return the host names of the running attempt, by place."""

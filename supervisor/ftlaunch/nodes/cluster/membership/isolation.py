@@ -34,7 +34,7 @@ class Isolation:
 
     # --- what is counted --------------------------------------------------------------------------------------
 
-    def begun(self, places: Mapping[int, str]) -> None:
+    def begin_attempt(self, places: Mapping[int, str]) -> None:
         """Note that an attempt has begun. places: the machines by place."""
         self._places = dict(places)
         self._blamed = set()

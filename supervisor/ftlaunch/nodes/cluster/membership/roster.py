@@ -49,19 +49,20 @@ class Member:
 class Roster:
     """The members of a job and their places."""
 
-    def __init__(self, least: int, most: int, last_call: float = 0.0) -> None:
+    def __init__(self, least: int, most: int, last_call_seconds: float = 0.0) -> None:
         """Begin without members.
 
         Args:
             least: the least number of nodes of the job.
             most: the largest number of nodes.
-            last_call: seconds for which a job with its least number of nodes waits for more before its first attempt.
+            last_call_seconds: seconds for which a job with its least number of nodes waits for more before its first
+                attempt.
         """
         self.least = least
         self.most = most
-        self.last_call = last_call
+        self.last_call_seconds = last_call_seconds
         self.wanted = most
-        """the number of places: nodes of the attempt, or of the attempt whose memory is taken up"""
+        """the number of places: nodes of the attempt, or of the attempt whose memory is occupied up"""
         self.members: dict[int, Member] = {}  # by key, in the order of their coming
         self.begun = False
         """whether places were given before"""
@@ -89,8 +90,8 @@ class Roster:
     @property
     def vacant(self) -> list[int]:
         """Places without a member."""
-        taken = {member.place for member in self.members.values()}
-        return [place for place in range(self.wanted) if place not in taken]
+        occupied = {member.place for member in self.members.values()}
+        return [place for place in range(self.wanted) if place not in occupied]
 
     @property
     def standing_by(self) -> list[Member]:
@@ -125,7 +126,7 @@ class Roster:
         if not self.begun and able < self.most:
             if self.called_since is None:
                 self.called_since = now
-            if now - self.called_since < self.last_call:
+            if now - self.called_since < self.last_call_seconds:
                 return None
         return min(able, self.most)
 

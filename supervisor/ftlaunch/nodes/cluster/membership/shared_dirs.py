@@ -14,10 +14,10 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
 NAME = ".shared"
-PATIENCE = 5.0
+PATIENCE_SECONDS = 5.0
 """seconds within which a file of another machine must appear; network file systems cache directories"""
 NOT_SEEN = "the word that the head has left there is not to be seen here"
-_FROZEN_SECONDS = 1.0  # between two looks from which on this node counts as having been frozen
+_FROZEN_SECONDS = 1.0  # between two searches from which on this node counts as having been frozen
 _LONGEST_WORD = 100  # bytes
 
 
@@ -41,23 +41,23 @@ class SharedDirs:
         """Search in `directories`, once `begin` has named the word."""
         self._missing = list(directories)  # directories in which the word was not found yet
         self._word = ""
-        self._looked_at = 0.0
+        self._searched_at = 0.0
         self.until = 0.0
         """the moment by which the word must be found, in monotonic seconds"""
 
     def begin(self, word: str, now: float) -> None:
         """Search for the word that the head has named, from `now` on."""
         self._word = word
-        self.until = now + PATIENCE
-        self._looked_at = now
+        self.until = now + PATIENCE_SECONDS
+        self._searched_at = now
 
     @property
     def proven(self) -> bool:
         """Whether all directories are proven to be shared."""
         return not self._missing
 
-    def look(self, now: float) -> Path | None:
-        """Look for the word.
+    def search(self, now: float) -> Path | None:
+        """Search for the word.
 
         The time begins again after this node was frozen, because another head may have written a word that this node
         does not know yet.
@@ -67,9 +67,9 @@ class SharedDirs:
         """
         if not self._word:
             return None
-        if now > self._looked_at + _FROZEN_SECONDS:
-            self.until = now + PATIENCE
-        self._looked_at = now
+        if now > self._searched_at + _FROZEN_SECONDS:
+            self.until = now + PATIENCE_SECONDS
+        self._searched_at = now
         self._missing = [directory for directory in self._missing if not self._is_in(directory)]
         return self._missing[0] if self._missing and now > self.until else None
 

@@ -35,7 +35,7 @@ class ClusterPages(Pages):
         """called with the kind of state with which the ranks begin"""
         self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
         """where the next attempt resumes: kind, step, and the first step to hold for the saver"""
-        self.evidence_told: dict[int, int] = {}
+        self.reported_evidence: dict[int, int] = {}
         """rank -> the newest step of which the rank has left a fingerprint, as its node reported after the attempt"""
         self.every = 0
         """the announced steps between snapshots, or 0"""
@@ -68,11 +68,11 @@ class ClusterPages(Pages):
 
     def evidence(self) -> dict[int, int]:
         """Return the newest step with a fingerprint by rank, or NONE for ranks that no node has reported."""
-        return {rank: self.evidence_told.get(rank, NONE) for rank in range(len(self.pages))}
+        return {rank: self.reported_evidence.get(rank, NONE) for rank in range(len(self.pages))}
 
     def decide(self, kind: Resume, step: int, persist_at: int) -> None:
         """Announce where to resume, which the ranks wait for."""
-        self.evidence_told = {}
+        self.reported_evidence = {}
         self.prepared = kind, step, persist_at
         self.on_decided(kind)
         super().decide(kind, step, persist_at)

@@ -31,10 +31,10 @@ class Nodes(Protocol):
     def begin(self, group: ClusterRanks) -> int:
         """Have the nodes start the ranks of a group. Return MASTER_PORT."""
 
-    def tell_all(self, do: str) -> None:
+    def send_all(self, do: str) -> None:
         """Send a message without fields to every node of the attempt."""
 
-    def cleared(self) -> bool:
+    def is_cleared(self) -> bool:
         """Return whether no process of the attempt is left on any node, nor can be at work on a lost one."""
 
 
@@ -80,10 +80,10 @@ class ClusterRanks:
 
     def spawn(self) -> None:
         """Have the nodes start their ranks."""
-        self._know_ranks()
+        self._create_mirrors()
         self.port = self._nodes.begin(self)
 
-    def _know_ranks(self) -> None:
+    def _create_mirrors(self) -> None:
         """Create the mirrors of all ranks."""
         for number in range(len(self._pages)):
             process = RemoteProcess(number, log_path(self._spec.log_dir, self.attempt, number))
@@ -96,7 +96,7 @@ class ClusterRanks:
         Args:
             adopt: reports the processes of the ranks to this group.
         """
-        self._know_ranks()
+        self._create_mirrors()
         adopt(self)
 
     def replace(self, rank: int, due: float) -> None:
@@ -174,7 +174,7 @@ class ClusterRanks:
         rank.ended = self._clock()
         self._exited(rank)
 
-    # --- looking ----------------------------------------------------------------------------------------------
+    # --- observing --------------------------------------------------------------------------------------------
 
     def notice(self, now: float) -> None:
         """Do nothing: the agents look at the ranks' processes, and `views` at their phases."""
@@ -215,7 +215,7 @@ class ClusterRanks:
         """Note which ranks a signal has begun to end.
 
         Args:
-            ranks: the ranks to look at.
+            ranks: the ranks to check.
             order: not used here; the order of the reports counts.
             now: monotonic seconds.
 
@@ -276,11 +276,11 @@ class ClusterRanks:
         """Have the agents send SIGTERM to every rank, once, and continue stopped processes."""
         for rank in self.ranks.values():
             rank.asked = True
-        self._nodes.tell_all("leave")
+        self._nodes.send_all("leave")
 
     def kill(self) -> None:
         """Have the agents send SIGKILL to every rank's process group."""
-        self._nodes.tell_all("kill")
+        self._nodes.send_all("kill")
 
     def reap(self, spared: Sequence[int]) -> int:
         """Do nothing: the agents reap their processes."""
@@ -288,4 +288,4 @@ class ClusterRanks:
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Return whether the agents have killed what their ranks left behind, and no lost node can be at work."""
-        return self._nodes.cleared()
+        return self._nodes.is_cleared()

@@ -24,15 +24,15 @@ Change = tuple[int, int] | tuple[int, int, int]
 
 
 class Changes:
-    """Finds the words of one rank's half that have changed since the last look."""
+    """Finds the words of one rank's half that have changed since the last `collect`."""
 
     def __init__(self, page: Page) -> None:
         """Watch a page, of which nothing was sent yet."""
         self._page = page
         self._before: tuple[int, ...] = ()
 
-    def look(self) -> list[Change]:
-        """Return the changed words; at the first look all words, with runs of one value together."""
+    def collect(self) -> list[Change]:
+        """Return the changed words; at the first call all words, with runs of one value together."""
         now = tuple(self._page.q[:_COUNT])
         before = self._before
         self._before = now

@@ -11,7 +11,7 @@ from typing import Any
 
 from ftlaunch.nodes.channel.connection import Connection
 from ftlaunch.nodes.cluster import messages
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.membership import greeting
 from ftlaunch.nodes.cluster.membership.greeting import Greeting
 
@@ -24,7 +24,9 @@ _LONGEST_LINE = 1000  # characters of a malformed message that the terminal is s
 class Arrivals:
     """The peers that are not nodes yet."""
 
-    def __init__(self, context: Around, welcome: Callable[[Connection, dict[str, Any], Greeting], None]) -> None:
+    def __init__(
+        self, context: ClusterContext, welcome: Callable[[Connection, dict[str, Any], Greeting], None]
+    ) -> None:
         """Begin without peers.
 
         Args:
@@ -43,7 +45,7 @@ class Arrivals:
         self._await(connection, turned_away=False)
         connection.on_message = lambda message: self._on_hello(connection, message)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """End the connections of peers whose time is over."""
         now = self._context.clock()
         for connection, (until, turned_away) in list(self._waiting.items()):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ftlaunch.nodes.cluster.around import Around
+from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch.system.device_names import read_names
 
@@ -29,7 +29,7 @@ def pass_on(node: Node, message: Mapping[str, Any], answer: Answer) -> None:
     node.send("answer", number=message["number"], answer=reply)
 
 
-def overview(nodes: Iterable[Node], context: Around) -> dict[str, Any]:
+def overview(nodes: Iterable[Node], context: ClusterContext) -> dict[str, Any]:
     """Return the answer to `ftctl nodes`: the nodes with a place, by place, then the others as they came."""
     rows = sorted(nodes, key=lambda node: (node.member.place < 0, node.member.place, node.member.key))
     now = context.clock()
@@ -51,9 +51,9 @@ def _row(node: Node, now: float, failures: int, ranks_each: int) -> dict[str, An
         "host": node.host,
         "address": node.address,
         "ranks": list(range(first, first + ranks_each)) if place >= 0 else [],
-        "here_for": round(now - node.came, 3),
+        "here_for": round(now - node.arrived_at, 3),
         "failures": failures,
         "warnings": node.warnings,
         **devices,
-        "silent_for": round(now - node.heard, 3),
+        "silent_for": round(now - node.last_message_at, 3),
     }

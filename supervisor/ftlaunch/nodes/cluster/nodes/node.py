@@ -16,7 +16,7 @@ class Node:
     """A node that has said hello and may take part."""
 
     def __init__(self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float, head: str) -> None:
-        """Take the fields of a node's hello.
+        """Create a node from the fields of its hello.
 
         Args:
             connection: the connection to its agent.
@@ -34,11 +34,11 @@ class Node:
         self.signalled = False  # whether a signal has told the node to leave
         self.probe = int(hello["probe"])  # a port that refuses connections once the agent has ended
         self.port = int(hello["port"])  # at which the ranks of the next attempt can meet
-        self.came = now  # when the node came, on the head's clock
-        self.heard = now  # when the node was last heard, on the head's clock
+        self.arrived_at = now  # when the node came, on the head's clock
+        self.last_message_at = now  # when the newest message of the node came, on the head's clock
         self.warnings: list[str] = hello["warnings"]
         self.running: dict[str, Any] = hello["running"]  # describes the ranks that ran on when the node came
-        self.told_heard = 0.0  # when the node was last told that its beats are heard
+        self.confirmed_at = 0.0  # when a beat of the node was last confirmed
         self.gone_already = False  # whether those ranks were gone before they could be adopted
         self.gone = True  # whether no rank of the node is left
         self.ends = False  # whether the node is ending ranks of another attempt
@@ -65,12 +65,12 @@ class Node:
         """Send a message of `messages.DOWN`."""
         self.connection.send({"do": do, **fields})
 
-    def hear(self, message: Mapping[str, Any], now: float) -> None:
+    def compare_clocks(self, message: Mapping[str, Any], now: float) -> None:
         """Compare the clocks by a beat that has come at `now`."""
         ahead = now - float(message["now"])  # too large by the time that the message was under way
         self._ahead = ahead if self._ahead is None else min(self._ahead, ahead)
 
-    def beat(self, message: Mapping[str, Any], pages: ClusterPages, ranks: range) -> None:
+    def apply_beat(self, message: Mapping[str, Any], pages: ClusterPages, ranks: range) -> None:
         """Write the changed words of a beat into the mirrors of the node's ranks.
 
         Args:
@@ -98,7 +98,7 @@ class Node:
             self.gone_already = True
             self.port = message["port"]
 
-    def ranks_gone(self, message: Mapping[str, Any]) -> None:
+    def note_ranks_gone(self, message: Mapping[str, Any]) -> None:
         """Note that no rank is left. If ranks ran on when the node came, take the steps that they have left in memory.
 
         Raises:
@@ -108,7 +108,7 @@ class Node:
         if self.slots is not None:
             self.slots = greeting.slots_of(message)
 
-    def here(self, moment: float) -> float:
+    def to_head_clock(self, moment: float) -> float:
         """Return a moment of the node's clock on the head's clock."""
         return moment + (self._ahead or 0.0)
 

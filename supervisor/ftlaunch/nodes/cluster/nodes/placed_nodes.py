@@ -15,7 +15,7 @@ class PlacedNodes:
     """The connected nodes of one job that have places."""
 
     def __init__(
-        self, roster: Roster, nodes: Mapping[int, Node], ranks_each: int, tell: Callable[[JobEvent], None]
+        self, roster: Roster, nodes: Mapping[int, Node], ranks_each: int, report: Callable[[JobEvent], None]
     ) -> None:
         """Begin without nodes.
 
@@ -23,12 +23,12 @@ class PlacedNodes:
             roster: the members and their places.
             nodes: the connected nodes, by the key of their members.
             ranks_each: ranks of each node.
-            tell: writes an event to the journal.
+            report: writes an event to the journal.
         """
         self._roster = roster
         self._nodes = nodes
         self._each = ranks_each
-        self._tell = tell
+        self._report = report
         self._reported_places: dict[int, int] = {}  # the place that the journal was told of, by the key of a member
 
     def node_of(self, member: Member | None) -> Node | None:
@@ -53,13 +53,13 @@ class PlacedNodes:
         """Return the ranks of a place."""
         return range(place * self._each, (place + 1) * self._each)
 
-    def tell(self, place: int, do: str, **fields: Any) -> bool:
+    def send(self, place: int, do: str, **fields: Any) -> bool:
         """Send a message to the node of a place. Return False if there is no node."""
         if (node := self.at(place)) is not None:
             node.send(do, **fields)
         return node is not None
 
-    def tell_all(self, do: str, **fields: Any) -> None:
+    def send_all(self, do: str, **fields: Any) -> None:
         """Send a message to every node of the attempt."""
         for node in self._nodes.values():
             if node.member.place >= 0:
@@ -67,19 +67,19 @@ class PlacedNodes:
 
     # --- events -----------------------------------------------------------------------------------------------
 
-    def came(self, node: Node) -> None:
+    def report_joined(self, node: Node) -> None:
         """Report that a node has come."""
         self._reported_places[node.member.key] = node.member.place
-        self._tell(NodeJoined(node.member.key, node.host, node.address))
+        self._report(NodeJoined(node.member.key, node.host, node.address))
 
-    def given(self) -> None:
+    def report_places(self) -> None:
         """Report the places that have changed, because an attempt begins or goes on."""
         for key, node in self._nodes.items():
             if self._reported_places.get(key) != node.member.place:
                 self._reported_places[key] = node.member.place
-                self._tell(NodePlaced(key, node.member.place))
+                self._report(NodePlaced(key, node.member.place))
 
-    def left(self, node: Node, why: str) -> None:
+    def report_left(self, node: Node, why: str) -> None:
         """Report that a node is gone."""
         self._reported_places.pop(node.member.key, None)
-        self._tell(NodeLeft(node.member.key, node.member.place, why))
+        self._report(NodeLeft(node.member.key, node.member.place, why))

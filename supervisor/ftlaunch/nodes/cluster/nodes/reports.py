@@ -1,4 +1,4 @@
-"""Takes the nodes' reports about the running attempt: words of pages, starts, ends.
+"""Handles the nodes' reports about the running attempt: words of pages, starts, ends.
 
 Reports about older attempts are dropped. Runs in the head's event loop.
 """
@@ -37,8 +37,8 @@ class Reports:
         """Forget the ranks that have begun to die, because no rank lives any more."""
         self._dying.clear()
 
-    def take(self, node: Node, name: str, message: dict[str, Any], ranks: range) -> None:
-        """Take a message of a node that has a place.
+    def handle_message(self, node: Node, name: str, message: dict[str, Any], ranks: range) -> None:
+        """Handle a message of a node that has a place.
 
         Args:
             node: the node.
@@ -52,9 +52,9 @@ class Reports:
         if name == "beat":
             self._on_beat(node, message, ranks)
         elif self.group is not None and message.get("attempt") == self.group.attempt:
-            self._take_report(group=self.group, node=node, name=name, message=message, ranks=ranks)
+            self._handle_report(group=self.group, node=node, name=name, message=message, ranks=ranks)
 
-    def _take_report(
+    def _handle_report(
         self, group: ClusterRanks, node: Node, name: str, message: Mapping[str, Any], ranks: range
     ) -> None:
         if name == "started":
@@ -64,7 +64,7 @@ class Reports:
         elif name == "gone":
             node.gone = True
             node.port = message["port"]
-            self._pages.evidence_told |= _own(message["evidence"], ranks)
+            self._pages.reported_evidence |= _own(message["evidence"], ranks)
         elif name == "exits":
             for rank, code in _own(message["codes"], ranks).items():
                 group.on_exit(rank, code)
@@ -74,16 +74,18 @@ class Reports:
                 group.on_exit(rank, 1, why)
 
     def _on_beat(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        node.hear(message, self._clock())
+        node.compare_clocks(message, self._clock())
         if message["lineage"] != self.lineage:
             return  # the node has not started its ranks yet: the words are about another attempt
-        node.beat(message, self._pages, ranks)
+        node.apply_beat(message, self._pages, ranks)
         if self.group is None:
             return
         self.group.on_stopped(ranks, [rank for rank in message["stopped"] if rank in ranks])
         for rank, active, logged, busy in message["noted"]:
             if rank in ranks:
-                self.group.on_noted(rank, node.here(float(active)), node.here(float(logged)), busy=bool(busy))
+                active_at = node.to_head_clock(float(active))
+                logged_at = node.to_head_clock(float(logged))
+                self.group.on_noted(rank, active_at, logged_at, busy=bool(busy))
 
     def _on_dying(self, group: ClusterRanks, ending: Mapping[int, int]) -> None:
         group.on_dying(ending)

@@ -1,4 +1,4 @@
-"""Tells nodes without a place that they stand by, and what for."""
+"""Notifies nodes without a place that they stand by, and what for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ftlaunch.nodes.cluster.membership.roster import Roster
 from ftlaunch.nodes.cluster.nodes.node import Node
 
 
-def tell(nodes: Iterable[Node], roster: Roster) -> None:
-    """Tell the ready nodes that have no place, unless a place is vacant for them."""
+def notify(nodes: Iterable[Node], roster: Roster) -> None:
+    """Notify the ready nodes that have no place, unless a place is vacant for them."""
     if roster.vacant:
         return
     for node in nodes:

@@ -74,11 +74,11 @@ def test_facts_are_those_with_which_the_node_was_started(tmp_path: Path) -> None
     script.write_text("one")
     flags = {"nnodes": "2", "rdzv_endpoint": "h:1", "run_dir": str(tmp_path / "run"), "job_id": "j"}
     spec = resolve(str(script), [], flags, {})
-    first = facts.gathered(spec)
+    first = facts.gather(spec)
     script.write_text("two")
-    assert facts.gathered(spec) == first
+    assert facts.gather(spec) == first
     (tmp_path / "other.py").write_text("two")
-    other = facts.gathered(resolve(str(tmp_path / "other.py"), [], flags, {}))
+    other = facts.gather(resolve(str(tmp_path / "other.py"), [], flags, {}))
     assert other.script != first.script
     assert first.torch
     assert first.python == ".".join(map(str, sys.version_info[:3]))

@@ -17,7 +17,7 @@ from ftlaunch.nodes.cluster.membership.roster import Member, Roster
 def failed(isolation: Isolation, *kinds: str, place: int = 1) -> None:
     """An attempt on two machines for each kind."""
     for kind in kinds:
-        isolation.begun({0: "a", 1: "b"})
+        isolation.begin_attempt({0: "a", 1: "b"})
         isolation.blame(place, kind)
 
 
@@ -50,7 +50,7 @@ def test_what_a_machine_may_have_done_counts(kind: str) -> None:
 def test_an_attempt_counts_once_and_a_rank_that_is_none_does_not() -> None:
     """A machine that dies loses its ranks first, and then its agent."""
     isolation = Isolation(2, {})
-    isolation.begun({0: "a", 1: "b"})
+    isolation.begin_attempt({0: "a", 1: "b"})
     assert isolation.blame(1, "killed")
     assert not isolation.blame(1, "node-lost")
     assert not isolation.blame(-1, "resume")
@@ -87,7 +87,7 @@ def test_a_standby_takes_the_place_and_a_sentence_says_so(tmp_path: Path) -> Non
     machines, said = told(tmp_path)
     nodes, left = members("a/1", "b/2", "c/3"), list[int]()
     for _ in range(2):
-        machines.begun(nodes)
+        machines.begin_attempt(nodes)
         machines.blame(1, "killed")
     assert machines.due(nodes), "what memory holds is to be saved before"
     machines.replace(nodes, left.append)
@@ -106,7 +106,7 @@ def test_where_nobody_can_take_it_the_place_is_kept_and_that_is_said_once(tmp_pa
     nodes = members("a/1", "b/2", *standby)
     for one in nodes:
         one.ready = one.machine != "unready"
-    machines.begun(nodes)
+    machines.begin_attempt(nodes)
     machines.blame(1, "killed")
     for _ in range(3):
         assert not machines.due(nodes)
@@ -133,7 +133,7 @@ def test_in_the_roster_isolated_members_come_last() -> None:
 
 def test_another_head_knows_the_failures(tmp_path: Path) -> None:
     machines, _ = told(tmp_path)
-    machines.begun(members("a/1", "b/2"))
+    machines.begin_attempt(members("a/1", "b/2"))
     machines.blame(0, "killed")
     again, said = told(tmp_path)
     assert again.failures("a/1") == 1
@@ -146,7 +146,7 @@ def test_another_head_knows_the_failures(tmp_path: Path) -> None:
 def test_forgive_takes_a_place_or_a_host_and_names_those_that_there_are(tmp_path: Path) -> None:
     machines, _ = told(tmp_path)
     nodes = members("a/1", "b/2")
-    machines.begun(nodes)
+    machines.begin_attempt(nodes)
     machines.blame(1, "killed")
     refused = machines.forgive("x" * 1000, nodes)
     assert refused["ok"] is False

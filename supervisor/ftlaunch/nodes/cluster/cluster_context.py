@@ -15,7 +15,7 @@ from ftlaunch.reporting.events.base import JobEvent
 
 
 @dataclass(frozen=True)
-class Around:
+class ClusterContext:
     """What the classes about nodes share: settings of the job, callbacks into the head, and mirrors of the pages."""
 
     pages: ClusterPages
@@ -24,15 +24,15 @@ class Around:
     """the least number of nodes of the job"""
     most: int
     """the largest number of nodes of the job"""
-    last_call: float
+    last_call_seconds: float
     """seconds for which a job with its least number of nodes waits for more before it begins"""
     ranks_each: int
     """the number of ranks of each node"""
     job: str
     """the fingerprint that all nodes must share"""
-    timeout: float
+    timeout_seconds: float
     """seconds of silence after which a node counts as lost"""
-    wait: float
+    wait_seconds: float
     """seconds that the job waits for nodes that it needs"""
     clock: Callable[[], float]
     """monotonic seconds"""
@@ -66,7 +66,7 @@ class Around:
     """returns whether storage has shown lately that this head still leads"""
     copies: int | Literal["auto"] = 0
     """steps between copies of snapshots to other nodes; 0 for no copies"""
-    tell: Callable[[JobEvent], None] = lambda event: None
+    report: Callable[[JobEvent], None] = lambda event: None
     """writes events about nodes to the journal"""
     may_be_beside: bool = False
     """whether the replaced head, on another machine, may still live and have begun an attempt that the plan lacks"""
