@@ -13,11 +13,11 @@ from typing import Any
 from ftlaunch.nodes.channel.framing import FrameError
 from ftlaunch.nodes.peers.copier_node import CopierAttempt, CopierNode
 from ftlaunch.nodes.peers.held.own_slots import NotHeldError
-from ftlaunch.nodes.peers.held.snapshot_files import SnapshotFiles, described
+from ftlaunch.nodes.peers.held.snapshot_files import SnapshotFiles, describe
 from ftlaunch.nodes.peers.plan import checked
 from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot
 from ftlaunch.nodes.peers.plan.pieces import FileRange
-from ftlaunch.nodes.peers.receiver import pieces_of
+from ftlaunch.nodes.peers.receiver import cut_pieces
 from ftlaunch.nodes.peers.wire.described import as_message, runs_of
 from ftlaunch.nodes.peers.wire.peer_connection import PeerConnection, PeerError, connect
 from ftlaunch.nodes.peers.wire.pieces_io import TRIES, send_piece
@@ -79,7 +79,7 @@ class BuddyLink:
         for rank, slot in held.items():
             files[rank] = attempt.slots.open(rank, slot)
             stack.callback(files[rank].close)
-        slots = described(files)
+        slots = describe(files)
         connection = self._connect()
         before = connection.bytes
         answer = self._offer(connection=connection, attempt=attempt, step=step, slots=slots)
@@ -90,7 +90,7 @@ class BuddyLink:
                 step=step,
                 held=held,
                 files=files,
-                pieces=pieces_of(slots, _lacks(answer, slots)),
+                pieces=cut_pieces(slots, _lacks(answer, slots)),
             )
         return connection.bytes - before
 
@@ -159,14 +159,14 @@ class BuddyLink:
                     raise GivenUpError("copies are wanted no more, or by another node")
                 ranges = [(files[rank].fds[group], begin, end) for rank, group, begin, end in pieces[number]]
                 send_piece(connection, {"piece": number}, ranges)
-            if not attempt.slots.still(step, held):
+            if not attempt.slots.is_held(step, held):
                 connection.send({"do": "drop"})
                 raise NotHeldError(f"step {step} was overwritten while it was sent")
             connection.send({"do": "commit"})
-            again = self._answer(connection, "commit").get("again")
-            if not again:
+            altered = self._answer(connection, "commit").get("again")
+            if not altered:
                 return
-            numbers = checked.items_of(again, len(pieces), "`again`")
+            numbers = checked.items_of(altered, len(pieces), "`again`")
             due = [checked.whole_up_to(number, len(pieces) - 1, "a piece") for number in numbers]
         raise PeerError(f"a piece was altered on its way, {TRIES} times")
 

@@ -55,27 +55,27 @@ _NICE = 5  # the training comes first, but not by more, because a rank may wait 
 class Copier:
     """Carries out the agent's requests after `begin`. For the main thread."""
 
-    def __init__(self, request: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, request: Mapping[str, Any], send_answer: Callable[[dict[str, Any]], None]) -> None:
         """Listen for other copiers, and start the sender.
 
         Args:
             request: the request `begin`.
-            tell: sends an answer to the agent; called from any thread.
+            send_answer: sends an answer to the agent; called from any thread.
 
         Raises:
             OSError: the address cannot be used, or the memory directory cannot be read.
             ValueError: the request is malformed.
             RuntimeError: no thread can be started.
         """
-        self._tell = tell
+        self._send_answer = send_answer
         token = bytes.fromhex(request["token"])
         self._node = CopierNode(token, Path(request["memory_dir"]), request["bandwidth"])
         self.port = CopierServer(self._node, request["address"]).port
-        self._sender = CopySender(self._node, tell)
+        self._sender = CopySender(self._node, send_answer)
         self._fetch: tuple[Fetch, threading.Thread] | None = None
         self._fetched: list[Fetch] = []  # all fetches of the attempt
-        self._doers: dict[str, Callable[[dict[str, Any]], None]] = {
-            "attempt": self._attempt,
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "attempt": self._begin_attempt,
             "buddy": lambda request: self._sender.send_to(_address(request["to"]) if request["to"] else None),
             "every": lambda request: self._sender.send_every(request["every"]),
             "copy": lambda request: self._sender.send_now(request["step"]),
@@ -84,14 +84,14 @@ class Copier:
             "fetch": self._begin_fetch,
         }
 
-    def do(self, request: dict[str, Any]) -> None:
+    def handle_request(self, request: dict[str, Any]) -> None:
         """Carry out a request."""
-        self._doers[request["do"]](request)
+        self._handlers[request["do"]](request)
 
-    def _attempt(self, request: dict[str, Any]) -> None:
+    def _begin_attempt(self, request: dict[str, Any]) -> None:
         self._end_fetch()
         while self._fetched:
-            self._fetched.pop().let_go()
+            self._fetched.pop().remove_for_others()
         resumed = tuple(request["resumed"]) if request["resumed"] else None
         try:
             self._node.begin(
@@ -102,10 +102,10 @@ class Copier:
                 resumed=resumed,
             )
         except (OSError, ValueError) as error:
-            self._tell({"did": "attempt", "error": why(error)})
+            self._send_answer({"did": "attempt", "error": why(error)})
             return
-        self._sender.look()
-        self._tell({"did": "attempt"})
+        self._sender.check_now()
+        self._send_answer({"did": "attempt"})
 
     def _forget(self, _: dict[str, Any]) -> None:
         """Delete all copies, with a second try, because a later copier would take up what stays."""
@@ -122,7 +122,7 @@ class Copier:
 
     def _freeze(self, request: dict[str, Any]) -> None:
         copies = self._node.freeze(request["lineage"])
-        self._tell({"did": "freeze", "copies": {str(rank): held for rank, held in copies.items()}})
+        self._send_answer({"did": "freeze", "copies": {str(rank): held for rank, held in copies.items()}})
 
     def _begin_fetch(self, request: dict[str, Any]) -> None:
         self._end_fetch()
@@ -134,12 +134,12 @@ class Copier:
             holders={rank: [_address(node) for node in wanted["from"]] for rank, wanted in ranks.items()},
             suppliers=[_address(node) for node in request["suppliers"]],
         )
-        fetch = Fetch(self._node, order, self._tell)
-        thread = threading.Thread(target=lambda: self._tell(fetch.run()), name="fetch", daemon=True)
+        fetch = Fetch(self._node, order, self._send_answer)
+        thread = threading.Thread(target=lambda: self._send_answer(fetch.run()), name="fetch", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # no thread can be started
-            self._tell({"did": "fetch", "step": order.step, "error": str(error)})
+            self._send_answer({"did": "fetch", "step": order.step, "error": str(error)})
             return
         self._fetched.append(fetch)
         self._fetch = fetch, thread
@@ -163,7 +163,7 @@ class AnswerLines:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def tell(self, answer: dict[str, Any]) -> None:
+    def send(self, answer: dict[str, Any]) -> None:
         """Send an answer to the agent."""
         with self._lock:
             write_answer(answer)  # if the agent is gone, stdin is closed, too, and `main` ends
@@ -179,14 +179,14 @@ def main() -> None:
     for line in sys.stdin.buffer:
         request = json.loads(line)
         if copier is not None:
-            copier.do(request)
+            copier.handle_request(request)
             continue
         try:
-            copier = Copier(request, answers.tell)
+            copier = Copier(request, answers.send)
         except (OSError, ValueError, RuntimeError) as error:
-            answers.tell({"did": "begin", "error": why(error)})
+            answers.send({"did": "begin", "error": why(error)})
         else:
-            answers.tell({"did": "begin", "port": copier.port})
+            answers.send({"did": "begin", "port": copier.port})
     os._exit(0)  # without waiting for the threads
 
 

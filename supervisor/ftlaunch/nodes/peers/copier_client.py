@@ -52,7 +52,7 @@ class CopierLink:
         """Return the answers that have arrived, or None if the copier is gone."""
         return self._answers.read()
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Kill a copier that has been stopped (SIGSTOP) for long. now: monotonic seconds."""
         if self.closed or processes.state_of(self.pid) != "T":
             self._stopped_since = None

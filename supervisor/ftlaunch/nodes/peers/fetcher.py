@@ -69,17 +69,17 @@ class FetchOrder:
 class Fetch:
     """One fetch. `run` is called in a thread of its own, `cancel` in another."""
 
-    def __init__(self, node: CopierNode, order: FetchOrder, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, node: CopierNode, order: FetchOrder, send_answer: Callable[[dict[str, Any]], None]) -> None:
         """Prepare a fetch.
 
         Args:
             node: the state of this copier.
             order: what to fetch.
-            tell: is given the answer `fetch_plan` before the first byte is read.
+            send_answer: called with the answer `fetch_plan` before the first byte is read.
         """
         self._node = node
         self._order = order
-        self._tell = tell
+        self._send_answer = send_answer
         self._own = node.attempt.slots.ranks if node.attempt is not None else range(0)
         self._links: dict[int, SourceLink] = {}  # by node
         self._failed: set[int] = set()  # nodes
@@ -130,7 +130,7 @@ class Fetch:
             stretches = stretches_of(self._copies, self._supplied)
             fds = self._lay_out(stack)
             shares = self._share_out(stretches)
-            self._tell_plan(shares)
+            self._report_plan(shares)
             while shares:
                 unread = pool.map(lambda share: self._read_from(share[0], share[1], fds), shares.items())
                 shares = self._share_out([stretch for stretches in unread for stretch in stretches])
@@ -147,10 +147,10 @@ class Fetch:
                     link.shut()
             for rank in (rank for rank, holders in order.holders.items() if where in holders):
                 with self._unless_refused(where):
-                    [self._copies[rank][where.node]] = link.about(rank, self._node.layouts)
+                    [self._copies[rank][where.node]] = link.ask_about(rank, self._node.layouts)
             if where in order.suppliers:
                 with self._unless_refused(where):
-                    self._supplied[where.node] = link.about(None, self._node.layouts)
+                    self._supplied[where.node] = link.ask_about(None, self._node.layouts)
         except _Failures as error:
             self._forget(where.node, error)
 
@@ -177,13 +177,13 @@ class Fetch:
             [lost] = error.args
             raise MissingError(f"no node is left that has all of the snapshot of rank {lost.rank}") from error
 
-    def _tell_plan(self, shares: Mapping[int, Sequence[Stretch]]) -> None:
+    def _report_plan(self, shares: Mapping[int, Sequence[Stretch]]) -> None:
         """Report which node will supply what, from the snapshot of which rank."""
         planned: Counter[_Supply] = Counter()
         for node, share in shares.items():
             for stretch in share:
                 planned[_supply(stretch, node)] += stretch.size
-        self._tell({"did": "fetch_plan", "step": self._order.step, "sources": _rows(planned)})
+        self._send_answer({"did": "fetch_plan", "step": self._order.step, "sources": _rows(planned)})
 
     def _read_from(self, node: int, share: Sequence[Stretch], fds: Mapping[tuple[int, str], int]) -> Iterable[Stretch]:
         """Read a share from a node. Return the part that was not read, because the node has failed."""
@@ -240,7 +240,7 @@ class Fetch:
     def _remove(self) -> None:
         self._remove_slots(self._order.slots)
 
-    def let_go(self) -> None:
+    def remove_for_others(self) -> None:
         """Delete what was fetched for ranks of other nodes. Call this after `run` has ended."""
         self._remove_slots(rank for rank in self._order.slots if rank not in self._own)
 

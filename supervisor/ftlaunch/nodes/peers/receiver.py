@@ -25,7 +25,7 @@ from ftlaunch.nodes.peers.held.copy_writer import CopyWriter
 from ftlaunch.nodes.peers.held.kept_copies import CopyRefusedError, KeptCopy
 from ftlaunch.nodes.peers.held.own_slots import NotHeldError
 from ftlaunch.nodes.peers.held.room import check_room
-from ftlaunch.nodes.peers.held.snapshot_files import described
+from ftlaunch.nodes.peers.held.snapshot_files import describe
 from ftlaunch.nodes.peers.plan import checked
 from ftlaunch.nodes.peers.plan.chunk_places import Runs, as_lists, byte_ranges
 from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot, held_by, lacking_of
@@ -37,7 +37,7 @@ from ftlaunch_contract.files import checksums
 from ftlaunch_contract.files.untrusted_json import whole
 from ftlaunch_contract.pages.waiting import wait_until
 
-_PATIENCE = 1.0  # seconds that an offer waits for this node's ranks
+_PATIENCE_SECONDS = 1.0  # seconds that an offer waits for this node's ranks
 _WAIT_SECONDS = 1.0  # between two messages `wait`
 
 Lacks = Mapping[int, Mapping[str, Runs]]
@@ -54,7 +54,7 @@ class CopyReceiver:
         self._known: Known = {}
         self._waited_at = 0.0  # when the last `wait` was sent
 
-    def take(self, offer: dict[str, Any]) -> None:
+    def receive_copy(self, offer: dict[str, Any]) -> None:
         """Receive one copy, or refuse it.
 
         Args:
@@ -78,18 +78,18 @@ class CopyReceiver:
             self._connection.send({"did": "copy", "again": True})
             return
         try:
-            attempt = self._attempt(lineage, world, slots)
-            if all(self._has(slot, lineage, step) for slot in slots):
+            attempt = self._find_attempt(lineage, world, slots)
+            if all(self._is_kept(slot, lineage, step) for slot in slots):
                 self._connection.send({"did": "copy", "have": True})
                 return
-            lacks = lacking_of(slots, held_by(self._ours(attempt, step)))
+            lacks = lacking_of(slots, held_by(self._describe_own(attempt, step)))
         except CopyRefusedError as error:
             self._connection.send({"did": "copy", "error": str(error)})
             return
         with ExitStack() as stack:
             self._receive(stack=stack, attempt=attempt, step=step, slots=slots, lacks=lacks)
 
-    def _attempt(self, lineage: str, world: int, slots: Sequence[DescribedSlot]) -> CopierAttempt:
+    def _find_attempt(self, lineage: str, world: int, slots: Sequence[DescribedSlot]) -> CopierAttempt:
         """Return the attempt to which an offer belongs. Raises CopyRefusedError if there is none."""
         attempt = self._node.attempt
         if attempt is None or attempt.over.is_set():
@@ -101,7 +101,7 @@ class CopyReceiver:
                 raise CopyRefusedError(f"it takes no copy of rank {slot.rank}")
         return attempt
 
-    def _has(self, slot: DescribedSlot, lineage: str, step: int) -> bool:
+    def _is_kept(self, slot: DescribedSlot, lineage: str, step: int) -> bool:
         """Return whether this same copy is kept already."""
         copy = self._node.kept.find(slot.rank, lineage, step)
         same = {group: found.digest for group, found in slot.layouts.items()}
@@ -109,11 +109,11 @@ class CopyReceiver:
 
     # --- what is to come -----------------------------------------------------------------------------------
 
-    def _ours(self, attempt: CopierAttempt, step: int) -> list[DescribedSlot]:
+    def _describe_own(self, attempt: CopierAttempt, step: int) -> list[DescribedSlot]:
         """Return the snapshots of this node's own ranks at a step, after a wait for them. Raises CopyRefusedError."""
         ours = attempt.slots
-        deadline = time.monotonic() + _PATIENCE
-        wait_until(lambda: attempt.over.is_set() or not ours.ranks or step in ours.steps(), deadline)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        wait_until(lambda: attempt.over.is_set() or not ours.ranks or step in ours.list_steps(), deadline)
         try:
             slots = ours.slots_of(step)
             with ExitStack() as stack:
@@ -121,10 +121,10 @@ class CopyReceiver:
                 for rank, slot in slots.items():
                     files[rank] = ours.open(rank, slot)
                     stack.callback(files[rank].close)
-                found = described(files)
+                found = describe(files)
         except NotHeldError as error:
             raise CopyRefusedError(str(error)) from error
-        if not ours.still(step, slots):
+        if not ours.is_held(step, slots):
             raise CopyRefusedError(f"step {step} has just been overwritten in its own slots")
         return found
 
@@ -157,7 +157,7 @@ class CopyReceiver:
         ]
         pieces = [
             [(writers[rank].fds[group], begin, end) for rank, group, begin, end in piece]
-            for piece in pieces_of(slots, lacks)
+            for piece in cut_pieces(slots, lacks)
         ]
         if self._receive_pieces(pieces):
             self._commit(attempt, copies)
@@ -230,7 +230,7 @@ class CopyReceiver:
         self._connection.send({"did": "commit"})
 
 
-def pieces_of(slots: Sequence[DescribedSlot], lacks: Lacks) -> list[list[FileRange]]:
+def cut_pieces(slots: Sequence[DescribedSlot], lacks: Lacks) -> list[list[FileRange]]:
     """Return the pieces of a copy, which its sender and its receiver cut in the same way."""
     return cut(
         (slot.rank, group, begin, end)

@@ -17,30 +17,30 @@ from ftlaunch.nodes.peers.copier_node import CopierAttempt, CopierNode
 from ftlaunch.nodes.peers.held.own_slots import NotHeldError
 from ftlaunch.nodes.peers.wire.peer_connection import PeerError, why
 
-_SHORTEST_LOOK = 0.01  # seconds between two looks at the pages, which cannot notify anybody
-_LONGEST_LOOK = 0.1
-_LOOKS = 10  # in the time between two copies
-_FIRST_PAUSE = 0.1  # seconds after a failed copy; doubled each time up to _LONGEST_PAUSE
-_LONGEST_PAUSE = 5.0
+_SHORTEST_POLL_SECONDS = 0.01  # between two polls of the pages, which cannot notify anybody
+_LONGEST_POLL_SECONDS = 0.1
+_POLLS = 10  # in the time between two copies
+_FIRST_PAUSE_SECONDS = 0.1  # after a failed copy; doubled each time up to _LONGEST_PAUSE_SECONDS
+_LONGEST_PAUSE_SECONDS = 5.0
 
-Tell = Callable[[dict[str, Any]], None]
+AnswerSender = Callable[[dict[str, Any]], None]
 
 
 class CopySender:
     """Sends copies to one buddy at a time."""
 
-    def __init__(self, node: CopierNode, tell: Tell) -> None:
+    def __init__(self, node: CopierNode, send_answer: AnswerSender) -> None:
         """Start the thread.
 
         Args:
             node: the state of this copier.
-            tell: is given the answer `copied` for each copy that ends.
+            send_answer: called with the answer `copied` for each copy that ends.
 
         Raises:
             RuntimeError: no thread can be started.
         """
         self._node = node
-        self._tell = tell
+        self._send_answer = send_answer
         self._wake = threading.Condition()
         self._asked: deque[int] = deque()
         self._every = 0
@@ -48,7 +48,7 @@ class CopySender:
         self._link: BuddyLink | None = None
         # The attempt, the buddy and the newest step of the copies that have succeeded.
         self._done: tuple[CopierAttempt | None, PeerAddress | None, int] = (None, None, -1)
-        self._pause = _FIRST_PAUSE
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._not_before = 0.0  # until when nothing is sent after a failure
         threading.Thread(target=self._run, name="sender", daemon=True).start()
 
@@ -72,13 +72,13 @@ class CopySender:
             self._asked.append(step)
             self._wake_thread()
 
-    def look(self) -> None:
-        """Look for a step to copy at once, because the attempt has changed."""
+    def check_now(self) -> None:
+        """Have the thread check at once whether a step is due, because the attempt has changed."""
         with self._wake:
             self._wake_thread()
 
     def _wake_thread(self) -> None:
-        self._pause = _FIRST_PAUSE
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._not_before = 0.0
         self._wake.notify()
 
@@ -93,13 +93,14 @@ class CopySender:
                 step = self._asked.popleft() if asked else self._due(attempt, buddy)
                 if step is None:
                     idle = attempt is None or attempt.over.is_set() or buddy is None or not self._every
-                    self._wake.wait(None if idle or attempt is None else self._until_next(attempt))
+                    self._wake.wait(None if idle or attempt is None else self._seconds_to_next_poll(attempt))
                     continue
             self._copy(attempt=attempt, buddy=buddy, step=step, asked=asked)
 
-    def _until_next(self, attempt: CopierAttempt) -> float:
-        """Return the seconds until the next look at the pages."""
-        return min(max(attempt.slots.step_seconds * self._every / _LOOKS, _SHORTEST_LOOK), _LONGEST_LOOK)
+    def _seconds_to_next_poll(self, attempt: CopierAttempt) -> float:
+        """Return the seconds until the next poll of the pages."""
+        wanted = attempt.slots.step_seconds * self._every / _POLLS
+        return min(max(wanted, _SHORTEST_POLL_SECONDS), _LONGEST_POLL_SECONDS)
 
     def _due(self, attempt: CopierAttempt | None, buddy: PeerAddress | None) -> int | None:
         """Return the newest step that is due, or None."""
@@ -108,7 +109,8 @@ class CopySender:
         if time.monotonic() < self._not_before:
             return None
         last = self._done[2] if self._done[:2] == (attempt, buddy) else -1
-        return max((step for step in attempt.slots.steps() if step > last and step % self._every == 0), default=None)
+        held = attempt.slots.list_steps()
+        return max((step for step in held if step > last and step % self._every == 0), default=None)
 
     def _copy(self, attempt: CopierAttempt | None, buddy: PeerAddress | None, step: int, asked: bool) -> None:
         began = time.monotonic()
@@ -125,15 +127,15 @@ class CopySender:
             answer["error"] = why(error)
         except (PeerError, FrameError, GivenUpError, ValueError, OSError) as error:
             answer["error"] = why(error)
-            self._not_before = time.monotonic() + self._pause
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._not_before = time.monotonic() + self._pause_seconds
+            self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
         else:
             newest = max(step, self._done[2]) if self._done[:2] == (attempt, buddy) else step
             self._done = attempt, buddy, newest
-            self._pause = _FIRST_PAUSE
+            self._pause_seconds = _FIRST_PAUSE_SECONDS
             answer["seconds"] = round(time.monotonic() - began, 6)
             answer["processor_seconds"] = round(time.thread_time() - worked, 6)
-        self._tell({**answer, "asked": True} if asked else answer)
+        self._send_answer({**answer, "asked": True} if asked else answer)
 
     def _send(self, attempt: CopierAttempt | None, buddy: PeerAddress | None, step: int) -> int:
         if attempt is None or attempt.over.is_set():

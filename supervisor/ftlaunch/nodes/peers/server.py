@@ -106,7 +106,7 @@ def _converse(node: CopierNode, peer: PeerConnection) -> None:
     """Carry out the requests of a copier until it ends the connection. Raises OSError at the end."""
     receiver = CopyReceiver(node, peer)
     supplier = Supplier(node, peer)
-    handlers = {"copy": receiver.take, "about": supplier.about, "read": supplier.read}
+    handlers = {"copy": receiver.receive_copy, "about": supplier.describe, "read": supplier.send_ranges}
     try:
         while True:
             message = peer.receive(None)

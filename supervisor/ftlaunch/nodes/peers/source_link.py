@@ -31,7 +31,7 @@ class SourceLink:
         self._connection = connect(where.address, where.port, token)
         self._pieces = PieceReceiver(self._connection)
 
-    def about(self, rank: int | None, layouts: Layouts) -> list[DescribedSlot]:
+    def ask_about(self, rank: int | None, layouts: Layouts) -> list[DescribedSlot]:
         """Ask what the node has of a snapshot.
 
         Args:

@@ -18,7 +18,7 @@ from typing import Any
 from ftlaunch.nodes.peers.copier_node import CopierNode
 from ftlaunch.nodes.peers.held.kept_copies import KeptCopy
 from ftlaunch.nodes.peers.held.own_slots import NotHeldError
-from ftlaunch.nodes.peers.held.snapshot_files import SnapshotFiles, described
+from ftlaunch.nodes.peers.held.snapshot_files import SnapshotFiles, describe
 from ftlaunch.nodes.peers.plan import checked
 from ftlaunch.nodes.peers.plan.described_slot import DescribedSlot, split_samples
 from ftlaunch.nodes.peers.plan.pieces import LARGEST, MOST_RANGES, FileRange
@@ -37,7 +37,7 @@ class _Held:
     files: SnapshotFiles
     copy: KeptCopy | None
     """None for a slot of an own rank"""
-    still: Callable[[], bool]
+    is_unchanged: Callable[[], bool]
     """returns whether the files still hold the same snapshot"""
 
 
@@ -50,7 +50,7 @@ class Supplier:
         self._open: dict[int, _Held] = {}
         self._asked: tuple[str, int] | None = None  # lineage and step of the open snapshots
 
-    def about(self, message: dict[str, Any]) -> None:
+    def describe(self, message: dict[str, Any]) -> None:
         """Describe the snapshot of one rank, or those of all ranks of this node.
 
         Raises:
@@ -72,7 +72,7 @@ class Supplier:
     def _describe_own(self, lineage: str, step: int) -> list[DescribedSlot]:
         attempt = self._node.attempt
         ranks = attempt.slots.ranks if attempt is not None else ()
-        return described({rank: self._open_snapshot(lineage, step, rank).files for rank in ranks})
+        return describe({rank: self._open_snapshot(lineage, step, rank).files for rank in ranks})
 
     def _describe_one(self, lineage: str, step: int, rank: int) -> DescribedSlot:
         held = self._open_snapshot(lineage, step, rank)
@@ -88,13 +88,13 @@ class Supplier:
                 samples={group: split_samples(bytes.fromhex(digits)) for group, digits in held.copy.samples.items()},
                 present=held.copy.present,
             )
-        if not held.still():
+        if not held.is_unchanged():
             raise NotHeldError(f"the snapshot of rank {rank} has just been overwritten")
         return slot
 
     # --- bytes ---------------------------------------------------------------------------------------------
 
-    def read(self, message: dict[str, Any]) -> None:
+    def send_ranges(self, message: dict[str, Any]) -> None:
         """Send bytes of snapshots.
 
         Raises:
@@ -114,7 +114,7 @@ class Supplier:
                 raise ValueError(f"the {group} file of rank {rank} has no bytes {begin} to {end}")
         opened = [(held[rank].files.fds[group], begin, end) for rank, group, begin, end in ranges]
         send_piece(self._connection, {"did": "read"}, opened)
-        is_whole = all(snapshot.still() for snapshot in held.values())
+        is_whole = all(snapshot.is_unchanged() for snapshot in held.values())
         self._connection.send({"did": "read", "whole": is_whole})
 
     # --- what is open --------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Supplier:
             self.close()
             self._asked = lineage, step
         held = self._open.get(rank)
-        if held is None or not held.still():
+        if held is None or not held.is_unchanged():
             self._forget(rank)
             held = self._open[rank] = self._find(lineage, step, rank)
         return held

@@ -134,7 +134,7 @@ class NodeCopier:
     def poll(self, now: float) -> None:
         """Check whether the copier still answers."""
         if self._link is not None:
-            self._link.look(now)
+            self._link.poll(now)
 
     # --- what the head says -------------------------------------------------------------------------------------
 

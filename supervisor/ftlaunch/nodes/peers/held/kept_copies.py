@@ -172,19 +172,19 @@ class KeptCopies:
         with self._lock:
             self._writing.discard(rank)
 
-    def commit(self, copies: Collection[KeptCopy], still: Callable[[], bool]) -> None:
+    def commit(self, copies: Collection[KeptCopy], may_commit: Callable[[], bool]) -> None:
         """Keep received copies, which are whole now.
 
         Args:
             copies: the copies.
-            still: returns whether they may still be taken.
+            may_commit: returns whether they may still be taken.
 
         Raises:
             CopyRefusedError: copies cannot be taken now.
             OSError: a note cannot be written.
         """
         with self._lock:
-            if self._closed or not still():
+            if self._closed or not may_commit():
                 raise CopyRefusedError("it takes no copies now")
             for copy in copies:
                 self._write_note(copy)

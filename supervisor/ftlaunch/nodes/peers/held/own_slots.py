@@ -31,7 +31,7 @@ class OwnSlots:
         self._pages = dict(zip(self.ranks, open_pages(memory_dir, count, first), strict=True))
         self.spare(NONE)
 
-    def steps(self) -> set[int]:
+    def list_steps(self) -> set[int]:
         """Return the steps that all ranks hold whole; none if there are no ranks."""
         held = [set(page.slot_steps()) - {NONE} for page in self._pages.values()]
         return set.intersection(*held) if held else set()
@@ -56,7 +56,7 @@ class OwnSlots:
             found[rank] = steps.index(step)
         return found
 
-    def still(self, step: int, slots: Mapping[int, int]) -> bool:
+    def is_held(self, step: int, slots: Mapping[int, int]) -> bool:
         """Return whether all slots, given by rank, still hold a step."""
         return all(page.slot_steps()[slots[rank]] == step for rank, page in self._pages.items())
 

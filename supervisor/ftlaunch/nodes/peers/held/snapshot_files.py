@@ -60,7 +60,7 @@ class SnapshotFiles:
         self.fds = {}
 
 
-def described(files: Mapping[int, SnapshotFiles]) -> list[DescribedSlot]:
+def describe(files: Mapping[int, SnapshotFiles]) -> list[DescribedSlot]:
     """Describe the snapshots of a node's own ranks. files: the open files by rank."""
     keys = own_keys(snapshot.layouts for snapshot in files.values())
     return [_describe(rank, snapshot, keys) for rank, snapshot in files.items()]
