@@ -104,7 +104,7 @@ class PretendedAgent:
             on_message=self._on_message,
             on_ready=self._on_head,
             on_no_listener=self._on_no_listener,
-            node_timeout=around.node_timeout,
+            silence_seconds=around.node_timeout,
         )
         around.loop.call_at(time.monotonic() + around.beat_seconds * (number % 97) / 97, self, self._beat)
 

@@ -28,7 +28,7 @@ class RayJob:
     words: tuple[str, ...]
     """the part of the agents' command line that is the same on each node"""
     environ: Mapping[str, str]
-    """the driver's environment, which `hosts.launcher.agent_order` reads"""
+    """the driver's environment, which `hosts.launcher.build_agent_order` reads"""
     spare: int
     """number of standby nodes besides those of `--nnodes`"""
     use_gpu: bool

@@ -41,7 +41,7 @@ def guarded() -> Iterator[EtcdCluster]:
 def _add_user(asked: EtcdClient, user: str, password: str) -> None:
     """The hash of a password may take longer than an answer may; etcd stores it all the same."""
     try:
-        asked.ask("/v3/auth/user/add", {"name": user, "password": password}, patience=30.0)
+        asked.ask("/v3/auth/user/add", {"name": user, "password": password}, patience_seconds=30.0)
     except EtcdRefused as refused:
         assert "already exists" in str(refused)
 

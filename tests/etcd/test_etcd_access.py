@@ -45,7 +45,7 @@ def at(*ports: int) -> EtcdClient:
 )
 def test_what_is_no_etcd_is_named_at_once(handler: Handler, expected: str) -> None:
     with served(handler) as port, pytest.raises(EtcdRefused) as refused:
-        at(port).ask(messages.RANGE, READ, patience=60.0)
+        at(port).ask(messages.RANGE, READ, patience_seconds=60.0)
     assert expected in str(refused.value.strerror)
     assert f"127.0.0.1:{port}" in str(refused.value.strerror)
 
@@ -203,13 +203,13 @@ def test_both_sides_show_certificates(secured: EtcdSpec) -> None:
 def test_a_certificate_that_nobody_vouches_for_is_refused_at_once(secured: EtcdSpec, made_by_openssl: Path) -> None:
     for cacert in (None, f"{made_by_openssl}/other.pem"):
         with pytest.raises(EtcdRefused, match=r"its certificate cannot be trusted: .*certificate"):
-            EtcdClient(replace(secured, cacert=cacert)).ask(messages.RANGE, READ, patience=60.0)
+            EtcdClient(replace(secured, cacert=cacert)).ask(messages.RANGE, READ, patience_seconds=60.0)
 
 
 def test_a_member_that_has_another_name_than_its_certificate_is_refused(secured: EtcdSpec) -> None:
     named = replace(secured, members=(("localhost", secured.members[0][1]),))
     with pytest.raises(EtcdRefused, match="Hostname mismatch, certificate is not valid for 'localhost'"):
-        EtcdClient(named).ask(messages.RANGE, READ, patience=60.0)
+        EtcdClient(named).ask(messages.RANGE, READ, patience_seconds=60.0)
 
 
 def test_a_node_without_a_certificate_gets_no_answer(secured: EtcdSpec) -> None:

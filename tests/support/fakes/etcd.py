@@ -25,7 +25,7 @@ class FakeEtcd:
         self.leases: set[int] = set()
         self.lose_next_answer = self.silent = False
 
-    def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
+    def ask(self, path: str, request: Mapping[str, Any], patience_seconds: float = 0.0) -> dict[str, Any]:
         """Answer a request of etcd's JSON gateway.
 
         Raises:

@@ -37,7 +37,7 @@ class HeadLink:
         on_message: Callable[[dict[str, Any]], None],
         on_ready: Callable[[], None],
         on_no_listener: Callable[[], None],
-        node_timeout: float,
+        silence_seconds: float,
     ) -> None:
         """Begin the first try.
 
@@ -49,7 +49,7 @@ class HeadLink:
             on_message: called with each message of `messages.DOWN`.
             on_ready: called when a connection is ready.
             on_no_listener: called when nobody listens at an endpoint on this machine.
-            node_timeout: seconds of silence after which the connection counts as lost.
+            silence_seconds: seconds of silence after which the connection counts as lost.
         """
         self._loop = loop
         self._clock = clock
@@ -59,7 +59,7 @@ class HeadLink:
         self._on_message = on_message
         self._on_ready = on_ready
         self._on_no_listener = on_no_listener
-        self._node_timeout = node_timeout
+        self._silence_seconds = silence_seconds
         self._connection: Connection | None = None
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._lookup: NameLookup | None = None
@@ -166,7 +166,7 @@ class HeadLink:
             token=self._token,
             deadline=self._clock() + _TRY_SECONDS,
             version=messages.VERSION,
-            silence_seconds=self._node_timeout,
+            silence_seconds=self._silence_seconds,
         )
         self._connection = connection
         connection.on_ready = self._ready

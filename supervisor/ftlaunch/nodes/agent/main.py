@@ -348,7 +348,7 @@ class _Node:
                 on_message=on_message,
                 on_ready=on_ready,
                 on_no_listener=search.start_head,
-                node_timeout=spec.nodes.timeout,
+                silence_seconds=spec.nodes.timeout,
             )
 
         return Agent(

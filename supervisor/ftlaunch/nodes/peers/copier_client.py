@@ -61,14 +61,14 @@ class CopierLink:
         elif now - self._stopped_since > _STOPPED_SECONDS:
             self._process.kill()
 
-    def close(self, timeout: float) -> int | None:
-        """Let the copier end, and kill it after `timeout` seconds.
+    def close(self, timeout_seconds: float) -> int | None:
+        """Let the copier end, and kill it after `timeout_seconds`.
 
         Returns:
             The exit status, or None if the copier is stuck in a system call and ends only with that.
         """
         if not self.closed:
             self._stdin.close()
-        status = self._process.end(timeout)
+        status = self._process.end(timeout_seconds)
         self._stdout.close()
         return status

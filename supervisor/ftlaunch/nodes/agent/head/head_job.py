@@ -112,8 +112,8 @@ class HeadJob:
         self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life = life
-        patience = 2 * (spec.nodes.timeout + FENCE_SECONDS) if self._plan is not None else 0.0
-        self._inherited_stop = InheritedStop(time.monotonic() + patience)
+        patience_seconds = 2 * (spec.nodes.timeout + FENCE_SECONDS) if self._plan is not None else 0.0
+        self._inherited_stop = InheritedStop(time.monotonic() + patience_seconds)
         self.cluster = cluster = Cluster(self._cluster_context(spec))
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
@@ -354,7 +354,7 @@ class HeadJob:
         self.supervisor.begin_when_ready()
         self._loop.run(self)
         self.storage_answers = self.supervisor.saving.work() is None
-        patience = self._spec.grace if self.storage_answers else 0.0
+        patience_seconds = self._spec.grace if self.storage_answers else 0.0
         shared = (self._spec.run_dir, self._spec.checkpoint_dir)
         closing = Closing(self._reporter.complain)
         closing("write down what was learned of the job's limits", self.supervisor.close)
@@ -362,7 +362,7 @@ class HeadJob:
         closing("remove the notes by which nodes find that they share directories", lambda: shared_dirs.forget(shared))
         with contextlib.suppress(OSError):  # a plan left behind is harmless: no node runs its attempt
             plan.forget(self._spec.run_dir)
-        closing("end the savers", lambda: self.supervisor.saving.link.close(patience))
+        closing("end the savers", lambda: self.supervisor.saving.link.close(patience_seconds))
         return self.code
 
 

@@ -44,12 +44,12 @@ class Outlet:
                 self._size -= len(self._waiting.popleft())
             self._changed.notify()
 
-    def close(self, timeout: float) -> None:
-        """Have the rest written, and wait for that for `timeout` seconds at most."""
+    def close(self, timeout_seconds: float) -> None:
+        """Have the rest written, and wait for that for `timeout_seconds` at most."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join(timeout)
+        self._thread.join(timeout_seconds)
 
     def _write(self) -> None:
         while True:

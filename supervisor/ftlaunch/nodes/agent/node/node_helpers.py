@@ -190,14 +190,14 @@ class NodeHelpers:
                 del self._collectors[number]
                 self._send("collected", number=number)
 
-    def close(self, patience: float) -> None:
+    def close(self, patience_seconds: float) -> None:
         """Kill the collectors, and end the saver.
 
         Args:
-            patience: seconds that the saver is given to finish.
+            patience_seconds: seconds that the saver is given to finish.
         """
         for number in list(self._collectors):
             self.collect_no_more(number)
         self._waiting.clear()
         if self._link is not None:
-            self._link.close(patience)
+            self._link.close(patience_seconds)

@@ -29,13 +29,13 @@ class EtcdPort(Protocol):
     where: str
     """names etcd, for people"""
 
-    def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
+    def ask(self, path: str, request: Mapping[str, Any], patience_seconds: float = 0.0) -> dict[str, Any]:
         """Return etcd's answer to a request.
 
         Args:
             path: the path of the JSON gateway.
             request: the body.
-            patience: seconds for which failures are retried.
+            patience_seconds: seconds for which failures are retried.
 
         Raises:
             OSError: there is no answer, or etcd refuses the request.
@@ -135,8 +135,8 @@ class EtcdClaims:
         if newest.term > term:
             refuse_commit(newest)
 
-    def _find(self, patience: float) -> messages.Found:
-        return messages.parse_found(self._etcd.ask(RANGE, messages.build_read(self._key), patience))
+    def _find(self, patience_seconds: float) -> messages.Found:
+        return messages.parse_found(self._etcd.ask(RANGE, messages.build_read(self._key), patience_seconds))
 
     def _find_patiently(self) -> messages.Found:
         """Return what the key holds. Wait for etcd for PATIENCE_SECONDS. Raises OSError."""
@@ -145,7 +145,7 @@ class EtcdClaims:
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 
-    def _write(self, sign: Sign, below: int, patience: float) -> Sign | None:
+    def _write(self, sign: Sign, below: int, patience_seconds: float) -> Sign | None:
         """Write a sign unless the key holds a sign with a term of at least `below`.
 
         Returns:
@@ -156,7 +156,7 @@ class EtcdClaims:
         """
         request = messages.build_write_if_newest(key=self._key, sign=sign, below=below, lease=self._lease)
         try:
-            return messages.parse_newer(self._etcd.ask(TXN, request, patience))
+            return messages.parse_newer(self._etcd.ask(TXN, request, patience_seconds))
         except ValueError as error:
             raise EtcdRefused(str(error), self.where) from None
 

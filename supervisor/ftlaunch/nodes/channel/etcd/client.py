@@ -71,7 +71,7 @@ class EtcdClient:
         self._first = 0  # the index of the member that answered last
         self._token = ""  # of the user, as etcd has given it out
 
-    def ask(self, path: str, request: Mapping[str, Any], patience: float = 0.0) -> dict[str, Any]:
+    def ask(self, path: str, request: Mapping[str, Any], patience_seconds: float = 0.0) -> dict[str, Any]:
         """Return etcd's answer to a request.
 
         Each member is asked at least once, for at most ANSWER_SECONDS at a time.
@@ -79,13 +79,13 @@ class EtcdClient:
         Args:
             path: the path of the JSON gateway.
             request: the body.
-            patience: seconds for which the members are asked again after failures.
+            patience_seconds: seconds for which the members are asked again after failures.
 
         Raises:
-            EtcdSilent: no member has answered within `patience` seconds.
+            EtcdSilent: no member has answered within `patience_seconds`.
             EtcdRefused: etcd refuses the request.
         """
-        until = time.monotonic() + patience
+        until = time.monotonic() + patience_seconds
         while True:
             problems: dict[str, Exception] = {}
             for index in self._in_turn():

@@ -34,7 +34,7 @@ from ftlaunch_contract.files import untrusted_json
 
 PROTOCOL = "3"
 """the version of the copiers' messages; both ends must have the same"""
-STALL = 10.0
+STALL_SECONDS = 10.0
 """seconds within which a connection in use must move a byte"""
 _GREETING_SECONDS = 5.0  # for both sides to prove that they know the token
 _CONNECT_SECONDS = 3.0
@@ -71,15 +71,15 @@ class PeerConnection:
             frame = self._sealer.seal(json.dumps(message, separators=(",", ":")).encode())
         except ValueError as error:
             raise FrameError(str(error)) from error
-        self._socket.settimeout(STALL)
+        self._socket.settimeout(STALL_SECONDS)
         self._socket.sendall(frame + content if content else frame)
         self.bytes += len(content)
 
-    def receive(self, seconds: float | None = STALL) -> dict[str, Any]:
+    def receive(self, seconds: float | None = STALL_SECONDS) -> dict[str, Any]:
         """Return the next message. seconds: the time within which it must begin; None for no limit."""
         self._socket.settimeout(seconds)
         prefix = self._exactly(PREFIX)
-        self._socket.settimeout(STALL)
+        self._socket.settimeout(STALL_SECONDS)
         content = bytes(self._exactly(decode_length(prefix, LONGEST_MESSAGE + OVERHEAD)))
         try:
             return untrusted_json.mapping(untrusted_json.parse(self._opener.open(content)), "it")
@@ -129,7 +129,7 @@ class PeerConnection:
 
     def send_range(self, fd: int, begin: int, end: int) -> None:
         """Send bytes of a file without copying them. Raises PeerError if the file is too short."""
-        self._socket.settimeout(STALL)
+        self._socket.settimeout(STALL_SECONDS)
         self.bytes += end - begin
         while begin < end:
             try:
@@ -147,8 +147,8 @@ class PeerConnection:
     def _wait(self, event: int, does: str) -> None:
         poll = select.poll()
         poll.register(self._socket.fileno(), event)
-        if not poll.poll(STALL * 1000):
-            raise TimeoutError(0, f"it {does} nothing for {STALL:.0f} s")
+        if not poll.poll(STALL_SECONDS * 1000):
+            raise TimeoutError(0, f"it {does} nothing for {STALL_SECONDS:.0f} s")
 
     @property
     def ended(self) -> bool:

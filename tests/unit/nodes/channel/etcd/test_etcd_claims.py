@@ -70,11 +70,11 @@ def test_a_claim_that_was_made_counts_though_its_answer_was_lost(etcd: FakeEtcd)
     class AsksAgain(FakeEtcd):
         ask_once = FakeEtcd.ask
 
-        def ask(self, path, request, patience=0.0):  # type: ignore[no-untyped-def] # as EtcdClient, which has patience
+        def ask(self, path, request, patience_seconds=0.0):  # type: ignore[no-untyped-def] # as EtcdClient, which has patience
             try:
-                return self.ask_once(path, request, patience)
+                return self.ask_once(path, request, patience_seconds)
             except OSError:
-                return self.ask_once(path, request, patience)
+                return self.ask_once(path, request, patience_seconds)
 
     etcd = AsksAgain()
     etcd.lose_next_answer = True
