@@ -25,6 +25,8 @@ KEPT = 10  # newest autopsies of a job; older ones are deleted
 TIME = 3.0  # seconds that one autopsy may take
 _OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\.txt|verdict\.txt)")
 _NAME = re.compile(r"attempt_(\d+)")
+LEAVING = "leaving"
+"""name of the autopsy of ranks that do not leave; only the newest is kept"""
 
 
 class DumpCollector(Protocol):
@@ -74,7 +76,7 @@ class Autopsy:
         self._process: DumpCollector | None = None
         self._until = time.monotonic() + TIME
         try:
-            files.call(lambda: _make_room(self.directory))
+            files.call(lambda: make_room(self.directory))
             self._process = collect({"directory": str(self.directory), "ranks": list(ranks)})
         except OSError as error:
             self.error = f"cannot make an autopsy: {error.strerror}"
@@ -156,7 +158,7 @@ def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:
         return helpers.start(module("ftlaunch.autopsy.collector"), stdin=file)
 
 
-def _make_room(directory: Path) -> None:
+def make_room(directory: Path) -> None:
     """Make an empty private directory, and delete the oldest autopsies beside the directory. Raises OSError."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     if directory.exists():  # an earlier run of the job had this number
@@ -166,6 +168,11 @@ def _make_room(directory: Path) -> None:
     for old in sorted(autopsies, key=lambda path: path.stat().st_mtime)[:surplus]:
         _remove(old)
     directory.mkdir(mode=0o700)
+
+
+def is_name(directory: str, file: str) -> bool:
+    """Return whether an autopsy's directory may have a name, and may hold a file of a name."""
+    return bool((directory == LEAVING or _NAME.fullmatch(directory)) and _OURS.fullmatch(file))
 
 
 def _remove(directory: Path) -> None:

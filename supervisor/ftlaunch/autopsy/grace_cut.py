@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ftlaunch.autopsy import blocked_ranks
 from ftlaunch.autopsy.blocked_ranks import BlockedAt
-from ftlaunch.autopsy.client import Autopsy, Collect
+from ftlaunch.autopsy.client import LEAVING, Autopsy, Collect
 from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.policy.cause_kinds import HANG, PREEMPTED
 from ftlaunch.policy.failure_diagnosis import Cause
@@ -23,7 +23,6 @@ from ftlaunch.system.file_thread import FileThread
 # within 0.1 s.
 _MOMENT = 0.2
 _PAUSE = 1.0  # seconds until the next examination if some rank was at work; doubled each time
-_FOLDER = "leaving"  # in <run-dir>/autopsy: the newest examination only
 
 
 class GraceCut:
@@ -104,7 +103,7 @@ class GraceCut:
         # The hooks of an attached rank handle SIGTERM in any call, and save what they can.
         if all(entry["stacks"] and not self._group.ranks[entry["rank"]].attached for entry in subjects):
             self._autopsy = Autopsy(
-                collect=self._collect, run_dir=self._run_dir, files=self._files, name=_FOLDER, ranks=subjects
+                collect=self._collect, run_dir=self._run_dir, files=self._files, name=LEAVING, ranks=subjects
             )
         else:
             self._examine_later(now)

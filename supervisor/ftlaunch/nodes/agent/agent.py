@@ -26,8 +26,9 @@ from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.lease import Lease
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
-from ftlaunch.nodes.cluster.membership.shared_dirs import NOT_SEEN, SharedDirs
+from ftlaunch.nodes.cluster.membership.shared_dirs import SharedDirs
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
@@ -53,6 +54,7 @@ class Agent:
         ranks: AgentRanks,
         helpers: NodeHelpers,
         search: HeadSearch,
+        own_files: OwnFiles,
         hello: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
@@ -66,6 +68,7 @@ class Agent:
             ranks: the ranks of this node.
             helpers: the saver, the fork server and the autopsy collectors of this node.
             search: looks for the head in the run dir or in a meeting store.
+            own_files: the files of this node that the head cannot read, where the run dir is not shared.
             hello: the fields of the message `hello` that stay the same on every connection.
             say: writes a sentence to this node's terminal.
         """
@@ -76,6 +79,7 @@ class Agent:
         self._hello = hello
         self._say = say
         self._search = search
+        self._own_files = own_files
         self._term = -1  # the term of the newest known head; -1: none is known
         self.code: int | None = None
         """the exit code once the agent's part is over, else None"""
@@ -161,30 +165,45 @@ class Agent:
         self._helpers.poll(now)
         self._search.poll(now, self._ranks.place)
         self._follow_sign()
-        self._judge_shared(now)
+        self._find_shared_dirs(now)
         if self._ending is None:
             self._watch_head(now)
 
     def _send_ready(self, now: float) -> None:
-        """Tell a new head that ranks can start, once the helpers are ready and the directories proved to be shared."""
+        """Tell a new head that ranks can start, once the helpers are ready and the shared directories are known."""
         self._settled = self._settled or self._helpers.may_begin(now)
-        if self._settled and self._shared.proven and not self._sent_ready and self.link.alone_since is None:
+        if self._settled and self._shared.are_known and not self._sent_ready and self.link.alone_since is None:
             self._sent_ready = True
-            self.link.send("ready")
+            spec = self._spec
+            named = {"run_dir": spec.run_dir, "checkpoint_dir": spec.checkpoint_dir}
+            apart = [name for name, directory in named.items() if not self._shared.is_shared(directory)]
+            journal = list(self._own_files.journal_here()) if self._own_files.is_apart else []
+            self.link.send("ready", apart=apart, journal=journal)
 
-    def _judge_shared(self, now: float) -> None:
-        """End the agent if the run dir or checkpoint dir is not the head's.
+    def _find_shared_dirs(self, now: float) -> None:
+        """Find out whether the run dir and the checkpoint dir are the head's, by a word that the head leaves there.
 
-        The head leaves a word in both directories. A newer head may have overwritten the word; therefore the sign of
-        the newest head is read before this node is called unfit.
+        A newer head may have overwritten the word; therefore the sign of the newest head is read before a directory
+        counts as this node's own. A checkpoint dir of its own beside a shared run dir is a mistake, unless a store
+        keeps the checkpoints: the agent ends.
         """
-        if self._shared.proven or self.link.alone_since is not None:
+        if self._shared.are_known or self.link.alone_since is not None:
             return
-        apart = self._shared.search(now)
-        if apart is not None and self._search.ensure_read_since(self._shared.until):
-            why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
+        if self._shared.is_time_over(now) and self._search.ensure_read_since(self._shared.until):
+            self._shared.give_up()
+        if not self._shared.are_known:
+            return
+        spec = self._spec
+        is_apart = not self._shared.is_shared(spec.run_dir)
+        self._own_files.is_apart = is_apart
+        self._search.may_replace_head = self._search.in_store or not is_apart
+        if not is_apart and self._shared.apart and spec.saving.checkpoint_store is None:
+            why = f"{spec.checkpoint_dir} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
-            self._say(f"cannot take part: {why}: {NOT_SEEN}")
+            self._say(
+                f"cannot take part: {why}, and the run dir is: give a `checkpoint_dir` that all nodes share, or the"
+                " address of a store (s3://BUCKET/PREFIX)"
+            )
             self.code = EXIT_USAGE
 
     def _watch_head(self, now: float) -> None:
@@ -244,7 +263,7 @@ class Agent:
     def _follow_sign(self) -> None:
         """Connect to the head that the newest sign names, or end with the job's exit code if the sign carries one."""
         sign = self._search.sign
-        if sign is None or sign.term < self._term:
+        if sign is None or sign.term < self._term or not self._is_sign_of_this_job():
             return
         if sign.ended:
             if self._term >= 0 and self.link.alone_since is not None:
@@ -255,6 +274,15 @@ class Agent:
         elif sign.term > self._term and (self._term >= 0 or self._search.alive):
             self._term = sign.term
             self.link.go_to(sign.address, sign.port)
+
+    def _is_sign_of_this_job(self) -> bool:
+        """Return whether the newest sign cannot be what an earlier job has left in this node's run dir.
+
+        A sign that changes is a living head's. Any other sign counts where the run dir is proven to be shared, in a
+        meeting store, and as long as no head was met.
+        """
+        search = self._search
+        return search.in_store or search.alive or self._term < 0 or self._shared.is_shared(self._spec.run_dir)
 
     def _end(self, code: int) -> None:
         """Kill the ranks. The agent is over, with exit code `code`, once the ranks are gone."""
@@ -318,6 +346,8 @@ class Agent:
             self._helpers.ask_saver(message["request"], ranks.slot_dirs)
         elif do == "collect":
             self._helpers.collect(message["number"], message["request"])
+        elif do == "journal":
+            self._own_files.keep_journal(message)
         elif do == "collect_no_more":
             self._helpers.collect_no_more(message["number"])
         elif do in ("buddy", "copies", "fetch", "keep"):

@@ -57,7 +57,10 @@ class HeadSearch:
         self._quiet_seconds = quiet_seconds
         self._last_message_at = clock()
         self._has_met_head = False
-        self._in_store = in_store
+        self.in_store = in_store
+        """whether the sign lies in a meeting store"""
+        self.may_replace_head = True
+        """whether this node may start a head in place of one that is gone: the sign that it reads is that head's"""
         self._found_none = False  # the last answered read has found no head of a job that goes on
         self.unusable = False
         """whether no head can run with this node's settings, which was reported on the terminal"""
@@ -94,7 +97,7 @@ class HeadSearch:
             now: monotonic seconds.
             place: the place of this node in the job, or -1.
         """
-        is_first = self._in_store and not self._has_met_head
+        is_first = self.in_store and not self._has_met_head
         if self._unanswered or (now - self._last_message_at < self._quiet_seconds and not is_first):
             return
         if is_first and self._found_none:
@@ -103,7 +106,7 @@ class HeadSearch:
             return
         sign = self.sign
         at_home = sign is not None and sign.machine == self._machine
-        due = self._takeover.is_due(self._last_message_at, place, at_home=at_home)
+        due = self.may_replace_head and self._takeover.is_due(self._last_message_at, place, at_home=at_home)
         self._send(TAKE_OVER if due else READ_SIGN, now)
 
     def ensure_read_since(self, moment: float) -> bool:

@@ -45,9 +45,11 @@ from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.node.node_copier import NodeCopier
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.agent.questions import Questions
 from ftlaunch.nodes.agent.takeover import QUIET_SECONDS
 from ftlaunch.nodes.channel.claims import this_machine
+from ftlaunch.nodes.cluster import unshared_nodes
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds
 from ftlaunch.nodes.cluster.leadership import STALE_PART
 from ftlaunch.nodes.cluster.membership import facts
@@ -259,6 +261,7 @@ class _Node:
         self._control = Control(memory.directory)
         self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
         bulkheads = Bulkheads(say_failed)
+        self._own_files = own_files = OwnFiles(spec, logs, self._send, say)
         self._ranks = AgentRanks(
             AgentSurroundings(
                 spec=spec,
@@ -274,6 +277,7 @@ class _Node:
                 copier=self._copier,
                 bulkheads=bulkheads,
                 files=logs,
+                own_files=own_files,
             )
         )
         fork_server.while_waiting = self._ranks.send_beat_while_forking
@@ -282,6 +286,7 @@ class _Node:
             start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
             collect=collect_here(helpers, memory.directory),
             may_begin=ForkServerWatch(fork_server, loop, say).is_settled,
+            own_files=own_files,
             send=self._send,
         )
         self._probe = open_probe_socket()
@@ -317,6 +322,8 @@ class _Node:
             quiet_seconds=quiet_seconds,
             in_store=store is not None,
         )
+        # Nodes did not share this run dir before: a sign in it may be of a job in which this node was the head's.
+        search.may_replace_head = store is not None or not unshared_nodes.is_marked(spec.run_dir)
 
         def on_answers() -> None:
             for answer in starter.read_answers():
@@ -358,6 +365,7 @@ class _Node:
             ranks=self._ranks,
             helpers=self._node_helpers,
             search=search,
+            own_files=self._own_files,
             hello=hello,
             say=say,
         )

@@ -32,6 +32,7 @@ from ftlaunch.nodes.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.nodes.cluster.nodes.reports import Reports
 from ftlaunch.nodes.cluster.older_ranks import OlderRanks
 from ftlaunch.nodes.cluster.regrouping import Regrouping
+from ftlaunch.nodes.cluster.unshared_nodes import CHECKPOINT_DIR
 from ftlaunch.policy.cause_kinds import NODE_LOST
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
@@ -192,6 +193,7 @@ class Cluster:
             self._copy_interval.update(node for node in self._nodes.values() if node.member.place >= 0)
         self.copies.poll()
         self.regrouping.poll()
+        self._context.unshared.send_journal(self._nodes.values())
 
     def _intervals_due(self) -> float:
         return self._intervals_polled_at + _INTERVAL_TICK_A_NODE_SECONDS * len(self._nodes)
@@ -337,6 +339,11 @@ class Cluster:
         unplaced = [node.slots or {} for node in self._nodes.values() if node.member.place < 0]
         return max((step for slots in unplaced for steps in slots.values() for step in steps), default=NONE)
 
+    def shares_checkpoints(self, place: int) -> bool:
+        """Return whether the node of a place has the head's checkpoint dir. False if there is no node."""
+        node = self._places.node_of(self.roster.placed().get(place))
+        return node is not None and CHECKPOINT_DIR not in node.apart
+
     @property
     def left(self) -> int:
         """The number of connected nodes."""
@@ -362,6 +369,7 @@ class Cluster:
         if name == "gone":
             node.note_ranks_gone(message)
         if name == "ready":
+            self._context.unshared.is_ready(node, message)
             node.member.ready = True
             if self.reports.group is not None:
                 standby.notify([node], self.roster)
@@ -377,6 +385,9 @@ class Cluster:
             asking.pass_on(node, message, self.on_ask)
         elif name == "saver":
             self.on_saver(node.member.place, message["answer"])
+        elif name == "file":
+            if node.member.place >= 0:
+                self._context.unshared.keep(message, self._places.ranks_of(node.member.place))
         elif name == "collected":
             self.on_collected(node.member.place, message["number"])
         elif name in ("exits", "gone") and node.running and self.reports.group is None:

@@ -11,6 +11,7 @@ from ftlaunch.nodes.cluster.membership.fences import Probe
 from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.nodes.cluster.unshared_nodes import UnsharedNodes
 from ftlaunch.reporting.events.base import JobEvent
 
 
@@ -64,6 +65,8 @@ class ClusterContext:
     """the term of this head; a head with a higher one replaces it"""
     leads: Callable[[], bool]
     """returns whether storage has shown lately that this head still leads"""
+    unshared: UnsharedNodes
+    """the nodes that do not share the head's directories"""
     copies: int | Literal["auto"] = 0
     """steps between copies of snapshots to other nodes; 0 for no copies"""
     report: Callable[[JobEvent], None] = lambda event: None

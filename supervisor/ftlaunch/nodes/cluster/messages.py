@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "8"
+VERSION = "9"
 """the version of the messages; both ends must have the same"""
 
 _INT = (int,)
@@ -44,7 +44,13 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "copier": _MAP,
     },
     "unfit": {"why": _TEXT},  # the node cannot take part, and ends
-    "ready": {},  # ranks can be started: the fork server is ready, or is known not to work
+    # Ranks can be started: the fork server is ready, or is known not to work. `apart`: which of the directories
+    # `run_dir` and `checkpoint_dir` the node does not share with the head. `journal`: size and SHA-256 of what a node
+    # with a run dir of its own has of the journal, or nothing.
+    "ready": {"apart": _LIST, "journal": _LIST},
+    # A file of a node with a run dir of its own, or a part of one. `kind`: log or error, of a rank in an attempt, or
+    # autopsy, with the file's `name`. `offset`: where in the file `data` (base64) begins.
+    "file": {"kind": _TEXT, "attempt": _INT, "rank": _INT, "name": _TEXT, "offset": _INT, "data": _TEXT},
     # A sign of life. `number`: counts up. `lineage`: the attempt of the pages. `now`: the agent's monotonic clock.
     # `words`: [rank, [[word, value], ...]] of changed words in the ranks' halves of the pages; [first word, value,
     # count] for several words of one value. `noted`: [rank, active, logged, busy] of ranks that do not beat.
@@ -98,6 +104,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "collect": {"number": _INT, "request": _MAP},  # collect the data of an autopsy
     "collect_no_more": {"number": _INT},
     "answer": {"number": _INT, "answer": _MAP},  # to `ask`
+    "journal": {"offset": _INT, "data": _TEXT},  # a piece of the job's journal (base64), to a node without the run dir
     # The answer to `hello`. `term`: of this head. `word`: lies in the directories that all nodes share.
     "welcome": {"term": _INT, "word": _TEXT},
     "standby": {"why": _TEXT},  # the node has no place; `why` is a clause that follows a colon

@@ -37,6 +37,7 @@ from ftlaunch.nodes.cluster.membership.lineage import run_of
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.nodes.cluster.unshared_nodes import UnsharedNodes
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.events.base import JobEvent
@@ -112,6 +113,7 @@ class HeadJob:
         self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life = life
+        self._unshared = UnsharedNodes(spec, workspace.files, time.monotonic, reporter.say)
         patience_seconds = 2 * (spec.nodes.timeout + FENCE_SECONDS) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience_seconds)
         self.cluster = cluster = Cluster(self._cluster_context(spec))
@@ -180,6 +182,7 @@ class HeadJob:
             address=life.sign.address,
             term=life.sign.term,
             leads=self._leads,
+            unshared=self._unshared,
             copies=nodes.peer_interval,
             report=self._reporter.tell,
             may_be_beside=self._may_be_beside,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ftlaunch.autopsy.client import Collect, DumpCollector
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
 _RETRY_SECONDS = 1.0
 """seconds between two tries to start a saver"""
@@ -31,6 +33,7 @@ class NodeHelpers:
         start_saver: Callable[[], SaverLink],
         collect: Collect,
         may_begin: Callable[[float], bool],
+        own_files: OwnFiles,
         send: Callable[..., None],
     ) -> None:
         """Start the saver.
@@ -40,6 +43,7 @@ class NodeHelpers:
             start_saver: starts a saver. Raises OSError.
             collect: starts an autopsy collector. Raises OSError.
             may_begin: returns, for a moment in monotonic seconds, whether ranks can be started.
+            own_files: sends the head the data of autopsies, where the run dir is not shared.
             send: sends a message of `messages.UP`.
 
         Raises:
@@ -51,7 +55,8 @@ class NodeHelpers:
         self._send = send
         self.may_begin = may_begin
         """returns whether ranks can be started at a moment: the fork server is ready, or is known not to work"""
-        self._collectors: dict[int, DumpCollector] = {}
+        self._own_files = own_files
+        self._collectors: dict[int, tuple[DumpCollector, Path]] = {}  # with the directory of each autopsy
         self._waiting: list[Request] = []
         self._repeated = False  # a saver has already died over the request under way
         self._lost_request: Request | None = (
@@ -170,13 +175,15 @@ class NodeHelpers:
             request: what to collect.
         """
         try:
-            self._collectors[number] = self._collect(request)
+            own_request = self._own_files.autopsy_request(request)
+            self._collectors[number] = self._collect(own_request), Path(own_request["directory"])
         except OSError:  # the autopsy then has no data of this node's ranks
             self._send("collected", number=number)
 
     def collect_no_more(self, number: int) -> None:
         """Kill a collector, because the head no longer waits for its data."""
-        if (collector := self._collectors.pop(number, None)) is not None:
+        if (found := self._collectors.pop(number, None)) is not None:
+            collector, _ = found
             collector.kill()
 
     def poll(self, now: float) -> None:
@@ -185,9 +192,10 @@ class NodeHelpers:
             self._link.look(now)
         elif now >= self._next_try:
             self._retry_start(now)
-        for number, collector in list(self._collectors.items()):
+        for number, (collector, directory) in list(self._collectors.items()):
             if collector.poll() is not None:
                 del self._collectors[number]
+                self._own_files.send_autopsy(directory)
                 self._send("collected", number=number)
 
     def close(self, patience_seconds: float) -> None:

@@ -17,6 +17,7 @@ from ftlaunch.memory.directory import LINEAGE, forget_snapshots, page_files, rea
 from ftlaunch.memory.pages import Pages
 from ftlaunch.nodes.agent.node.exit_reports import ExitReports
 from ftlaunch.nodes.agent.node.node_copier import NodeCopier
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.cluster import beat_pace
 from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 from ftlaunch.nodes.cluster.mirrors import cluster_pages
@@ -62,6 +63,8 @@ class AgentSurroundings:
     """makes calls that the node can do without if they fail"""
     files: FileThread
     """the thread that makes all calls on the directory of the logs"""
+    own_files: OwnFiles
+    """sends the head what it cannot read, where the run dir is not shared"""
 
 
 class AgentRanks:
@@ -424,6 +427,11 @@ class AgentRanks:
 
     def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
         self.send_beat()  # first, because a rank's last words say whether it has ended well
+        if self._group is not None and self._group.attempt == attempt:
+            ranks = {number: self._group.ranks[number] for number in codes}
+            by_itself = [number for number, rank in ranks.items() if rank.failed and not (self._killed or rank.asked)]
+            begins = {number: rank.log_from for number, rank in ranks.items()}
+            self._node.own_files.send_leavings(attempt, begins, by_itself)
         self._node.send("exits", attempt=attempt, codes=codes)
 
     def _on_deaths(self) -> None:

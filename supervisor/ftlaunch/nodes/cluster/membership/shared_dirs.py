@@ -1,24 +1,28 @@
-"""Proves that nodes share the job's directories: the head writes a random word there, and each node must find it.
+"""Finds out which of the job's directories a node shares with the head: the head leaves a random word in them.
 
-A node with a run dir of its own would write its part of a checkpoint where nobody looks for it. The head writes and
-removes the word; `SharedDirs` looks for it in the agent's event loop.
+A node whose run dir is its own must neither take part in the election of a head there, nor expect that the head reads
+its logs; a node whose checkpoint directory is its own would write its part of a checkpoint where nobody looks for it.
+The head writes and removes the word; `SharedDirs` looks for it in the agent's event loop.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import psutil
 
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
 NAME = ".shared"
-PATIENCE_SECONDS = 5.0
+PATIENCE = 5.0
 """seconds within which a file of another machine must appear; network file systems cache directories"""
-NOT_SEEN = "the word that the head has left there is not to be seen here"
-_FROZEN_SECONDS = 1.0  # between two searches from which on this node counts as having been frozen
+_FROZEN_SECONDS = 1.0  # between two looks from which on this node counts as having been frozen
 _LONGEST_WORD = 100  # bytes
+_OF_ONE_MACHINE = frozenset(("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"))
+"""types of file systems that never show files of another machine"""
 
 
 def write(directories: Sequence[Path], word: str) -> None:
@@ -34,48 +38,87 @@ def forget(directories: Sequence[Path]) -> None:
             (directory / NAME).unlink()
 
 
+def is_of_one_machine(directory: Path) -> bool:
+    """Return whether the file system of a directory cannot be shared with another machine."""
+    mounts = psutil.disk_partitions(all=True)
+    resolved = directory.resolve()
+    over = [mount for mount in mounts if resolved.is_relative_to(mount.mountpoint)]
+    # The last of several mounts at one place hides the earlier ones.
+    innermost = max(reversed(over), key=lambda mount: len(mount.mountpoint), default=None)
+    return innermost is not None and innermost.fstype in _OF_ONE_MACHINE
+
+
 class SharedDirs:
     """A node's search for the word of the head. A directory that was proven once stays proven for later heads."""
 
-    def __init__(self, directories: Sequence[Path]) -> None:
-        """Search in `directories`, once `begin` has named the word."""
-        self._missing = list(directories)  # directories in which the word was not found yet
+    def __init__(
+        self, directories: Sequence[Path], is_of_one_machine: Callable[[Path], bool] = is_of_one_machine
+    ) -> None:
+        """Search in `directories`, once `begin` has named the word.
+
+        Args:
+            directories: the directories.
+            is_of_one_machine: whether a directory's file system shows no files of other machines.
+        """
+        self._is_of_one_machine = is_of_one_machine
+        self._unknown = list(directories)  # directories in which the word was not found yet
+        self._apart: list[Path] = []
         self._word = ""
-        self._searched_at = 0.0
+        self._looked_at = 0.0
         self.until = 0.0
         """the moment by which the word must be found, in monotonic seconds"""
 
     def begin(self, word: str, now: float) -> None:
-        """Search for the word that the head has named, from `now` on."""
+        """Search for the word that the head has named, from `now` on, wherever none was found before."""
+        self._unknown += self._apart
+        self._apart = []
         self._word = word
-        self.until = now + PATIENCE_SECONDS
-        self._searched_at = now
+        self.until = now + PATIENCE
+        self._looked_at = now
 
     @property
-    def proven(self) -> bool:
-        """Whether all directories are proven to be shared."""
-        return not self._missing
+    def are_known(self) -> bool:
+        """Whether each directory is known to be shared with the head, or not to be."""
+        return not self._unknown
 
-    def search(self, now: float) -> Path | None:
-        """Search for the word.
+    @property
+    def apart(self) -> Sequence[Path]:
+        """The directories that are not the head's."""
+        return self._apart
+
+    def is_shared(self, directory: Path) -> bool:
+        """Return whether a directory is proven to be the head's, too."""
+        return directory not in self._unknown and directory not in self._apart
+
+    def is_time_over(self, now: float) -> bool:
+        """Look for the word, and return whether a directory has not shown it in time. `until` is the end of that time.
 
         The time begins again after this node was frozen, because another head may have written a word that this node
-        does not know yet.
-
-        Returns:
-            A directory that has not shown the word in time, or None.
+        does not know yet. It is over at once where no file can come late: on a file system of this machine alone.
         """
         if not self._word:
-            return None
-        if now > self._searched_at + _FROZEN_SECONDS:
-            self.until = now + PATIENCE_SECONDS
-        self._searched_at = now
-        self._missing = [directory for directory in self._missing if not self._is_in(directory)]
-        return self._missing[0] if self._missing and now > self.until else None
-
-    def _is_in(self, directory: Path) -> bool:
-        try:
-            with open_regular(directory / NAME) as file:
-                return file.read(_LONGEST_WORD) == self._word.encode()
-        except OSError:
             return False
+        if now > self._looked_at + _FROZEN_SECONDS:
+            self.until = now + PATIENCE
+        self._looked_at = now
+        found = {directory: _word_in(directory) for directory in self._unknown}
+        self._unknown = [directory for directory in self._unknown if found[directory] != self._word]
+        # Any other word means that a head writes here, which this node may not have met yet.
+        without_any = [directory for directory in self._unknown if found[directory] is None]
+        if without_any == self._unknown and all(map(self._is_of_one_machine, self._unknown)):
+            self.until = min(self.until, now)
+        return bool(self._unknown) and now >= self.until
+
+    def give_up(self) -> None:
+        """Take the directories that have not shown the word for directories of this node alone."""
+        self._apart += self._unknown
+        self._unknown = []
+
+
+def _word_in(directory: Path) -> str | None:
+    """Return the word in a directory; None if there is none, or if it cannot be read."""
+    try:
+        with open_regular(directory / NAME) as file:
+            return file.read(_LONGEST_WORD).decode(errors="replace")
+    except OSError:
+        return None

@@ -30,6 +30,9 @@ class Node:
         peer = connection.peer.rpartition(":")[0].strip("[]")
         self.host = str(hello["host"])
         self.address = head if _is_beside(peer) else peer
+        self.head = head  # the address of the head's machine
+        self.apart: frozenset[str] = frozenset()  # which of run_dir and checkpoint_dir the node does not share
+        self.journal_sent = 0  # the bytes of the journal that a node with a run dir of its own has
         self.leaves = ""  # why the node must leave the job, or empty
         self.signalled = False  # whether a signal has told the node to leave
         self.probe = int(hello["probe"])  # a port that refuses connections once the agent has ended

@@ -1,0 +1,101 @@
+"""The nodes of a job that do not share the head's run dir, or its checkpoint dir, as the head sees them.
+
+The head keeps what such nodes send of their files, sends them the journal, and says once what they do without. It marks
+its run dir: an agent that finds the mark in the run dir of its own machine knows that a sign of life there may be what
+an earlier job has left, when this machine was the head's. Runs in the head's event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.history.runs import CLAIMS, EVENTS
+from ftlaunch.nodes.cluster.mirrors.journal_copies import JournalCopies
+from ftlaunch.nodes.cluster.mirrors.node_files import NodeFiles
+from ftlaunch.nodes.cluster.nodes.node import Node
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.file_thread import FileThreads
+
+RUN_DIR = "run_dir"
+CHECKPOINT_DIR = "checkpoint_dir"
+_MARK = "unshared"
+
+
+def is_marked(run_dir: Path) -> bool:
+    """Return whether a head of this run dir had nodes that do not share it."""
+    return (run_dir / CLAIMS / _MARK).exists()
+
+
+class UnsharedNodes:
+    """The nodes of one job that lack a directory of the head's."""
+
+    def __init__(
+        self, spec: JobSpec, files: FileThreads, clock: Callable[[], float], say: Callable[[str], None]
+    ) -> None:
+        """Begin without nodes.
+
+        Args:
+            spec: the job.
+            files: the threads that touch the run dir and the logs.
+            clock: monotonic seconds.
+            say: writes a sentence to the head's terminal.
+        """
+        self._spec = spec
+        self._in_run_dir = files.of(spec.run_dir)
+        self._say = say
+        self._files = NodeFiles(spec, files, say)
+        self._journal = JournalCopies(spec.run_dir / EVENTS, self._in_run_dir, clock)
+        self._said: set[str] = set()
+
+    def is_ready(self, node: Node, message: Mapping[str, Any]) -> None:
+        """Take note of which directories a node shares, as its message `ready` says.
+
+        Raises:
+            ValueError: the message is malformed; KeyError and TypeError can be raised for the same reason.
+        """
+        node.apart = frozenset(message["apart"])
+        mark = self._spec.run_dir / CLAIMS / _MARK
+        if RUN_DIR not in node.apart:
+            if node.address != node.head:  # a node of another machine: the run dir is shared now
+                self._in_run_dir.write(lambda: mark.unlink(missing_ok=True), _ignore)
+            return
+        size, digest = message["journal"]
+        self._journal.begin(node, int(size), str(digest))
+        self._in_run_dir.write(mark.touch, _ignore)
+        self._say_once(
+            "the nodes do not all share the run dir: each of them keeps its own logs, and the head stays on this"
+            " machine"
+        )
+        if CHECKPOINT_DIR in node.apart and self._spec.saving.checkpoint_store is None:
+            self._say_once(
+                "the nodes share no checkpoint directory, so that no checkpoint can be saved: the newest steps stay in"
+                " the memory of the nodes alone; give `--checkpoint-dir` a directory that all nodes share, or the"
+                " address of a store (s3://BUCKET/PREFIX)"
+            )
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._say(sentence)
+
+    def keep(self, message: Mapping[str, Any], ranks: range) -> None:
+        """Keep a file of a node, or a part of it.
+
+        Args:
+            message: the message `file`.
+            ranks: the ranks of the node's place.
+
+        Raises:
+            ValueError: the message names no file that the node may send.
+        """
+        self._files.keep(message, ranks)
+
+    def send_journal(self, nodes: Iterable[Node]) -> None:
+        """Send those of `nodes` that do not share the run dir what they lack of the journal."""
+        self._journal.send(node for node in nodes if RUN_DIR in node.apart)
+
+
+def _ignore(error: OSError) -> None:
+    """Ignore that the mark cannot be changed: it only matters once this job is forgotten."""
