@@ -21,6 +21,8 @@ ETCD_PASSWORD = "FTLAUNCH_ETCD_PASSWORD"  # noqa: S105 - the name of the variabl
 _SECRETS = {TOKEN_VARIABLE, ETCD_USER, ETCD_PASSWORD}
 LEAST_TOKEN = 16
 """fewest characters of a token that a person chose"""
+NO_TOKEN = b"ftlaunch without authentication"
+"""what nodes use in place of a token where the user wants none; everybody knows it"""
 FROM_STDIN = "-"
 """value of a variable whose secret is a line of standard input"""
 _BYTES = 32  # of a generated token

@@ -236,9 +236,11 @@ class Agent:
             self.code = EXIT_USAGE
         elif link.broken_off >= _MOST_BROKEN_OFF or (link.broken_off and waited > nodes.wait):
             where = TOKEN_VARIABLE if nodes.token else f"the file `token` in {self._spec.run_dir}"
+            where = where if nodes.authenticates else "auth=none"
             self._say(
-                f"cannot take part: the head at {link.endpoint} does not accept this node's token ({where}):"
-                f" all nodes must share that run dir, or be given the same {TOKEN_VARIABLE}"
+                f"cannot take part: the head at {link.endpoint} does not accept this node's token ({where}): give all"
+                f" nodes the same {TOKEN_VARIABLE}, or a run dir that they share, or, where only you can reach their"
+                " ports, `--rdzv-conf auth=none`"
             )
             self.code = EXIT_USAGE
         elif waited > nodes.wait:

@@ -65,7 +65,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import descriptor_limit, job_token, processes
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.device_names import gather_names
-from ftlaunch.system.file_thread import FileThreads
+from ftlaunch.system.file_thread import PATIENCE, FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd import READY, STOPPING, ServiceManager
@@ -94,7 +94,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     """
     try:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
-        token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
+        token = _token_of(spec)
     except job_token.TokenRefused as error:
         raise Unusable(str(error)) from error
     except OSError as error:
@@ -130,6 +130,23 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     if not node.agent.dismissed:  # else the head goes on with the other nodes
         starter.wait_for_head()
     return code
+
+
+def _token_of(spec: JobSpec) -> bytes:
+    """Return the secret that this node must share with the others.
+
+    Raises:
+        TokenRefused: the file of the token cannot be trusted.
+        OSError: it cannot be created or read.
+    """
+    nodes = spec.nodes
+    if not nodes.authenticates:
+        say(
+            "nodes need no token (auth=none): whoever reaches the port of the head or of a node can take part in this"
+            " job, and run it"
+        )
+        return job_token.NO_TOKEN
+    return nodes.token.encode() if nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
 
 
 def _cannot_start(error: OSError) -> Unusable:
@@ -411,6 +428,7 @@ class _Node:
         if self._copier is not None:
             closing("end the copier", self._copier.close)
         closing("end the fork server", self._fork_server.close)
+        closing("keep the end of the journal", lambda: self._files.of(self._spec.log_dir).flush(PATIENCE))
         closing("end the thread that touches the logs", self._files.close)
         closing(f"remove {self._memory.directory}, in which nothing is needed any more", self._remove_memory)
         closing("release the lock of the memory", self._memory.lock.release)

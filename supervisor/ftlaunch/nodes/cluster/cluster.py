@@ -331,6 +331,7 @@ class Cluster:
             keep: whether memory holds steps that storage lacks, so that the agents keep it.
         """
         self._ended = True
+        self._context.unshared.send_rest_of_journal(self._nodes.values())
         for node in self._nodes.values():
             node.send("done", code=code, keep=int(keep))
 

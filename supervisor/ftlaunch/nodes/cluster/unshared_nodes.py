@@ -96,6 +96,10 @@ class UnsharedNodes:
         """Send those of `nodes` that do not share the run dir what they lack of the journal."""
         self._journal.send(node for node in nodes if RUN_DIR in node.apart)
 
+    def send_rest_of_journal(self, nodes: Iterable[Node]) -> None:
+        """Send all that the nodes lack of the journal, because they are about to end. Waits a moment for the disk."""
+        self._journal.send_rest(node for node in nodes if RUN_DIR in node.apart)
+
 
 def _ignore(error: OSError) -> None:
     """Ignore that the mark cannot be changed: it only matters once this job is forgotten."""

@@ -104,6 +104,7 @@ def nodes_spec(settings: Mapping[str, Given], environ: Mapping[str, str]) -> Nod
     _check_several(settings)
     rdzv_settings = _settings(settings["rdzv_conf"])
     last_call = _last_call(settings["rdzv_conf"], rdzv_settings)
+    authenticates = _authenticates(settings["rdzv_conf"], rdzv_settings, token)
     address, port, store = _meeting_place(settings, backend, rdzv_settings=rdzv_settings, environ=environ)
     return NodesSpec(
         least=least,
@@ -111,6 +112,7 @@ def nodes_spec(settings: Mapping[str, Given], environ: Mapping[str, str]) -> Nod
         address=address,
         port=port,
         last_call=last_call,
+        authenticates=authenticates,
         store=store,
         **common,
     )
@@ -131,6 +133,16 @@ def _last_call(conf: Given, rdzv_settings: Mapping[str, str]) -> float:
     if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
         raise conf.error("rdzv_conf", "`last_call_timeout` must be a whole number of seconds, 0 or more")
     return float(text)
+
+
+def _authenticates(conf: Given, rdzv_settings: Mapping[str, str], token: str | None) -> bool:
+    """Return whether nodes must know a token. Raises SpecError."""
+    text = rdzv_settings.get("auth", "token")
+    if text not in ("token", "none"):
+        raise conf.error("rdzv_conf", "`auth` must be token or none")
+    if text == "none" and token is not None:
+        raise conf.error("rdzv_conf", f"`auth=none` means that there is no token, and {TOKEN_VARIABLE} is set")
+    return text == "token"
 
 
 def _backend(settings: Mapping[str, Given]) -> str:

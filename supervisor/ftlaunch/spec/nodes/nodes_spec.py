@@ -46,6 +46,8 @@ class NodesSpec:
     """bytes a second that a node sends for copies; None for no limit"""
     token: str | None = field(default=None, repr=False)
     """secret by which nodes recognise each other; None if none was given"""
+    authenticates: bool = True
+    """whether nodes must know a token; False: whoever reaches the head may take part, as with torchrun"""
     store: MeetingStore | None = None
     """the service in which the nodes meet, such as etcd; None for c10d and static"""
     hosts: tuple[Host, ...] = ()

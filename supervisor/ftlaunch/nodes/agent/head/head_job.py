@@ -288,6 +288,8 @@ class HeadJob:
         elif not self._ended and self._may_end(time.monotonic()):
             self._ended = time.monotonic()
             self._held = self._newest_unsaved()
+            self._reporter.tell(self.supervisor.ended(self.code))
+            self._reporter.write_all()  # now, because nodes with run dirs of their own get the rest of the journal
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
 
     def fail(self, error: Exception) -> None:

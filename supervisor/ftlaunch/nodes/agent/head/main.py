@@ -255,7 +255,6 @@ def _serve(
         remove_memory(workspace.memory_dir)  # holds only mirrors; the run dir and its locks are the next head's
         raise
     closing = Closing(reporter.complain)
-    reporter.tell(job.supervisor.ended(code))
     is_written = reporter.write_all()  # now, because the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", outlets.close)
     engine_main.tell_last(closing, reporter, job.supervisor.unsaved() or job.kept())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable
@@ -69,25 +70,37 @@ class JournalCopies:
     def send(self, nodes: Iterable[Copy]) -> None:
         """Send each of `nodes` the next piece that it lacks, if it is time."""
         now = self._clock()
-        behind = list(nodes)
-        if not behind or now < self._sent_at + _PERIOD_SECONDS:
+        copies = list(nodes)
+        if not copies or now < self._sent_at + _PERIOD_SECONDS:
             return
         self._sent_at = now
         with contextlib.suppress(OSError):  # a file system that is silent answers later
             size = self._files.call(lambda: file_size(self._journal))
-            for node in behind:
+            for node in copies:
                 self._send_piece(node, size)
 
-    def _send_piece(self, node: Copy, size: int) -> None:
-        """Send a node the next piece. Raises OSError."""
-        offset = node.journal_sent
-        if offset >= size:
-            return
-        piece = self._files.call(lambda: self._read(offset))
-        node.send("journal", offset=offset, data=base64.b64encode(piece).decode())
-        node.journal_sent += len(piece)
+    def send_rest(self, nodes: Iterable[Copy]) -> None:
+        """Send each of `nodes` all that it lacks, as far as the file system answers soon."""
+        copies = list(nodes)
+        with contextlib.suppress(OSError):
+            size = self._files.call(lambda: file_size(self._journal)) if copies else 0
+            for node in copies:
+                while node.journal_sent < size:
+                    self._send_piece(node, size)
 
-    def _read(self, offset: int) -> bytes:
+    def _send_piece(self, node: Copy, size: int) -> None:
+        """Send a node the next piece of a journal of `size` bytes, if it lacks any. Raises OSError."""
+        offset = node.journal_sent
+        if offset < size:
+            piece = self._files.call(lambda: self._read(offset, min(_PIECE_BYTES, size - offset)))
+            node.send("journal", offset=offset, data=base64.b64encode(piece).decode())
+            node.journal_sent += len(piece)
+
+    def _read(self, offset: int, count: int) -> bytes:
+        """Return bytes of the journal. Raises OSError, also if it has become shorter."""
         with open_regular(self._journal) as file:
             file.seek(offset, os.SEEK_SET)
-            return file.read(_PIECE_BYTES)
+            piece = file.read(count)
+        if len(piece) < count:
+            raise OSError(errno.EIO, "the journal has become shorter", str(self._journal))
+        return piece
