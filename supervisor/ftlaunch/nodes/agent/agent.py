@@ -348,8 +348,8 @@ class Agent:
             self._helpers.ask_saver(message["request"], ranks.slot_dirs)
         elif do == "collect":
             self._helpers.collect(message["number"], message["request"])
-        elif do == "journal":
-            self._own_files.keep_journal(message)
+        elif do == "copy":
+            self._keep_copy(message)
         elif do == "collect_no_more":
             self._helpers.collect_no_more(message["number"])
         elif do in ("buddy", "copies", "fetch", "keep"):
@@ -358,6 +358,12 @@ class Agent:
             self.on_answer(message["number"], message["answer"])
         else:
             self._on_membership(do, message)
+
+    def _keep_copy(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._own_files.keep_copy(message)
+        except ValueError as error:
+            self.link.renew(f"the head has sent {error}")
 
     def _on_membership(self, do: str, message: Mapping[str, Any]) -> None:
         """Obey a message about this node's part in the job: whether the node waits, and whether its part ends."""
@@ -376,6 +382,7 @@ class Agent:
         elif do == "done":
             self.code = message["code"]
             self.keep = bool(message["keep"])
+            self._own_files.forget_plan()
             self._say_unless_beside_head(
                 f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}"
             )

@@ -22,6 +22,7 @@ from ftlaunch.nodes.cluster.leadership import Leadership
 from ftlaunch.nodes.cluster.membership.fences import Fences
 from ftlaunch.nodes.cluster.membership.greeting import Greeting
 from ftlaunch.nodes.cluster.membership.lineage import lineage_of
+from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.membership.roster import Member, Roster
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.nodes.cluster.nodes import asking, standby
@@ -193,7 +194,7 @@ class Cluster:
             self._copy_interval.update(node for node in self._nodes.values() if node.member.place >= 0)
         self.copies.poll()
         self.regrouping.poll()
-        self._context.unshared.send_journal(self._nodes.values())
+        self._context.unshared.send_copies(self._nodes.values())
 
     def _intervals_due(self) -> float:
         return self._intervals_polled_at + _INTERVAL_TICK_A_NODE_SECONDS * len(self._nodes)
@@ -344,6 +345,10 @@ class Cluster:
         """Return whether the node of a place has the head's checkpoint dir. False if there is no node."""
         node = self._places.node_of(self.roster.placed().get(place))
         return node is not None and CHECKPOINT_DIR not in node.apart
+
+    def send_plan(self, plan: Plan) -> None:
+        """Send the plan of a new attempt to the nodes that do not share the run dir."""
+        self._context.unshared.send_plan(self._nodes.values(), plan)
 
     @property
     def left(self) -> int:

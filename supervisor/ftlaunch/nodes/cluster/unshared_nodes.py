@@ -1,8 +1,8 @@
 """The nodes of a job that do not share the head's run dir, or its checkpoint dir, as the head sees them.
 
-The head keeps what such nodes send of their files, sends them the journal, and says once what they do without. It marks
-its run dir: an agent that finds the mark in the run dir of its own machine knows that a sign of life there may be what
-an earlier job has left, when this machine was the head's. Runs in the head's event loop.
+The head keeps what such nodes send of their files, sends them copies of what lies in its run dir, and says once what
+they do without. It marks its run dir: an agent that finds the mark in the run dir of its own machine knows that a sign
+of life there may be what an earlier job has left, when this machine was the head's. Runs in the head's event loop.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.runs import CLAIMS, EVENTS
-from ftlaunch.nodes.cluster.mirrors.journal_copies import JournalCopies
+from ftlaunch.history.runs import CLAIMS
+from ftlaunch.nodes.cluster.membership import plan as plans
+from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.node_files import NodeFiles
+from ftlaunch.nodes.cluster.mirrors.run_dir_copies import RunDirCopies
 from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThreads
@@ -46,7 +48,7 @@ class UnsharedNodes:
         self._in_run_dir = files.of(spec.run_dir)
         self._say = say
         self._files = NodeFiles(spec, files, say)
-        self._journal = JournalCopies(spec.run_dir / EVENTS, self._in_run_dir, clock)
+        self._copies = RunDirCopies(spec.run_dir, self._in_run_dir, clock)
         self._said: set[str] = set()
 
     def is_ready(self, node: Node, message: Mapping[str, Any]) -> None:
@@ -62,7 +64,7 @@ class UnsharedNodes:
                 self._in_run_dir.write(lambda: mark.unlink(missing_ok=True), _ignore)
             return
         size, digest = message["journal"]
-        self._journal.begin(node, int(size), str(digest))
+        self._copies.begin(node, int(size), str(digest))
         self._in_run_dir.write(mark.touch, _ignore)
         self._say_once(
             "the nodes do not all share the run dir: each of them keeps its own logs, and the head stays on this"
@@ -92,13 +94,19 @@ class UnsharedNodes:
         """
         self._files.keep(message, ranks)
 
-    def send_journal(self, nodes: Iterable[Node]) -> None:
-        """Send those of `nodes` that do not share the run dir what they lack of the journal."""
-        self._journal.send(node for node in nodes if RUN_DIR in node.apart)
+    def send_copies(self, nodes: Iterable[Node]) -> None:
+        """Send those of `nodes` that do not share the run dir what has changed there."""
+        self._copies.send(node for node in nodes if RUN_DIR in node.apart)
+
+    def send_plan(self, nodes: Iterable[Node], plan: Plan) -> None:
+        """Send the plan of an attempt to the nodes that do not share the run dir, before they hear of the attempt."""
+        for node in nodes:
+            if RUN_DIR in node.apart:
+                self._copies.send_file(node, plans.NAME, plans.dump(plan))
 
     def send_rest_of_journal(self, nodes: Iterable[Node]) -> None:
         """Send all that the nodes lack of the journal, because they are about to end. Waits a moment for the disk."""
-        self._journal.send_rest(node for node in nodes if RUN_DIR in node.apart)
+        self._copies.send_rest(node for node in nodes if RUN_DIR in node.apart)
 
 
 def _ignore(error: OSError) -> None:

@@ -162,7 +162,10 @@ _START = ("spawn", "fork", "forkserver")
 _NUMA = ("node", "socket", "exclusive", "core-complex")
 
 ACCEPTED = (
-    _accepted("rdzv_conf", "settings of the rendezvous: last_call_timeout=SECONDS; auth=none; etcd's protocol, cacert, cert, key"),
+    _accepted(
+        "rdzv_conf",
+        "settings of the rendezvous: last_call_timeout=SECONDS; auth=none; etcd's protocol, cacert, cert, key",
+    ),
     _accepted("local_addr", "this node's address for the others"),
     _accepted(
         "monitor_interval",

@@ -263,6 +263,7 @@ class HeadJob:
         self._in_run_dir.write(
             lambda: plan.write(self._spec.run_dir, new_plan), self._cannot_note_plan, replaces=plan.NAME
         )
+        self.cluster.send_plan(new_plan)
         self._in_run_dir.flush(PATIENCE)
 
     def _cannot_note_plan(self, error: OSError) -> None:

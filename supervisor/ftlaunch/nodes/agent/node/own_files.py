@@ -2,7 +2,8 @@
 
 The head judges a failure by what the failed ranks have left in files, and keeps the data of autopsies. Where the run
 dir is shared it reads the files themselves. Where it is not, `OwnFiles` sends it the ends of the logs, the exceptions,
-and the autopsies' files; and it keeps the job's journal, as the head sends it, so that `ftctl` works on this node.
+and the autopsies' files; and it keeps copies of the journal, so that `ftctl` works here, and of what a head on this
+node would go on from (cluster/mirrors/run_dir_copies.py).
 Runs in the agent's event loop; files are touched in the file thread.
 """
 
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.autopsy import client as autopsy
-from ftlaunch.history.runs import EVENTS
+from ftlaunch.history.journal import EVENTS
+from ftlaunch.nodes.cluster.membership import plan
+from ftlaunch.nodes.cluster.mirrors.run_dir_copies import WHOLE, WHOLE_FILES
 from ftlaunch.ranks.environment import error_file
 from ftlaunch.ranks.log_files import log_path
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThread
+from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular, read_regular
 
 MOST_BYTES = 64 << 10
@@ -131,32 +135,42 @@ class OwnFiles:
         except OSError:
             return 0, ""
 
-    def keep_journal(self, message: Mapping[str, Any]) -> None:
-        """Write a piece of the job's journal, which the head has sent.
+    def keep_copy(self, message: Mapping[str, Any]) -> None:
+        """Write a piece of the job's journal, or another file of the head's run dir, into this node's.
 
         Args:
-            message: `offset`, where the piece begins, and `data`. At offset 0 the job's journal begins: another one
-                that lies here is put aside.
+            message: the message `copy`. With offset 0 the job's journal begins: another one that lies here is put
+                aside.
+
+        Raises:
+            ValueError: the message names a file that is not copied, or cannot be decoded.
         """
         if not self.is_apart:
             return
-        content = base64.b64decode(message["data"])
-        path = self._spec.run_dir / EVENTS
-        offset = int(message["offset"])
+        name = message["name"]
+        offset = message["offset"]
+        content = base64.b64decode(message["data"], validate=True)
+        path = self._spec.run_dir / name
+        if name == EVENTS and offset >= 0:
+            self._files.write(lambda: _write_piece(path, offset, content), self._cannot_keep, size=len(content))
+        elif name in WHOLE_FILES and offset == WHOLE:
+            self._files.write(
+                lambda: atomic.replace_durable(path, content), self._cannot_keep, size=len(content), replaces=name
+            )
+        else:
+            raise ValueError(f"a copy of {name!r} from byte {offset}")
 
-        def write() -> None:
-            if offset == 0 and path.exists():
-                path.replace(path.with_name(PUT_ASIDE))
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "wb") as file:
-                file.seek(offset)
-                file.write(content)
+    def forget_plan(self) -> None:
+        """Remove the copy of the plan, because the job is over and nothing must be adopted."""
+        if self.is_apart:
+            self._files.write(lambda: plan.forget(self._spec.run_dir), self._cannot_keep)
 
-        self._files.write(write, self._cannot_keep_journal, size=len(content))
-
-    def _cannot_keep_journal(self, error: OSError) -> None:
+    def _cannot_keep(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            self._say(f"cannot write {self._spec.run_dir / EVENTS}: {error.strerror}; ftctl lacks it on this node")
+            self._say(
+                f"cannot copy the head's run dir: {error.filename}: {error.strerror}; ftctl lacks it on this node"
+            )
 
 
 def _message(kind: str, attempt: int, rank: int, offset: int, content: bytes) -> dict[str, Any]:
@@ -173,6 +187,15 @@ def _end_of(path: Path, begin: int, most: int) -> tuple[int, bytes]:
             return offset, file.read(most)
     except FileNotFoundError:
         return 0, b""
+
+
+def _write_piece(path: Path, offset: int, content: bytes) -> None:
+    """Write a piece of the journal; at offset 0 put aside another one. Raises OSError."""
+    if offset == 0 and path.exists():
+        path.replace(path.with_name(PUT_ASIDE))
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "wb") as file:
+        file.seek(offset)
+        file.write(content)
 
 
 def _last_two(path: str) -> str:

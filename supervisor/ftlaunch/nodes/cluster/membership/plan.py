@@ -39,7 +39,12 @@ class Plan:
 
 def write(run_dir: Path, plan: Plan) -> None:
     """Replace the plan in a run dir. Raises OSError if it cannot be written."""
-    atomic.replace_durable(run_dir / NAME, json.dumps(asdict(plan)).encode())
+    atomic.replace_durable(run_dir / NAME, dump(plan))
+
+
+def dump(plan: Plan) -> bytes:
+    """Return the content of the file of a plan."""
+    return json.dumps(asdict(plan)).encode()
 
 
 def read(run_dir: Path) -> Plan | None:

@@ -17,7 +17,7 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
 NAME = ".shared"
-PATIENCE = 5.0
+PATIENCE_SECONDS = 5.0
 """seconds within which a file of another machine must appear; network file systems cache directories"""
 _FROZEN_SECONDS = 1.0  # between two looks from which on this node counts as having been frozen
 _LONGEST_WORD = 100  # bytes
@@ -64,7 +64,7 @@ class SharedDirs:
         self._unknown = list(directories)  # directories in which the word was not found yet
         self._apart: list[Path] = []
         self._word = ""
-        self._looked_at = 0.0
+        self._polled_at = 0.0
         self.until = 0.0
         """the moment by which the word must be found, in monotonic seconds"""
 
@@ -73,8 +73,8 @@ class SharedDirs:
         self._unknown += self._apart
         self._apart = []
         self._word = word
-        self.until = now + PATIENCE
-        self._looked_at = now
+        self.until = now + PATIENCE_SECONDS
+        self._polled_at = now
 
     @property
     def are_known(self) -> bool:
@@ -98,9 +98,9 @@ class SharedDirs:
         """
         if not self._word:
             return False
-        if now > self._looked_at + _FROZEN_SECONDS:
-            self.until = now + PATIENCE
-        self._looked_at = now
+        if now > self._polled_at + _FROZEN_SECONDS:
+            self.until = now + PATIENCE_SECONDS
+        self._polled_at = now
         found = {directory: _word_in(directory) for directory in self._unknown}
         self._unknown = [directory for directory in self._unknown if found[directory] != self._word]
         # Any other word means that a head writes here, which this node may not have met yet.

@@ -33,6 +33,7 @@ class Node:
         self.head = head  # the address of the head's machine
         self.apart: frozenset[str] = frozenset()  # which of run_dir and checkpoint_dir the node does not share
         self.journal_sent = 0  # the bytes of the journal that a node with a run dir of its own has
+        self.files_sent: dict[str, bytes] = {}  # the small files of the run dir that such a node has, by name
         self.leaves = ""  # why the node must leave the job, or empty
         self.signalled = False  # whether a signal has told the node to leave
         self.probe = int(hello["probe"])  # a port that refuses connections once the agent has ended
