@@ -126,9 +126,10 @@ class HeadSearch:
         """Order the start of a head, because nobody listens at the head's endpoint on this machine.
 
         The order is SUCCEED if this agent has met a head (the new head takes the place of the one that listened
-        here), otherwise START. Nothing is ordered while an order is unanswered.
+        here), otherwise START. Nothing is ordered while an order is unanswered, nor after this agent has met a head
+        that it may not replace.
         """
-        if not self._unanswered:
+        if not self._unanswered and (self.may_replace_head or not self._has_met_head):
             self._send(SUCCEED if self._has_met_head else START, self._clock())
 
     def on_answer(self, answer: dict[str, Any]) -> None:
