@@ -23,7 +23,7 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.system.processes import free_port
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import NONE
-from ftlaunch_contract.pages.proof_record import Proof, told_proof
+from ftlaunch_contract.pages.proof_record import Proof, read_proof
 from ftlaunch_contract.protocol import Resume
 
 KILL_AT = 8
@@ -113,7 +113,7 @@ class Shape:
         for process in ranks:
             process.start()
         codes = _wait_for(ranks)
-        proofs = [told_proof(page) for page in pages.pages]
+        proofs = [read_proof(page) for page in pages.pages]
         for page in pages.pages:
             page.close()
         return Life(

@@ -108,13 +108,13 @@ class Workspace:
                 self._clear_up()
                 self.pages = self._open_pages()
                 self.load = self._load_elsewhere()
-                starts_over = self._fresh.begins_anew and self._own is None
+                starts_over = self._fresh.is_fresh and self._own is None
                 self.seed = job_seed.settle(spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=starts_over)
                 self.journal = Journal(spec.run_dir)
                 self.files = FileThreads(_places_of_files(spec))
-                if self._fresh.begins_anew:
+                if self._fresh.is_fresh:
                     fresh_start.note_beginning(spec.checkpoint_dir, spec.command, self._fresh.run)
-                self.spec = replace(spec, saving=replace(spec.saving, fresh=self._fresh.begins_anew))
+                self.spec = replace(spec, saving=replace(spec.saving, fresh=self._fresh.is_fresh))
             except CannotLoad as error:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
@@ -189,7 +189,7 @@ class Workspace:
     def _clear_up(self) -> None:
         """Forget what the user does not want to go on from."""
         self._fresh = self._decide_fresh_start()
-        if self._fresh.begins_anew and self._own is None:
+        if self._fresh.is_fresh and self._own is None:
             self._start_over()
         self._go_back()
 
@@ -198,7 +198,7 @@ class Workspace:
         directory = spec.checkpoint_dir
         if self._takes_over:
             run = fresh_start.unfinished_run(directory, spec.command)
-            return FreshStart(is_asked=False, begins_anew=False, run=run)
+            return FreshStart(is_asked=False, is_fresh=False, run=run)
         return fresh_start.decide(directory, spec.command, is_asked=spec.saving.fresh, say=self.say)
 
     @property
@@ -242,7 +242,7 @@ class Workspace:
 
         def forget_memory() -> None:
             inherited = count_pages(self.memory_dir)
-            if inherited and not self._fresh.begins_anew:
+            if inherited and not self._fresh.is_fresh:
                 self._keep_snapshots_of(inherited, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 

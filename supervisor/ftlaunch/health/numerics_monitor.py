@@ -13,7 +13,7 @@ from ftlaunch.health.numerics import Losses, NumericFault, Replicas, divergence
 from ftlaunch.memory.pages import Pages
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.pages import replica_record
-from ftlaunch_contract.pages.loss_record import LossFault, told
+from ftlaunch_contract.pages.loss_record import LossFault, read_losses
 from ftlaunch_contract.pages.page import Page
 
 RankPages = Callable[[], Sequence[tuple[int, Page]]]
@@ -43,7 +43,7 @@ class AttemptNumbers:
         Args:
             pages: the pages that were written in the attempt, with their ranks.
         """
-        bad_losses = self._losses.look((rank, told(page)) for rank, page in pages)
+        bad_losses = self._losses.look((rank, read_losses(page)) for rank, page in pages)
         return [*bad_losses, *self._divergences(pages)]
 
     def _divergences(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
@@ -56,7 +56,7 @@ class AttemptNumbers:
             self._replicas = Replicas(ranks, pages[0][1].resumed[1])
         if self._replicas is None:
             return []
-        found = self._replicas.look((rank, replica_record.told(page)) for rank, page in pages)
+        found = self._replicas.look((rank, replica_record.read_digests(page)) for rank, page in pages)
         return [
             divergence(
                 found=difference,

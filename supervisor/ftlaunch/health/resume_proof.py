@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, told_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, read_proof
 
 # Time for which a difference is held back for ranks that have not compared the step yet: another rank's batch may
 # differ, which is the cause of a different loss on this rank.
@@ -159,7 +159,7 @@ class ProofWatch:
 
 def _read(pages: Iterable[tuple[int, Page]]) -> dict[int, Proof]:
     """Return the records by rank, of the ranks that have written one. An older library of a rank writes none."""
-    records = ((rank, told_proof(page)) for rank, page in pages)
+    records = ((rank, read_proof(page)) for rank, page in pages)
     return {rank: proof for rank, proof in records if proof.verdict is not ProofVerdict.NONE}
 
 

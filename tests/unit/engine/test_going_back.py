@@ -33,7 +33,9 @@ def world(tmp_path: Path) -> World:
         world.train(group, 5, first=8 if len(world.groups) == 1 else 4)
         begun = world.clock() - BEGIN
         if len(world.groups) == 1:
-            world.clock.at(begun + 2.5, lambda: loss_record.tell(world.pages.pages[0], NAN._replace(step=9, newest=9)))
+            world.clock.at(
+                begun + 2.5, lambda: loss_record.write_losses(world.pages.pages[0], NAN._replace(step=9, newest=9))
+            )
         else:
             world.clock.at(begun + 30, lambda: world.finish(group))
 

@@ -100,12 +100,12 @@ def test_a_slow_rank_is_told_and_where_asked_for_restarted(tmp_path: Path) -> No
 
 
 def test_a_job_whose_loss_is_not_a_number_stops_where_that_is_asked_for(tmp_path: Path) -> None:
-    from ftlaunch_contract.pages.loss_record import Bad, LossFault, tell
+    from ftlaunch_contract.pages.loss_record import Bad, LossFault, write_losses
 
     world = World(tmp_path, on_nan="stop")
     world.on_spawn = lambda group: world.train(group, 50)
     bad = Bad(LossFault.NAN, 7, float("nan"), -1, -1, 0.0, 1, 7)
-    world.clock.at(8.0, lambda: tell(world.pages[1], bad))
+    world.clock.at(8.0, lambda: write_losses(world.pages[1], bad))
     world.run()
     (unsound,), (incident,) = world.told("unsound"), world.told("incident")
     assert (unsound["kind"], unsound["rank"], unsound["step"], unsound["act"]) == ("nan", 1, 7, "stop")

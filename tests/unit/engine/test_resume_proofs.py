@@ -14,7 +14,7 @@ from tests.support.fakes.ranks import FakeGroup
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.states import JobState
 from ftlaunch_contract.pages.fingerprint_ring import FingerprintRing, ring_path
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, write_proof
 from ftlaunch_contract.protocol import Resume, Why, sampled_names_path
 
 V = ProofVerdict
@@ -48,7 +48,7 @@ def record(group: FakeGroup, rank: int, proof: Proof) -> None:
     """Write what a rank has found."""
     page = group.ranks[rank].page
     assert page is not None
-    tell_proof(page, proof)
+    write_proof(page, proof)
 
 
 def test_steps_made_again_that_were_the_same_are_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 from ftlaunch.health.numerics import Difference, Losses, Replicas, divergence, minority
 from ftlaunch_contract.pages.loss_record import Bad, LossFault
-from ftlaunch_contract.pages.replica_record import Told, index_of, step_of
+from ftlaunch_contract.pages.replica_record import ReplicaDigest, index_of, step_of
 
 
 def bad(step: int, kind: LossFault = LossFault.NAN, episodes: int = 1, newest: int | None = None) -> Bad:
@@ -48,11 +48,11 @@ def test_samples_that_nobody_counts() -> None:
 
 
 def told(step: int, index: int, digest: int, table: int = 5) -> dict[int, int]:
-    return {Told(step, index, table, digest).key: digest}
+    return {ReplicaDigest(step, index, table, digest).key: digest}
 
 
 def test_a_key_says_what_was_digested() -> None:
-    key = Told(2**31 - 1, 4095, 2**32 - 1, 0).key
+    key = ReplicaDigest(2**31 - 1, 4095, 2**32 - 1, 0).key
     assert (step_of(key), index_of(key)) == (2**31 - 1, 4095)
     assert key < 2**63
 

@@ -8,7 +8,7 @@ import pytest
 
 from ftlaunch.health.resume_proof import Deviation, ProofAnswer, ProofWatch, ResumeProof, conclude, describe_proof
 from ftlaunch_contract.pages.page import Page, create_page, page_path
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, write_proof
 from ftlaunch_contract.protocol import Resume
 
 V = ProofVerdict
@@ -67,10 +67,10 @@ def test_a_batch_is_named_before_the_loss_that_it_changes() -> None:
 def test_an_answer_is_given_once_all_ranks_have_theirs_and_once_only(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
     assert watch.look(ranks, 0.0, is_over=False) is None
-    tell_proof(ranks[0][1], SAME)
-    tell_proof(ranks[1][1], Proof(V.AHEAD, step=12, steps=2, ahead=3))
+    write_proof(ranks[0][1], SAME)
+    write_proof(ranks[1][1], Proof(V.AHEAD, step=12, steps=2, ahead=3))
     assert watch.look(ranks, 1.0, is_over=False) is None, "rank 1 has a step ahead"
-    tell_proof(ranks[1][1], SAME)
+    write_proof(ranks[1][1], SAME)
     found = watch.look(ranks, 2.0, is_over=False)
     assert found == ResumeProof(ProofAnswer.SAME, 10, 3, 2, 2)
     assert watch.look(ranks, 3.0, is_over=True) is None
@@ -78,8 +78,8 @@ def test_an_answer_is_given_once_all_ranks_have_theirs_and_once_only(tmp_path: P
 
 def test_a_difference_waits_for_the_other_ranks_a_moment_only(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
-    tell_proof(ranks[0][1], OTHER_LOSS)
-    tell_proof(ranks[1][1], Proof(V.AHEAD, step=11, steps=1, ahead=3))
+    write_proof(ranks[0][1], OTHER_LOSS)
+    write_proof(ranks[1][1], Proof(V.AHEAD, step=11, steps=1, ahead=3))
     assert watch.look(ranks, 5.0, is_over=False) is None, "the cause may be seen on rank 1"
     found = watch.look(ranks, 5.4, is_over=False)
     assert found is not None
@@ -88,7 +88,7 @@ def test_a_difference_waits_for_the_other_ranks_a_moment_only(tmp_path: Path) ->
 
 def test_the_end_of_a_rank_ends_the_waiting(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
-    tell_proof(ranks[0][1], OTHER_LOSS)
+    write_proof(ranks[0][1], OTHER_LOSS)
     found = watch.look(ranks, 5.0, is_over=True)
     assert found is not None
     assert found.answer is ProofAnswer.DIFFERENT
@@ -97,13 +97,13 @@ def test_the_end_of_a_rank_ends_the_waiting(tmp_path: Path) -> None:
 def test_a_difference_after_an_early_answer_is_not_lost(tmp_path: Path) -> None:
     """Taken out: rank 0 ends well, and what rank 1 finds after that was told to nobody."""
     watch, ranks = followed(tmp_path)
-    tell_proof(ranks[0][1], SAME)
-    tell_proof(ranks[1][1], Proof(V.AHEAD, step=11, steps=1, ahead=3))
+    write_proof(ranks[0][1], SAME)
+    write_proof(ranks[1][1], Proof(V.AHEAD, step=11, steps=1, ahead=3))
     found = watch.look(ranks, 1.0, is_over=True)
     assert found is not None
     assert (found.answer, found.steps) == (ProofAnswer.SAME, 1)
     assert watch.look(ranks, 1.1, is_over=True) is None
-    tell_proof(ranks[1][1], OTHER_BATCH)
+    write_proof(ranks[1][1], OTHER_BATCH)
     found = watch.look(ranks, 1.2, is_over=True)
     assert found is not None
     assert found.answer is ProofAnswer.DIFFERENT
@@ -117,11 +117,11 @@ def test_ranks_that_know_no_proof_are_not_spoken_of(tmp_path: Path) -> None:
 def test_another_head_has_told_what_was_complete(tmp_path: Path) -> None:
     ranks = pages(tmp_path)
     for _, page in ranks:
-        tell_proof(page, SAME)
+        write_proof(page, SAME)
     watch = ProofWatch(2)
     watch.adopt(ranks)
     assert watch.look(ranks, 1.0, is_over=False) is None
-    tell_proof(ranks[1][1], OTHER_BATCH)
+    write_proof(ranks[1][1], OTHER_BATCH)
     found = watch.look(ranks, 2.0, is_over=False)
     assert found is not None, "what differs is rather told twice than never"
 

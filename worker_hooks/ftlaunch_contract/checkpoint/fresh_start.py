@@ -27,7 +27,7 @@ class FreshStart:
     """What a start does about the request to begin anew."""
 
     is_asked: bool
-    begins_anew: bool
+    is_fresh: bool
     """False without a request, and where an unfinished run of the same command goes on"""
     run: str = ""
     """name of the run that began anew; empty where none did. Copies in other nodes' memory carry this name"""
@@ -66,15 +66,15 @@ def decide(checkpoint_dir: Path, command: Command, *, is_asked: bool, say: Calla
     note = checkpoint_dir / NOTE
     if not is_asked:
         note.unlink(missing_ok=True)
-        return FreshStart(is_asked=False, begins_anew=False)
+        return FreshStart(is_asked=False, is_fresh=False)
     known = _read(note)
     if known.get("command") != command.digest:
-        return FreshStart(is_asked=True, begins_anew=True, run=secrets.token_hex(8))
+        return FreshStart(is_asked=True, is_fresh=True, run=secrets.token_hex(8))
     say(
         f"--fresh is for the first run of a command: this one began anew on {known['began']} and has not come to its"
         f" end, so it goes on; to begin anew once more, remove {note}"
     )
-    return FreshStart(is_asked=True, begins_anew=False, run=known["run"])
+    return FreshStart(is_asked=True, is_fresh=False, run=known["run"])
 
 
 def unfinished_run(checkpoint_dir: Path, command: Command) -> str:

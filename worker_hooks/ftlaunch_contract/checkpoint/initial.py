@@ -224,7 +224,7 @@ def settle_own(
     if step is None:
         note.unlink(missing_ok=True)  # the next request to go back is a new one
         return None
-    if _went_back(note, step) and not fresh.begins_anew:
+    if _went_back(note, step) and not fresh.is_fresh:
         hint = "" if fresh.is_asked else " (with --fresh it goes back again)"
         say(f"this job went back to step {step} before: it goes on from its newest{hint}")
         return None

@@ -41,7 +41,7 @@ from ftlaunch_contract.files import atomic, checksums, untrusted_json
 Spent = Callable[[int], object]
 """Called after every write with the number of its bytes. May wait, so that the writer keeps to a bandwidth, as
 rate_limit.Bandwidth.spent does."""
-MADE_AGAIN = "a later run of the job made this step again"
+REPEATED_STEP = "a later run of the job made this step again"
 """why a committed checkpoint was moved to the quarantine by a newer one of the same step"""
 _PIECE_BYTES = 1 << 20  # of one write; few enough to be written from the processor's cache
 _FLUSH_BYTES = 8 << 20  # that are written before the disk is told to begin
@@ -281,7 +281,7 @@ def _rename(target: SaveTarget, directory: Path, on_displaced: Callable[[Path], 
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     _refuse_foreign(final)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
-        on_displaced(layout.quarantine(target.checkpoint_dir, final, MADE_AGAIN))
+        on_displaced(layout.quarantine(target.checkpoint_dir, final, REPEATED_STEP))
     directory.rename(final)
     atomic.fsync_dir(target.checkpoint_dir)
     return final

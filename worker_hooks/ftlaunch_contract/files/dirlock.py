@@ -88,7 +88,7 @@ class DirLock:
             # The note that names the holder, and the file that is locked. They differ where there is a stand-in.
             self._note = self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                self._take(wait, give_up)
+                self._lock_file(wait, give_up)
                 if _is_at(self.path, self._note) and (self._stand_in is None or _is_at(self._stand_in, self.fd)):
                     break
             except BaseException:
@@ -110,7 +110,7 @@ class DirLock:
                 self.forsake()
                 raise
 
-    def _take(self, wait: Callable[[int], None] | None, give_up: float) -> None:
+    def _lock_file(self, wait: Callable[[int], None] | None, give_up: float) -> None:
         """Lock the open file, or return after the file of a replaced holder was removed: the caller opens another."""
         while True:
             try:

@@ -1,6 +1,6 @@
 """Records of a rank's bad losses in its page, one record for each kind of fault.
 
-The rank writes with `tell`; the supervisor reads with `told` while the rank runs.
+The rank writes with `write_losses`; the supervisor reads with `read_losses` while the rank runs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def parse_rule(text: str) -> SpikeRule | None:
     return SpikeRule(float(deviations), int(steps))
 
 
-def told(page: Page) -> list[Bad]:
+def read_losses(page: Page) -> list[Bad]:
     """Return the records in a rank's page, for the kinds of fault that have occurred."""
     found = []
     q = page.q
@@ -76,7 +76,7 @@ def told(page: Page) -> list[Bad]:
     return found
 
 
-def tell(page: Page, bad: Bad) -> None:
+def write_losses(page: Page, bad: Bad) -> None:
     """Write the first episode in full; for later episodes update only their number and the newest one's beginning."""
     q = page.q
     d = page.d

@@ -1,6 +1,6 @@
 """A record in a rank's page: what the comparison of the steps made again after a resume has shown.
 
-The rank writes the record with `tell_proof`; the supervisor reads it with `told_proof`. Standard library only.
+The rank writes the record with `write_proof`; the supervisor reads it with `read_proof`. Standard library only.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Proof:
     """index of the parameter or object in the list at `protocol.sampled_names_path`; -1 for none"""
 
 
-def tell_proof(page: Page, proof: Proof) -> None:
+def write_proof(page: Page, proof: Proof) -> None:
     """Write the record into a rank's page. The verdict is written last: once it is there, a reader trusts the rest."""
     q = page.q
     d = page.d
@@ -85,7 +85,7 @@ def tell_proof(page: Page, proof: Proof) -> None:
     q[at + _VERDICT] = proof.verdict
 
 
-def told_proof(page: Page) -> Proof:
+def read_proof(page: Page) -> Proof:
     """Return the record of a rank's page."""
     q = page.q
     d = page.d

@@ -1,8 +1,8 @@
 """Digests of replicated tensors in a rank's page: a ring of eight, each with its step, its part and its value.
 
-The rank writes with `tell`; the supervisor reads with `told` and compares the ranks. A digest that is overwritten
-before the supervisor has read it is not compared. That loses nothing for good: replicas that differ go on differing,
-and the same part is digested again later. Standard library only.
+The rank writes with `write_digest`; the supervisor reads with `read_digests` and compares the ranks. A digest that is
+overwritten before the supervisor has read it is not compared. That loses nothing for good: replicas that differ go on
+differing, and the same part is digested again later. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TABLE_BITS = 20
 _INDEX_BITS = 12
 
 
-class Told(NamedTuple):
+class ReplicaDigest(NamedTuple):
     """One digest of one part of the replicated tensors."""
 
     step: int
@@ -34,7 +34,7 @@ class Told(NamedTuple):
         return self.step << _INDEX_BITS + _TABLE_BITS | self.part << _TABLE_BITS | table
 
 
-def tell(page: Page, number: int, entry: Told) -> None:
+def write_digest(page: Page, number: int, entry: ReplicaDigest) -> None:
     """Write the `number`-th digest of this attempt into the rank's page."""
     q = page.q
     at = DIGESTS + 2 * (number % _ENTRIES)
@@ -43,7 +43,7 @@ def tell(page: Page, number: int, entry: Told) -> None:
     q[at] = entry.key
 
 
-def told(page: Page) -> dict[int, int]:
+def read_digests(page: Page) -> dict[int, int]:
     """Return the digests that are in the page now: key -> digest."""
     q = page.q
     found = {}

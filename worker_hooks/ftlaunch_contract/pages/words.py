@@ -145,7 +145,7 @@ AGREED_BASE = _rank("agreed_base", 48, "(First rank of a node) step + 1 of the n
 
 # --- the rank's half: peer_progress.py, steps as step + 1 ----------------------------------------------------------
 ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory, in bits; 0 when it does not.")
-TAKEN = _rank("taken", 44, "Step + 1 of this rank's newest snapshot.")
+NEWEST_SNAPSHOT = _rank("newest_snapshot", 44, "Step + 1 of this rank's newest snapshot.")
 MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be held for the saver, and is not there.")
 ENDLESS = 1 << 31
 """what an adapter gives for a number of steps that it does not know: any total from here on has no end"""

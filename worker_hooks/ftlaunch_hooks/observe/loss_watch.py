@@ -14,7 +14,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 
-from ftlaunch_contract.pages.loss_record import CALM, Bad, LossFault, SpikeRule, tell
+from ftlaunch_contract.pages.loss_record import CALM, Bad, LossFault, SpikeRule, write_losses
 from ftlaunch_contract.pages.page import Page
 
 WINDOW = 100
@@ -97,7 +97,7 @@ class _Episodes:
         if self._bad_in_row >= self._needed and self.current is None:
             self.current = self._first._replace(end=end)
             self._episodes += 1
-            tell(self._page, self.current)
+            write_losses(self._page, self.current)
 
 
 class LossWatch:

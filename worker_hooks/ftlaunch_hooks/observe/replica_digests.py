@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.replica_record import NAMES, Told, tell
+from ftlaunch_contract.pages.replica_record import NAMES, ReplicaDigest, write_digest
 from ftlaunch_hooks.state.collector import TensorItem
 
 _WANTED_PARTS = 256
@@ -167,7 +167,8 @@ class ReplicaDigests:
     def tell(self, step: int, index: int) -> None:
         """Write the digest of a part into the page, in the thread that copies. The part must not change meanwhile."""
         digest = self._plan.digest(index)
-        tell(self._page, self._count, Told(step=step, part=index, table=self._plan.table, digest=digest))
+        entry = ReplicaDigest(step=step, part=index, table=self._plan.table, digest=digest)
+        write_digest(self._page, self._count, entry)
 
     def _write_names(self) -> None:
         if self._directory is None:

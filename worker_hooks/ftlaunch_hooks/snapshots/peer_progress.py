@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, MOST_STEPS, STEP, TAKEN
+from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, MOST_STEPS, NEWEST_SNAPSHOT, STEP
 from ftlaunch_contract.protocol import Flag
 
 # bits of ASKED
@@ -17,7 +17,7 @@ _FAILED = 2
 # Ranks poll these words: an exact int is a faster index than a row of the table.
 _ASKED = int(ASKED)
 _MISSED = int(MISSED)
-_TAKEN = int(TAKEN)
+_NEWEST_SNAPSHOT = int(NEWEST_SNAPSHOT)
 _FLAGS = int(FLAGS)
 _STEP = int(STEP)
 _LOOP_LEFT = int(Flag.LOOP_LEFT)
@@ -60,12 +60,12 @@ class PeerProgress:
 
     def took(self, step: int) -> None:
         """Record that this rank's newest snapshot is of `step`; NONE: it has no snapshot."""
-        self._page.q[_TAKEN] = step + 1
+        self._page.q[_NEWEST_SNAPSHOT] = step + 1
 
     def all_have(self, step: int) -> bool:
         """Whether every rank has taken the snapshot of `step`."""
         attempt = self._page.attempt
-        return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
+        return all(peer.attempt == attempt and peer.q[_NEWEST_SNAPSHOT] > step for peer in self._peers)
 
     def left_before(self, step: int) -> int | None:
         """Return a rank that has left its loop before `step` and will never have a snapshot of it; None for none."""

@@ -208,7 +208,7 @@ class NodeLeader:
         final = layout.iteration_dir(directory, target.step)
 
         def tell_of_displaced(to: Path) -> None:
-            tell_operation(f"moved step {target.step} from {final} to {to} ({writer.MADE_AGAIN})")
+            tell_operation(f"moved step {target.step} from {final} to {to} ({writer.REPEATED_STEP})")
 
         path, size = writer.commit(target, on_displaced=tell_of_displaced)
         tell_operation(f"saved step {target.step} ({target.why}, {size} bytes) to {path}")

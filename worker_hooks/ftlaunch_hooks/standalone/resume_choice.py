@@ -39,10 +39,10 @@ def choose(
     """
     own = load is not None and initial.is_own(load, checkpoint_dir)
     fresh = fresh_start.decide(checkpoint_dir, command, is_asked=is_fresh_asked, say=say)
-    if fresh.begins_anew and not own:
+    if fresh.is_fresh and not own:
         _put_aside(checkpoint_dir, load, say)
     initial.settle_own(load, checkpoint_dir, fresh, forget_memory=lambda: None, say=say)
-    if fresh.begins_anew:
+    if fresh.is_fresh:
         fresh_start.note_beginning(checkpoint_dir, command, fresh.run)
     step, refusals = verify.newest_verified(checkpoint_dir)
     _tell(refusals, say)

@@ -13,7 +13,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.systemd import Priority
 from ftlaunch_contract.checkpoint import health_mark, initial, layout
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
-from ftlaunch_contract.checkpoint.writer import MADE_AGAIN
+from ftlaunch_contract.checkpoint.writer import REPEATED_STEP
 from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 
 Answer = Mapping[str, Any]
@@ -132,7 +132,7 @@ def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -
         yield CheckpointFailed(answer, str(spec.checkpoint_dir))
         return
     for to in answer.get("displaced", ()):
-        yield CheckpointMoved(step=answer["step"], path=Path(answer["path"]), to=Path(to), why=MADE_AGAIN)
+        yield CheckpointMoved(step=answer["step"], path=Path(answer["path"]), to=Path(to), why=REPEATED_STEP)
     yield CheckpointCommitted(answer)
     if is_abnormal(answer) and not after_abnormal:  # only the first of several in a row is shown on the terminal
         yield Note(f"the checkpoint of step {answer['step']} is marked abnormal: {answer['health']['why']}")

@@ -26,7 +26,7 @@ def decide(directory: Path, command: Command = COMMAND, *, is_asked: bool = True
 
 def begin(directory: Path) -> str:
     fresh, said = decide(directory)
-    assert fresh.begins_anew
+    assert fresh.is_fresh
     assert not said
     fresh_start.note_beginning(directory, COMMAND, fresh.run)
     return fresh.run
@@ -36,7 +36,7 @@ def test_the_same_command_goes_on_until_its_end(tmp_path: Path) -> None:
     run = begin(tmp_path)
     for _ in range(2):
         fresh, (sentence,) = decide(tmp_path)
-        assert fresh == FreshStart(is_asked=True, begins_anew=False, run=run)
+        assert fresh == FreshStart(is_asked=True, is_fresh=False, run=run)
         assert sentence.startswith("--fresh is for the first run of a command: this one began anew on 2")
         assert sentence.endswith(f"so it goes on; to begin anew once more, remove {tmp_path / 'fresh.json'}")
     assert fresh_start.unfinished_run(tmp_path, COMMAND) == run
@@ -48,13 +48,13 @@ def test_the_same_command_goes_on_until_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
 def test_another_command_begins_anew(other: Command, tmp_path: Path) -> None:
     begin(tmp_path)
-    assert decide(tmp_path, other)[0].begins_anew
+    assert decide(tmp_path, other)[0].is_fresh
     assert fresh_start.unfinished_run(tmp_path, other) == ""
 
 
 def test_a_start_without_the_option_makes_the_next_one_with_it_a_first_one(tmp_path: Path) -> None:
     begin(tmp_path)
-    assert decide(tmp_path, is_asked=False) == (FreshStart(is_asked=False, begins_anew=False), [])
+    assert decide(tmp_path, is_asked=False) == (FreshStart(is_asked=False, is_fresh=False), [])
     begin(tmp_path)
 
 

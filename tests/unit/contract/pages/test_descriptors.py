@@ -17,7 +17,7 @@ from ftlaunch_contract.pages import loss_record, replica_record
 from ftlaunch_contract.pages.descriptors import BoolWord, FloatWord, IntWord, ReadEnum, ReadInt, SecondsWord
 from ftlaunch_contract.pages.loss_record import Bad, LossFault
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_contract.pages.replica_record import Told
+from ftlaunch_contract.pages.replica_record import ReplicaDigest
 from ftlaunch_contract.pages.words import WORDS
 
 WORD = st.integers(-(2**63), 2**63 - 1)
@@ -70,20 +70,20 @@ def test_what_is_written_with_other_words_cannot_be_set_alone(page: Page, name: 
 @given(st.builds(Bad, st.sampled_from(LossFault), STEP, DOUBLE, WORD, WORD, DOUBLE, WORD, WORD))
 def test_a_bad_loss_is_told_as_it_was(page: Page, bad: Bad) -> None:
     page.begin(0, 1, 1)
-    loss_record.tell(page, bad)
-    assert loss_record.told(page) == [bad]
+    loss_record.write_losses(page, bad)
+    assert loss_record.read_losses(page) == [bad]
 
 
-DIGEST = st.builds(Told, STEP, st.integers(0, 2**12 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
+DIGEST = st.builds(ReplicaDigest, STEP, st.integers(0, 2**12 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
 
 
 @given(st.lists(DIGEST, unique_by=lambda told: told.key))  # an attempt digests a part once a step
-def test_the_newest_digests_are_told_as_they_were(page: Page, digests: list[Told]) -> None:
+def test_the_newest_digests_are_told_as_they_were(page: Page, digests: list[ReplicaDigest]) -> None:
     page.begin(0, 1, 1)
     for number, told in enumerate(digests):
-        replica_record.tell(page, number, told)
+        replica_record.write_digest(page, number, told)
     newest = {told.key: told.digest - (told.digest >> 63 << 64) for told in digests[-8:]}
-    assert replica_record.told(page) == newest
+    assert replica_record.read_digests(page) == newest
     assert {(replica_record.step_of(key), replica_record.index_of(key)) for key in newest} == {
         (told.step, told.part) for told in digests[-8:]
     }

@@ -6,20 +6,20 @@ import math
 from pathlib import Path
 
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof, told_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, read_proof, write_proof
 
 
 def test_a_proof_is_read_as_it_was_told_and_a_new_process_says_nothing_yet(tmp_path: Path) -> None:
     create_page(tmp_path / "page")
     page = Page(tmp_path / "page")
-    assert told_proof(page).verdict is ProofVerdict.NONE
+    assert read_proof(page).verdict is ProofVerdict.NONE
     told = Proof(
         ProofVerdict.DIFFERENT, step=12, steps=2, ahead=5, what=ProofPart.PARAMETER, before=0.25, now=-1e-9, parameter=3
     )
-    tell_proof(page, told)
-    assert told_proof(page) == told
+    write_proof(page, told)
+    assert read_proof(page) == told
     page.begin(1, 1, 1)
-    assert told_proof(page).verdict is ProofVerdict.NONE
+    assert read_proof(page).verdict is ProofVerdict.NONE
     page.close()
 
 

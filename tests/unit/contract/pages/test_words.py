@@ -13,7 +13,7 @@ import pytest
 from ftlaunch_contract.pages import exit_futex, loss_record, replica_record, words
 from ftlaunch_contract.pages.loss_record import Bad, LossFault
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_contract.pages.replica_record import Told
+from ftlaunch_contract.pages.replica_record import ReplicaDigest
 from ftlaunch_contract.pages.words import TABLE, Lifetime, Words, Writer, check
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
@@ -104,7 +104,7 @@ def test_a_new_process_finds_its_words_empty(page: Page, row: Words) -> None:
 
 @pytest.mark.parametrize(("fault", "first"), [(LossFault.NAN, 200), (LossFault.SPIKE, 208)])
 def test_a_loss_record_has_its_place(page: Page, fault: LossFault, first: int) -> None:
-    loss_record.tell(page, Bad(fault, 41, 2.5, 160, 176, 1.5, 3, 44))
+    loss_record.write_losses(page, Bad(fault, 41, 2.5, 160, 176, 1.5, 3, 44))
     assert [word(page, first), word(page, first + 2), word(page, first + 3)] == [41, 160, 176]
     assert [word(page, first + 1, "<d"), word(page, first + 4, "<d")] == [2.5, 1.5]
     assert [word(page, first + 5), word(page, first + 6)] == [3, 44]
@@ -112,8 +112,8 @@ def test_a_loss_record_has_its_place(page: Page, fault: LossFault, first: int) -
 
 @pytest.mark.parametrize(("number", "first"), [(0, 216), (7, 230), (8, 216)])
 def test_a_digest_has_its_place(page: Page, number: int, first: int) -> None:
-    told = Told(12, 3, 99, 77)
-    replica_record.tell(page, number, told)
+    told = ReplicaDigest(12, 3, 99, 77)
+    replica_record.write_digest(page, number, told)
     assert [word(page, first), word(page, first + 1)] == [12 << 32 | 3 << 20 | 99, 77]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_contract.pages.replica_record import NAMES, index_of, step_of, told
+from ftlaunch_contract.pages.replica_record import NAMES, index_of, read_digests, step_of
 from ftlaunch_hooks.observe.replica_digests import DigestPlan, ReplicaDigests
 from ftlaunch_hooks.state.collector import TensorItem
 
@@ -81,5 +81,5 @@ def test_the_parts_take_turns(page: Page, tmp_path: Path) -> None:
             seen.append((step, part))
     assert [step for step, _ in seen] == [1, 6, 11, 16, 21, 26, 31, 36]
     assert {part for _, part in seen} == {0, 1, 2}
-    assert sorted((step_of(key), index_of(key)) for key in told(page)) == seen
+    assert sorted((step_of(key), index_of(key)) for key in read_digests(page)) == seen
     assert json.loads((tmp_path / NAMES).read_text()) == ["w0", "w1", "w2"]

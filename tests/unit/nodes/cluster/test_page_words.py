@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ftlaunch.nodes.cluster.mirrors.page_words import Changes, write
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.page import Page, create_page, page_path
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof, told_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, read_proof, write_proof
 from ftlaunch_contract.pages.words import Writer
 
 HALF = len(Writer.RANK.value)
@@ -102,9 +102,9 @@ def test_what_the_steps_made_again_have_shown_travels(tmp_path: Path) -> None:
     changes = Changes(real)
     write(mirror, changes.collect(), 0)
     proof = Proof(ProofVerdict.DIFFERENT, 12, 2, 3, ProofPart.PARAMETER, 0.5, -0.25, 7)
-    tell_proof(real, proof)
+    write_proof(real, proof)
     write(mirror, json.loads(json.dumps(changes.collect())), 0)
-    assert told_proof(mirror) == proof
+    assert read_proof(mirror) == proof
 
 
 def test_the_first_look_at_a_page_takes_little_room(tmp_path: Path) -> None:

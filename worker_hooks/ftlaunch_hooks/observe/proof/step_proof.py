@@ -33,7 +33,7 @@ from ftlaunch_contract.pages.fingerprint_ring import (
     ring_path,
 )
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, write_proof
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.observe.proof import seen_losses
 from ftlaunch_hooks.observe.proof.comparison import SampleComparison, StepDifference, compare_steps
@@ -165,7 +165,7 @@ class StepProof:
             self._end_with_difference(step, StepDifference(ProofPart.OBJECT, is_rounding=False, parameter=first))
         elif is_resumed:  # otherwise the page may have the proof of a training before this one, which must stay
             verdict = ProofVerdict.AHEAD if self._before else ProofVerdict.UNVERIFIED
-            tell_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
+            write_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
         self._begin_step(step + 1)
         seen_losses.listen(self._note_seen_loss)
 
@@ -355,7 +355,7 @@ class StepProof:
         elif step >= self._newest_before:
             self._end_without_difference(step)
         else:
-            tell_proof(self._page, Proof(ProofVerdict.AHEAD, step=step, steps=self._compared, ahead=self._ahead))
+            write_proof(self._page, Proof(ProofVerdict.AHEAD, step=step, steps=self._compared, ahead=self._ahead))
 
     def _end_without_difference(self, step: int) -> None:
         verdict = ProofVerdict.SAME if self._compared else ProofVerdict.UNVERIFIED
@@ -375,7 +375,7 @@ class StepProof:
         """End the comparison, and report the proof."""
         self._newest_before = -1
         self._before = {}
-        tell_proof(self._page, proof)
+        write_proof(self._page, proof)
         self._on_end(proof, self._names[proof.parameter] if proof.parameter >= 0 else "")
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from ftlaunch_contract.pages.fingerprint_ring import CAPACITY, StepPart, read_copy, ring_path
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, told_proof
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, read_proof
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.observe.proof import seen_losses
 from ftlaunch_hooks.observe.proof.parameter_samples import ParameterSamples
@@ -79,7 +79,7 @@ class Life:
 
     @property
     def told(self) -> Proof:
-        return told_proof(self.page)
+        return read_proof(self.page)
 
 
 class Clock:
