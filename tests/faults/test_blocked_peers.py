@@ -1,6 +1,6 @@
 """A rank dies; the others, unmodified scripts with SIGTERM handlers, can only be blocked on it, or are at work.
 
-Taken out, and seen to fail: without GraceCut.look() in Watch each costs the whole grace.
+Taken out, and seen to fail: without GraceCut.poll() in Watch each costs the whole grace.
 """
 
 from __future__ import annotations

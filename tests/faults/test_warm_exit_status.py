@@ -36,7 +36,7 @@ class Nursery:
         while self.warm.starting:
             assert self.warm.link is not None
             assert select.select([self.warm.link.fd], [], [], 60)[0]
-            self.warm.hear()
+            self.warm.handle_message()
 
     def orders(self, envs: list[dict[str, str]]) -> dict[int, RankToFork]:
         return {n: RankToFork({**self.env, **env}, self.home / f"forked_{n}.log") for n, env in enumerate(envs)}

@@ -29,13 +29,13 @@ from ftlaunch_contract.protocol import Resume
 
 class Looking:
     # runs the loop until the ranks have gone
-    def take(self, event):
+    def handle(self, event):
         pass
 
-    def look(self):
+    def poll(self):
         ranks.poll()
 
-    def next_look(self):
+    def next_poll_at(self):
         return time.monotonic() + 0.01
 
     def fail(self, error):

@@ -50,7 +50,7 @@ def test_of_many_ranks_each_is_heard(pages: list[Path]) -> None:
             assert select([watch.fd], [], [], 0)[0] == []
             process.kill()
             assert select([watch.fd], [], [], DEADLINE)[0] == [watch.fd]
-            assert watch.heard() == [rank]
+            assert watch.read_dying() == [rank]
         watch.forget()
 
 
@@ -60,7 +60,7 @@ def test_the_next_one_is_heard_after_one_in_the_same_page(pages: list[Path]) -> 
         with ringer(pages[0]) as process:
             process.kill()
             assert select([watch.fd], [], [], DEADLINE)[0] == [watch.fd]
-            assert watch.heard() == [0]
+            assert watch.read_dying() == [0]
         watch.forget()
         page = Page(pages[0])
         page.begin(0, os.getpid(), 0)

@@ -101,7 +101,7 @@ def test_a_sink_that_counts_incidents(tmp_path: Path, monkeypatch: pytest.Monkey
     files = FileThread(tmp_path)
     sink = code_of("event-sink.md", monkeypatch).IncidentCounter(path, files)
     for event in (Incident(), Other(), Incident()):
-        sink.take(event, None)
+        sink.handle(event, None)
     assert files.flush(DEADLINE)
     assert path.read_text() == "2\n"
     files.close()

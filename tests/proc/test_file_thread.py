@@ -91,14 +91,14 @@ def test_errors_are_told_to_who_asked_and_in_their_thread(files: FileThread) -> 
     files.write((files.where / "no" / "file").touch, told.append)
     assert files.flush(NEVER)
     assert told == []
-    files.tell_failures()
+    files.report_failures()
     assert [error.strerror for error in told] == ["No such file or directory"]
     with pytest.raises(FileNotFoundError):
         files.call((files.where / "nothing").read_text)
     files.write(lambda: 1 // 0, pytest.fail)
     assert files.flush(NEVER)
     with pytest.raises(ZeroDivisionError):
-        files.tell_failures()
+        files.report_failures()
 
 
 def test_a_descriptor_that_comes_too_late_is_closed(files: FileThread, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_silence_is_told_and_its_end(tmp_path: Path) -> None:
     silence = FileSilence(threads, told.append)
 
     def heard(kind: type[JobEvent]) -> bool:
-        silence.look()
+        silence.poll()
         return any(isinstance(event, kind) for event in told)
 
     threads.of(tmp_path).write(gate.wait, pytest.fail)
@@ -168,14 +168,14 @@ def test_lines_that_had_no_room_are_told_of_also_where_nothing_was_silent_for_lo
     thread.write(gate.wait, pytest.fail, size=10)
     wait_for(lambda: thread.silent_seconds > 0, "the slow write to begin")
     assert not thread.write(gate.wait, pytest.fail, size=10)
-    silence.look()
+    silence.poll()
     gate.set()
     assert thread.flush(NEVER)
-    silence.look()
+    silence.poll()
     (answer,) = told
     assert isinstance(answer, FilesAnswer)
     assert answer.lost == 1
     assert "1 event was too much to wait in memory, and is missing in the journal" in answer.sentence()
-    silence.look()
+    silence.poll()
     assert told == [answer], "it is said once"
     threads.close()

@@ -32,8 +32,10 @@ def test_a_select_without_descriptors_is_a_sleep(call: str, sleeps: bool) -> Non
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
-            wait_for(lambda: (main := procfs.look(process.pid).main) and main.syscall and main.state == "S", "sleep")
-            seen = procfs.look(process.pid)
+            wait_for(
+                lambda: (main := procfs.read_process(process.pid).main) and main.syscall and main.state == "S", "sleep"
+            )
+            seen = procfs.read_process(process.pid)
         finally:
             process.kill()
     assert seen.missing == {}

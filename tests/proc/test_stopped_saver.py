@@ -37,26 +37,26 @@ def test_a_saver_that_stays_stopped_over_a_request_is_ended(saver: SaverLink, tm
     """Taken out: the request is never answered."""
     stop(saver)
     saver.ask({"do": "find", "checkpoint_dir": str(tmp_path)})
-    saver.look(100.0)
-    saver.look(101.9)
+    saver.kill_if_stopped(100.0)
+    saver.kill_if_stopped(101.9)
     assert state_of(saver.pid) == "T", "somebody may continue it"
-    saver.look(102.1)
+    saver.kill_if_stopped(102.1)
     assert is_gone(saver)
 
 
 def test_a_saver_that_was_continued_in_time_goes_on(saver: SaverLink, tmp_path: Path) -> None:
     stop(saver)
     saver.ask({"do": "find", "checkpoint_dir": str(tmp_path)})
-    saver.look(100.0)
+    saver.kill_if_stopped(100.0)
     os.kill(saver.pid, signal.SIGCONT)
     wait_for(lambda: state_of(saver.pid) != "T", "a continued saver")
-    saver.look(102.1)
+    saver.kill_if_stopped(102.1)
     assert select.select([saver.fd], [], [], 10.0)[0]
     assert [answer["did"] for answer in saver.answers() or ()] == ["find"]
 
 
 def test_an_idle_saver_may_be_stopped(saver: SaverLink) -> None:
     stop(saver)
-    saver.look(100.0)
-    saver.look(200.0)
+    saver.kill_if_stopped(100.0)
+    saver.kill_if_stopped(200.0)
     assert state_of(saver.pid) == "T"

@@ -175,13 +175,13 @@ class Place:
 
     # --- the loop's handler -------------------------------------------------------------------------------
 
-    def take(self, event: str) -> None:
+    def handle(self, event: str) -> None:
         raise AssertionError(event)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do nothing: everything here happens on descriptors."""
 
-    def next_look(self) -> float:
+    def next_poll_at(self) -> float:
         return time.monotonic() + 0.01
 
     @property

@@ -77,7 +77,7 @@ class World:
         context = Context(
             spec=self.spec,
             pages=self.pages,
-            tell=self.events.append,
+            report=self.events.append,
             loop=self.loop,
             clock=self.clock,
             random=lambda: 0.5,
@@ -94,7 +94,7 @@ class World:
             start_saver=self._start_saver,
             may_begin=lambda _: self.may_begin,
             deaths=self.deaths,
-            tell_outcomes=lambda: None,
+            report_outcomes=lambda: None,
             processor_time=self._used,
             inherited=Inherited(None, ()),
             reached=-1,

@@ -117,7 +117,7 @@ class Life:
         at = 0.0
         while at <= max(self.now) + goes_on:
             views = self.views(at)
-            gaps.look(waits(views), 0.0)
+            gaps.learn(waits(views), 0.0)
             if all(view.exited for view in views):
                 return []
             late = late_ranks(waits(views), at, 0.0, TimeLimits({}, gaps.longest))

@@ -54,7 +54,7 @@ class BlockedAt:
 
     main: Stack  # of the main thread
     pending: Collective | None  # the oldest collective that is not over; None if unknown
-    told: str  # the place in words: `in all_reduce #5 at train.py:95`
+    description: str  # the place in words: `in all_reduce #5 at train.py:95`
 
 
 def waits(dumps: Mapping[int, RankDump], hung: RankDump | None = None) -> dict[int, BlockedAt]:
@@ -90,7 +90,7 @@ def sentence(dead: int, found: Mapping[int, BlockedAt]) -> str:
         dead: the rank that has ended, or that hangs.
         found: where the remaining ranks are blocked.
     """
-    places = ", ".join(f"rank {rank} {blocked.told}" for rank, blocked in sorted(found.items()))
+    places = ", ".join(f"rank {rank} {blocked.description}" for rank, blocked in sorted(found.items()))
     if dead in found:
         why = f"SIGTERM has moved nothing in rank {dead}, which hangs, and others wait"
         return f"{why}: {places}; killing them without grace"
@@ -105,7 +105,7 @@ def _blocked_on_peers(dump: RankDump) -> BlockedAt | None:
     waits_for_peers = _waits_for_peers(main) or _in_backward(main, dump)
     if not waits_for_peers or _in_handler(main) or not _is_rest_idle(dump):
         return None
-    return BlockedAt(main=main, pending=dump.pending, told=in_collective(dump))
+    return BlockedAt(main=main, pending=dump.pending, description=in_collective(dump))
 
 
 def _unmoved(dump: RankDump, hung: RankDump | None) -> BlockedAt | None:
@@ -116,7 +116,7 @@ def _unmoved(dump: RankDump, hung: RankDump | None) -> BlockedAt | None:
     is_at_work = dump.stopped or dump.lock_held or dump.state in ("R", "D") or dump.busy >= BUSY
     if is_at_work or _in_handler(main) or not _is_rest_idle(dump):
         return None
-    return BlockedAt(main=main, pending=dump.pending, told=doing(dump))
+    return BlockedAt(main=main, pending=dump.pending, description=doing(dump))
 
 
 def _is_rest_idle(dump: RankDump) -> bool:

@@ -71,21 +71,21 @@ class Subject:
 
     @property
     def stopped(self) -> bool:
-        """Whether the rank was stopped at `look`. A stopped rank answers nothing until it is continued."""
+        """Whether the rank was stopped at `read_processes`. A stopped rank answers nothing until it is continued."""
         main = self.process.main
         return main is not None and main.state in ("T", "t")
 
-    def look(self, parent_of: dict[int, int]) -> None:
+    def read_processes(self, parent_of: dict[int, int]) -> None:
         """Read what /proc shows of the rank and its descendants. This comes first, because reading disturbs nothing.
 
         Args:
             parent_of: the parent's pid of every process, by pid.
         """
-        self.process = procfs.look(self.pid)
-        self._looked = time.monotonic()
+        self.process = procfs.read_process(self.pid)
+        self._read_at = time.monotonic()
         self._pids = procfs.below(self.pid, parent_of)
         for pid in self._pids:
-            child = procfs.look(pid)
+            child = procfs.read_process(pid)
             main = child.main
             if main is not None:
                 self._children.append(
@@ -103,7 +103,7 @@ class Subject:
 
     def examine(self) -> None:
         """Take the stacks, then what takes longer. The files are replaced as more is known."""
-        stack = self._take_stacks(self.process) if self.can_show and not self._has_ended else ""
+        stack = self._request_stacks(self.process) if self.can_show and not self._has_ended else ""
         if self.stopped:
             self.recall()
         self._write("stack.txt", stack)
@@ -114,8 +114,8 @@ class Subject:
             self.process.missing["lock_held"] = _ENDED
         else:
             self._test_lock()
-        time.sleep(max(self._looked + _SPAN - time.monotonic(), 0.0))
-        procfs.compare(self.process, procfs.look(self.pid), time.monotonic() - self._looked)
+        time.sleep(max(self._read_at + _SPAN - time.monotonic(), 0.0))
+        procfs.compare(self.process, procfs.read_process(self.pid), time.monotonic() - self._read_at)
         self._write_facts()
         self._examine_children()
         self._write("stack.txt", stack + "".join(map(_child_stack, self._children)))
@@ -138,7 +138,7 @@ class Subject:
         until = time.monotonic() + _CHILDREN
         for child in self._children:
             if time.monotonic() < until and procfs.shows_stacks(child["pid"], self.pid):
-                child["stack"] = self._take_stacks(procfs.look(child["pid"]))
+                child["stack"] = self._request_stacks(procfs.read_process(child["pid"]))
 
     def _test_lock(self) -> None:
         """Find out whether some thread of the rank keeps the interpreter's lock."""
@@ -147,7 +147,7 @@ class Subject:
         except worker_server.NoAnswer as silence:
             self.process.missing["lock_held"] = str(silence)
 
-    def _take_stacks(self, process: procfs.Process) -> str:
+    def _request_stacks(self, process: procfs.Process) -> str:
         """Return the stacks of all threads of a process, written by a thread that answers; "" if none answers.
 
         The main thread is asked first, so that its stack shows where it is, and not where it gets to before another
@@ -243,7 +243,9 @@ def main() -> None:
     subjects = [Subject(entry, directory, memory) for entry in ranks]
     gpus = _gpus()
     with ThreadPoolExecutor(max_workers=max(len(subjects), 1)) as pool:
-        list(pool.map(lambda subject: subject.look(parent_of), subjects))  # all ranks before the first is disturbed
+        list(
+            pool.map(lambda subject: subject.read_processes(parent_of), subjects)
+        )  # all ranks before the first is disturbed
         list(pool.map(Subject.recall, [subject for subject in subjects if not subject.stopped]))
         list(pool.map(Subject.examine, [subject for subject in subjects if not subject.stopped]))
         # Stopped ranks come last, because once continued they may end what the others wait for.

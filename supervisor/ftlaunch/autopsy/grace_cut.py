@@ -69,7 +69,7 @@ class GraceCut:
             self._left = self._group.living
             self._before = blocked_ranks.waits(hang, self._hung)
 
-    def look(self, now: float) -> bool:
+    def poll(self, now: float) -> bool:
         """Examine the ranks if an examination is due. Return whether all remaining ranks are to be killed.
 
         Args:

@@ -72,7 +72,7 @@ class Process:
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
-def look(pid: int) -> Process:
+def read_process(pid: int) -> Process:
     """Return what /proc shows of a process at this moment. A process that has ended has no threads."""
     process = Process(pid, [])
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -18,7 +18,7 @@ from ftlaunch_contract.files import untrusted_json
 
 BUSY = 0.5  # processors: a thread that uses more does not wait
 _FUTEX = re.compile(r"futex")
-_TAKES_LOCK = re.compile(r"\bwith\b.*(?:lock|mutex|cond|sem)|\.acquire\(", re.IGNORECASE)
+_ACQUIRES_LOCK = re.compile(r"\bwith\b.*(?:lock|mutex|cond|sem)|\.acquire\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class RankDump:
         main = self.main
         if main is None or main.own != main.frames[0] or not _FUTEX.search(self.system_call + self.channel):
             return False
-        return bool(_TAKES_LOCK.search(self.sources.get(f"{main.own.path}:{main.own.line}", "")))
+        return bool(_ACQUIRES_LOCK.search(self.sources.get(f"{main.own.path}:{main.own.line}", "")))
 
 
 def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str, Any] | None) -> RankDump:

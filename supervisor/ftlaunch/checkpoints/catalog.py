@@ -106,7 +106,7 @@ def listed(directory: Path) -> list[CatalogEntry]:
     Raises:
         OSError: the directory cannot be read.
     """
-    found = [_look(step, path) for step, path in layout.list_iterations(directory)]
+    found = [_read_entry(step, path) for step, path in layout.list_iterations(directory)]
     found += [_unfinished(step, path) for step, path in layout.list_incomplete(directory)]
     found += [_quarantined(path) for path in _quarantine_of(directory)]
     found += _foreign(directory)
@@ -138,10 +138,10 @@ def verified(directory: Path, step: int | None, watched: Watched = _unwatched) -
 
 def _verified(step: int, path: Path, watched: Watched) -> CatalogEntry:
     with watched(f"verifying step {step}", verify.size_of(path)) as advance:
-        return _look(step, path, lambda: verify.verify(path, advance=advance))
+        return _read_entry(step, path, lambda: verify.verify(path, advance=advance))
 
 
-def _look(step: int, path: Path, judge: Callable[[], dict[str, Any]] | None = None) -> CatalogEntry:
+def _read_entry(step: int, path: Path, judge: Callable[[], dict[str, Any]] | None = None) -> CatalogEntry:
     """Return what is known of the committed checkpoint at `path`.
 
     Args:

@@ -51,7 +51,7 @@ class FinalSave:
         self._peers = peers
         self._is_whole = False  # whether memory has all that other nodes keep of lost ranks, or this cannot be had
         self._why: Why | None = None  # None: no final save is under way
-        self._work: object = None  # what the saver had done at the last `look`
+        self._work: object = None  # what the saver had done at the last `note_work`
 
     def begin(self, why: Why) -> None:
         """Commit the newest step, unless storage has it. The result is posted.
@@ -72,8 +72,8 @@ class FinalSave:
         if self._why is not None:
             self._ask_or_finish(self._why)
 
-    def heed(self, answer: Answer) -> None:
-        """Take an answer of the saver, or the news of its death. Does nothing while no final save is under way."""
+    def handle_answer(self, answer: Answer) -> None:
+        """Handle an answer of the saver, or the news of its death. Does nothing while no final save is under way."""
         if self._why is None or not self._is_whole:
             return
         if answer["did"] == "save" and "error" in answer and answer["step"] == self._pages.newest_common():
@@ -91,7 +91,7 @@ class FinalSave:
             self.error = error
             self._finish(Event.SAVE_FAILED)
 
-    def look(self) -> None:
+    def note_work(self) -> None:
         """Note what the saver has done up to now, for the next `judge`."""
         self._work = self._saving.work()
 
@@ -99,13 +99,13 @@ class FinalSave:
         """Decide whether to wait on for the saver; if not, end the final save and post its result.
 
         Args:
-            silent: seconds since the last `look`.
+            silent: seconds since the last `note_work`.
 
         Returns:
-            True if a final save is under way and the saver has worked since the last `look`.
+            True if a final save is under way and the saver has worked since the last `note_work`.
         """
         before = self._work
-        self.look()
+        self.note_work()
         if self._why is None or before != self._work:
             return self._why is not None
         if self.is_saved():

@@ -93,7 +93,7 @@ class ResumeDecision:
         pages: Pages,
         saving: SaveScheduler,
         numbers: NumericsMonitor,
-        tell: Callable[[JobEvent], None],
+        report: Callable[[JobEvent], None],
         cannot: Callable[[str], None],
         peers: PeerMemory | None,
         files: FileThread,
@@ -106,7 +106,7 @@ class ResumeDecision:
             pages: the pages of all ranks.
             saving: asks the saver.
             numbers: knows whether the job goes back to a healthy checkpoint.
-            tell: takes events.
+            report: reports an event.
             cannot: ends the job; called with a sentence for the user.
             peers: the snapshots that other nodes keep; None on one node.
             files: the thread that touches the checkpoint directory.
@@ -116,7 +116,7 @@ class ResumeDecision:
         self.pages = pages
         self.saving = saving
         self.numbers = numbers
-        self._tell = tell
+        self._report = report
         self._cannot = cannot
         self._peers = peers
         self._files = files
@@ -188,7 +188,7 @@ class ResumeDecision:
             self._write_map(Resume.UNDECIDED, replace(plan, step=NONE))
             return self._ask(self.pages.newest_common(), load=load.path)
         if plan.kind is Resume.FRESH and first and self._found.unfinished:
-            self._tell(Note("no checkpoint was ever finished: starting from the beginning"))
+            self._report(Note("no checkpoint was ever finished: starting from the beginning"))
         if not first:
             self._write_map(plan.kind, plan)
         return plan.kind, plan.step
@@ -196,7 +196,7 @@ class ResumeDecision:
     def _write_map(self, kind: Resume, plan: RecoveryPlan) -> None:
         """Report from where each rank takes its state, before any rank does so."""
         peers = self._peers
-        self._tell(
+        self._report(
             RestorePlanned(
                 restore_map(
                     kind,
@@ -215,7 +215,7 @@ class ResumeDecision:
         if (plan := self._fetching) is not None and self._peers is not None:
             self._peers.fetch(
                 plan,
-                planned=lambda nodes: self._tell(FetchPlanned(plan.step, nodes)),
+                planned=lambda nodes: self._report(FetchPlanned(plan.step, nodes)),
                 done=lambda why, rows: self._fetched(plan, why, rows),
             )
 
@@ -230,7 +230,7 @@ class ResumeDecision:
         if self._fetching is not plan:
             return  # the attempt that this was fetched for is over
         self._fetching = None
-        self._tell(FetchedFromPeers(plan.step, why, rows))
+        self._report(FetchedFromPeers(plan.step, why, rows))
         if not why:
             self.pages.decide(Resume.PEER, plan.step, self.saving.first_due(plan.step))
             return
@@ -276,8 +276,8 @@ class ResumeDecision:
         self.saving.find(load, healthy_before)
         return Resume.UNDECIDED, step
 
-    def heed(self, answer: Answer) -> None:
-        """Take the saver's answer to a question of `decide`: which checkpoint verified, and which were refused."""
+    def handle_answer(self, answer: Answer) -> None:
+        """Handle the saver's answer to a question of `decide`: which checkpoint verified, and which were refused."""
         if not self._is_answer_awaited:
             return
         self._is_answer_awaited = False
@@ -305,13 +305,13 @@ class ResumeDecision:
         if plan.kind is Resume.FRESH or "load" in answer or "healthy_before" in answer:
             self._cannot(f"cannot resume: {problem}; nothing there was changed, and the same command tries it again")
             return
-        self._tell(Note(f"{problem}; going on from the older step {plan.step}, which memory has"))
+        self._report(Note(f"{problem}; going on from the older step {plan.step}, which memory has"))
         self._write_map(plan.kind, plan)
         self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
 
-    def _report_rejected(self, rejected: Sequence[dict[str, Any]], taken: int) -> None:
+    def _report_rejected(self, rejected: Sequence[dict[str, Any]], chosen: int) -> None:
         for entry in rejected:
-            self._tell(CheckpointRejected(entry, taken))
+            self._report(CheckpointRejected(entry, chosen))
 
     def _resume_from(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
         """Resume from the newest checkpoint that verified, or from memory; end the job if there is neither.
@@ -367,8 +367,8 @@ class ResumeDecision:
             return
         step = answer["step"]
         for event in of_moves(Path(answer["aside"]), answer.get("moved", ()), "rolled back"):
-            self._tell(event)
-        self._tell(
+            self._report(event)
+        self._report(
             RolledBack(step=step, aside=answer["aside"], skipped=answer["skipped"], not_skipped=answer["not_skipped"])
         )
         self.numbers.went_back(step)
@@ -395,6 +395,6 @@ class ResumeDecision:
         if step == NONE:
             self._cannot(initial.none_usable(load))
             return
-        self._tell(Loaded(load, step))
+        self._report(Loaded(load, step))
         kind = Resume.WEIGHTS if load.weights_only else Resume.LOADED
         self.pages.decide(kind, step, self.saving.first_due(0 if load.weights_only else step))

@@ -57,7 +57,7 @@ class Saver(Protocol):
     def work(self) -> object:
         """Return a value that changes whenever the saver has done something."""
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """Kill a saver that cannot answer. The event loop then learns of its end from `fd`. now: monotonic seconds."""
 
     def close(self, timeout: float) -> int | None:
@@ -131,7 +131,7 @@ class SaverLink:
         """Return what the saver has done up to now: its processor seconds, and the bytes read and written."""
         return process_activity.work_of(self.pid)
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """Kill a saver that is stopped (SIGSTOP) over a request, because perhaps nobody will continue this saver."""
         if self.pending is None or self.closed or processes.state_of(self.pid) != "T":
             self._stopped_since = None

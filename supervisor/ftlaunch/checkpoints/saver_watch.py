@@ -25,8 +25,8 @@ class SaverWatch:
         spec: JobSpec,
         loop: Loop,
         clock: Callable[[], float],
-        tell: Callable[[JobEvent], None],
-        heed: Callable[[Answer], None],
+        report: Callable[[JobEvent], None],
+        on_answer: Callable[[Answer], None],
         abandon: Callable[[str], None],
     ) -> None:
         """Watch nothing until `listen`.
@@ -35,16 +35,16 @@ class SaverWatch:
             spec: the job.
             loop: waits for answers, and for the time of the next try to start a saver.
             clock: returns monotonic seconds.
-            tell: takes events.
-            heed: called with each answer of the saver, and with the news of its death (`did` is "die").
+            report: reports an event.
+            on_answer: called with each answer of the saver, and with the news of its death (`did` is "die").
             abandon: called with a reason when no saver can be started for longer than the grace, to give up the last
                 save of the job if one is under way.
         """
         self._spec = spec
         self._loop = loop
         self._clock = clock
-        self._tell = tell
-        self._heed = heed
+        self._report = report
+        self._answer_handler = on_answer
         self._abandon = abandon
         self._missing_since: float | None = None  # monotonic; None: there is a saver
         self._after_abnormal = False  # whether the newest checkpoint is marked abnormal
@@ -76,7 +76,7 @@ class SaverWatch:
             self._loop.call_at(now + _RETRY_SECONDS, "saver", lambda: self._revive(saving))
             if self._missing_since is None:
                 self._missing_since = now
-                self._tell(SaverMissing(error.strerror))
+                self._report(SaverMissing(error.strerror))
             if now - self._missing_since > self._spec.grace:
                 self._abandon(f"no saver can be started: {error.strerror}")
             return
@@ -88,10 +88,10 @@ class SaverWatch:
     def _handle(self, answer: Answer, keep: int) -> None:
         """Report an answer of the saver and hand it on. keep: number of checkpoints that are kept."""
         if answer["did"] == "die":
-            self._tell(SaverDied(answer))
+            self._report(SaverDied(answer))
         elif answer["did"] == "save":
             for event in of_save(answer, self._spec, keep=keep, after_abnormal=self._after_abnormal):
-                self._tell(event)
+                self._report(event)
             if "error" not in answer:
                 self._after_abnormal = is_abnormal(answer)
-        self._heed(answer)
+        self._answer_handler(answer)

@@ -51,8 +51,8 @@ def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, An
         Cannot: nobody answers, or the answer is a refusal.
     """
     if request["do"] == "stop" and (command := run.start.get("stop_command")) and run.end is None:
-        again = f"systemd would start it again after it; `{command}` stops it for good, and saves its newest step, too"
-        raise Cannot(f"cannot stop job {run.job_id} from here: {again}")
+        reason = f"systemd would start it again after it; `{command}` stops it for good, and saves its newest step, too"
+        raise Cannot(f"cannot stop job {run.job_id} from here: {reason}")
     agents = run.agents
     named = [directory for directory in agents if directory.name == name]
     if named:

@@ -104,9 +104,9 @@ def status(name: str | None, as_json: bool) -> int:
         answer = ask_job(run, name, {"do": "status"})
     except NotRunning:
         if as_json:
-            click.echo(json.dumps({"running": False, "job_id": run.job_id, "ended": run.again().end}, indent=1))
+            click.echo(json.dumps({"running": False, "job_id": run.job_id, "ended": run.reload().end}, indent=1))
         else:
-            click.echo(printable(f"job {run.job_id} is not running: {not_running(run.again())}"))
+            click.echo(printable(f"job {run.job_id} is not running: {not_running(run.reload())}"))
         return NO
     click.echo(json.dumps({"running": True, **answer}, indent=1) if as_json else "\n".join(status_lines(answer)))
     return 0
@@ -141,7 +141,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     if run.deleted:
         click.echo(printable(f"job {run.job_id} has ended; how is not known here, as its {run.lost}"))
         return 0
-    run = run.again()
+    run = run.reload()
     click.echo(printable(f"job {run.job_id}: {not_running(run)}"))
     return 0 if run.end is not None and run.end["event"] in ("job_stopped", "job_finished") else NO
 
@@ -157,7 +157,7 @@ def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:
     if pidfd is not None:
         return is_readable(pidfd, seconds)
     deadline = time.monotonic() + seconds
-    while run.again().end is None:
+    while run.reload().end is None:
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_SECONDS)

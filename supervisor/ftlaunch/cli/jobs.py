@@ -19,14 +19,14 @@ from typing import Any
 import click
 
 from ftlaunch.common.formatting import fitted, printable, table
-from ftlaunch.history.events import tells_a_step
+from ftlaunch.history.events import has_step
 from ftlaunch.history.job_index import KnownJob, forget_if_gone, known_jobs
 from ftlaunch.history.runs import CannotFind, DamagedJournal, NoJournal, Run, load_newest, runs_without_dir
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import APART, read_places
 from ftlaunch.memory.living_jobs import LivingJob, living_jobs
 from ftlaunch.system.control_socket import SOCKET, ask
-from ftlaunch.system.patience import look_at_all
+from ftlaunch.system.patience import call_for_all
 from ftlaunch_contract.protocol import memory_root
 
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
@@ -95,7 +95,7 @@ def all_rows() -> list[JobRow]:
     """Return at least one row for each job of this user, in no particular order."""
     candidates = _candidates()
     rows: list[JobRow] = []
-    for candidate, found in zip(candidates, look_at_all(candidates, _rows_of), strict=True):
+    for candidate, found in zip(candidates, call_for_all(candidates, _rows_of), strict=True):
         if found is None:
             rows.append(_row_without_journal(candidate.job, _NO_ANSWER, running=bool(candidate.living)))
         else:
@@ -210,7 +210,7 @@ def _common_step(status: Mapping[str, Any]) -> int | None:
 
 def _newest_step(events: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the newest step in the journal; None if no event of the journal's end names a step."""
-    return next((int(event["step"]) for event in events[::-1] if tells_a_step(event)), None)
+    return next((int(event["step"]) for event in events[::-1] if has_step(event)), None)
 
 
 # --- the table ------------------------------------------------------------------------------------------------

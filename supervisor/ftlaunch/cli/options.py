@@ -225,8 +225,8 @@ def _sentence(error: click.UsageError, own: Sequence[str]) -> str:
         hint = hint or "; see `ftlaunch --help`"
         return f"cannot use `{shown(error.option_name)}`: there is no such option{hint}"
     if isinstance(error, click.BadOptionUsage):
-        takes = "it takes no value" if "does not take" in error.message else "it needs a value"
-        return f"cannot use `{error.option_name}`: {takes}"
+        problem = "it takes no value" if "does not take" in error.message else "it needs a value"
+        return f"cannot use `{error.option_name}`: {problem}"
     return f"cannot read the command line: {' '.join(error.message.split())}"
 
 

@@ -59,5 +59,5 @@ class PlaceFirst(click.Group):
         if word.startswith("-") or Path(command).is_dir():
             return False
         arguments = [param for param in self.commands[command].params if isinstance(param, click.Argument)]
-        takes_numbers = all(isinstance(argument.type, (click.IntRange, type(click.INT))) for argument in arguments)
-        return Path(word).is_dir() or (takes_numbers and not word.isdigit())
+        are_numbers = all(isinstance(argument.type, (click.IntRange, type(click.INT))) for argument in arguments)
+        return Path(word).is_dir() or (are_numbers and not word.isdigit())

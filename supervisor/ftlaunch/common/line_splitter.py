@@ -61,10 +61,10 @@ class LineSplitter:
             self._begin_line()
         self._extend(begun, lines)
         if self._length > self._longest:
-            lines.append(self.take_rest())
+            lines.append(self.flush())
         return lines
 
-    def take_rest(self) -> bytes:
+    def flush(self) -> bytes:
         """Return the unfinished line as it is, and begin a new line.
 
         Callers use this when the rest of the line will not come, for example at the end of a file.

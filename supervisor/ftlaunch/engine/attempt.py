@@ -66,8 +66,8 @@ class Attempt:
         self.examination = HangExamination(context, group)
         in_run_dir = context.files.of(context.spec.run_dir)
         self.grace_cut = GraceCut(collect=context.collect, run_dir=context.spec.run_dir, files=in_run_dir, group=group)
-        self.must_look = False
-        """whether the next turn of the loop must look at the ranks, because a process has ended or can be judged now"""
+        self.is_poll_due = False
+        """whether the ranks are polled in this turn of the loop, because a process has ended or can be judged now"""
         self.broken_off = False
         """whether the ranks are being ended although none has failed: then their exit codes are no failures"""
 
@@ -92,7 +92,7 @@ class Attempt:
             ranks = self.group.ranks
             logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
             pids = [rank.process.pid for rank in ranks.values()]
-            self._context.tell(
+            self._context.report(
                 AttemptStarted(
                     attempt=self.number,
                     pids=pids,
@@ -119,7 +119,7 @@ class Attempt:
         )
         logs = {number: (log, sizes[number]) for number, log in paths.items()}
         pids = [rank.process.pid for rank in ranks.values()]
-        self._context.tell(
+        self._context.report(
             AttemptAdopted(attempt=self.number, pids=pids, port=self.group.port, logs=logs, hosts=self._context.hosts())
         )
 
@@ -128,7 +128,7 @@ class Attempt:
         with _failing_to_start():
             for number, restarts in self.group.refill(now):
                 self.progress.rank_restarted()
-                self._context.tell(RankRestarted(number, self.group.ranks[number].process.pid, restarts))
+                self._context.report(RankRestarted(number, self.group.ranks[number].process.pid, restarts))
 
     # --- what is known ----------------------------------------------------------------------------------------
 
@@ -147,20 +147,20 @@ class Attempt:
 
     # --- ends of ranks ----------------------------------------------------------------------------------------
 
-    def look_at_once(self) -> None:
-        """Make the watch look at the ranks in this turn, however recent the last look was."""
-        self.must_look = True
+    def poll_in_this_turn(self) -> None:
+        """Make the watch poll the ranks in this turn, however recent the last poll was."""
+        self.is_poll_due = True
 
     def on_exit(self, rank: Rank) -> None:
-        """Report that a rank's process has ended, and look at the ranks in this turn."""
-        self.look_at_once()
+        """Report that a rank's process has ended, and have the ranks polled in this turn."""
+        self.poll_in_this_turn()
         page = rank.page
         code = rank.process.returncode
         assert code is not None
         step = page.step if page is not None else -1
-        self._context.tell(RankExited(rank=rank.number, pid=rank.process.pid, code=code, step=step))
+        self._context.report(RankExited(rank=rank.number, pid=rank.process.pid, code=code, step=step))
         if code != rank.code and not rank.failed and not rank.asked:
-            self._context.tell(RankCrashedAtEnd(rank.number, -code))
+            self._context.report(RankCrashedAtEnd(rank.number, -code))
 
     def on_dying(self, rung: list[int]) -> None:
         """Report ranks that a signal has begun to end, and tell the others to leave, whatever the verdict will be.
@@ -172,7 +172,7 @@ class Attempt:
             return  # ranks that die after the first ones were told to leave, or are seen once they have ended
         dying = self.group.note_dying(rung, self._context.loop.turn, self._context.clock())
         for rank, signum in dying.items():
-            self._context.tell(RankDying(rank, signum))
+            self._context.report(RankDying(rank, signum))
         if any(not self.can_replace(rank) and not self._timed_out(rank, signum) for rank, signum in dying.items()):
             self.ask_to_leave()
 
@@ -237,7 +237,7 @@ class Attempt:
         """SIGKILL all ranks, and end the autopsy that may be under way."""
         self.examination.end()
         if left := self.group.living:
-            self._context.tell(RanksKilled(left, self.grace_cut.why))
+            self._context.report(RanksKilled(left, self.grace_cut.why))
         self.grace_cut.end()
         self.broken_off = True
         self.group.kill()

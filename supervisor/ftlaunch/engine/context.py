@@ -36,7 +36,7 @@ class Context:
 
     spec: JobSpec
     pages: Pages
-    tell: Callable[[JobEvent], None]
+    report: Callable[[JobEvent], None]
     loop: EventLoop[Event]
     clock: Clock
     random: Callable[[], float]
@@ -79,7 +79,7 @@ class DeathNotices(Protocol):
     def forget(self) -> None:
         """Drop all notices. Called before the ranks of an attempt are started, when no rank lives."""
 
-    def heard(self) -> list[int]:
+    def read_dying(self) -> list[int]:
         """Return the numbers of the ranks that have begun to die."""
 
 
@@ -93,7 +93,7 @@ class Edges:
     may_begin: Callable[[float], bool]
     """whether the first attempt may begin at a monotonic moment: the fork server is ready, or there will be none"""
     deaths: DeathNotices
-    tell_outcomes: Callable[[], None]
+    report_outcomes: Callable[[], None]
     """reports which notices were delivered and which failed"""
     processor_time: Clock
     """processor seconds that the calling thread has used"""

@@ -1,7 +1,7 @@
 """The event loop, the only place where the main thread waits: for descriptors and for timers, and for nothing else.
 
 The loop knows nothing of jobs. In each turn it handles posted events first, then ready descriptors, then due timers,
-and calls `Handler.look` last. Not thread-safe: all methods belong to the thread that calls `run`.
+and calls `Handler.poll` last. Not thread-safe: all methods belong to the thread that calls `run`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Posted_contra = TypeVar("Posted_contra", contravariant=True)
 class Handler(Protocol[Posted_contra]):
     """The object that the loop runs, such as the supervisor of a job."""
 
-    def take(self, event: Posted_contra) -> None:
+    def handle(self, event: Posted_contra) -> None:
         """Handle a posted event."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll the state that no descriptor announces, such as shared pages. Called at the end of every turn."""
 
-    def next_look(self) -> float:
-        """Return the monotonic moment at which `look` is to be called at the latest, if nothing happens before."""
+    def next_poll_at(self) -> float:
+        """Return the monotonic moment at which `poll` is to be called at the latest, if nothing happens before."""
 
     def fail(self, error: Exception) -> None:
         """Handle an exception that a handler did not catch. Raise the exception again to end the loop with it."""
@@ -73,7 +73,7 @@ class EventLoop(Generic[Posted]):
         """number of the current turn: everything that is seen in one turn arrived together"""
 
     def post(self, event: Posted) -> None:
-        """Queue an event for `Handler.take`. The loop takes all queued events before it waits again."""
+        """Queue an event for `Handler.handle`. The loop handles all queued events before it waits again."""
         self._events.append(event)
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
@@ -127,20 +127,20 @@ class EventLoop(Generic[Posted]):
 
     def _turn(self, handler: Handler[Posted]) -> None:
         while self._events:
-            handler.take(self._events.popleft())
+            handler.handle(self._events.popleft())
         self.turn += 1
         for key, events in self._wait(handler):
             self._call_ready(key, events)
         self._call_due()
-        handler.look()
+        handler.poll()
 
     def close(self) -> None:
         """Close the selector. No descriptor can be registered afterwards."""
         self._selector.close()
 
     def _wait(self, handler: Handler[Posted]) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for a descriptor, a timer or the next look; return the descriptors that are ready, and for what."""
-        patience = 0.0 if handler.over else self._patience(handler.next_look())
+        """Wait for a descriptor, a timer or the next poll; return the descriptors that are ready, and for what."""
+        patience = 0.0 if handler.over else self._patience(handler.next_poll_at())
         pause = min(self._woken + self._gather_seconds - self._clock(), patience)
         if pause > 0.0 and self._gathers:
             self._sleep(pause)
@@ -150,10 +150,10 @@ class EventLoop(Generic[Posted]):
         self._woken = self._clock()
         return ready
 
-    def _patience(self, next_look: float) -> float:
-        """Return the seconds until the first timer or the next look is due; 0 if one is due already."""
-        due = min((when for when, _ in self._timers.values()), default=next_look)
-        return max(0.0, min(next_look, due) - self._clock())
+    def _patience(self, next_poll_at: float) -> float:
+        """Return the seconds until the first timer or the next poll is due; 0 if one is due already."""
+        due = min((when for when, _ in self._timers.values()), default=next_poll_at)
+        return max(0.0, min(next_poll_at, due) - self._clock())
 
     def _call_ready(self, key: selectors.SelectorKey, events: int) -> None:
         # A handler called before in this turn may have closed the descriptor, and another may have its number by now.

@@ -53,7 +53,7 @@ class HangExamination:
         late = self._late
         assert late is not None
         name = f"attempt_{self._group.attempt}"
-        context.tell(HangSeen(late, context.spec.run_dir / "autopsy" / name))
+        context.report(HangSeen(late, context.spec.run_dir / "autopsy" / name))
         stopped = self._group.stopped()
         if stopped:
             context.pages.ask_leave()  # a stopped rank is continued for its stacks, and must not train on
@@ -64,7 +64,7 @@ class HangExamination:
             collect=context.collect, run_dir=context.spec.run_dir, files=files, name=name, ranks=subjects
         )
 
-    def look(self, can_replace: Callable[[int], bool]) -> failure_diagnosis.Cause | None:
+    def find_cause(self, can_replace: Callable[[int], bool]) -> failure_diagnosis.Cause | None:
         """Return the cause of the hang, or None while the autopsy is not over.
 
         Args:
@@ -85,7 +85,7 @@ class HangExamination:
         sentence = "; ".join(filter(None, [describe(late, culprit), finding]))
         autopsy.conclude(sentence)
         if autopsy.error:
-            self._context.tell(Note(autopsy.error))
+            self._context.report(Note(autopsy.error))
         trace = stacks.main_lines(dumps[culprit.rank].stack) if culprit.rank in dumps else []
         return failure_diagnosis.hang(
             rank=culprit.rank,

@@ -132,7 +132,7 @@ class Incidents:
         self._conclude(attempt, cause, verdict)
         if verdict.restart and not self._is_unattached_reported and any(view.observed for view in views):
             self._is_unattached_reported = True
-            context.tell(Note(_UNATTACHED_NOTE))
+            context.report(Note(_UNATTACHED_NOTE))
         if not verdict.restart:
             context.loop.post(Event.FAILURE_FATAL)
         elif can_replace:
@@ -153,7 +153,7 @@ class Incidents:
             delay=0.0,
             sentence=sentence,
             budget=self.budget,
-            comes_again=cause.kind in OF_THE_NUMBERS,
+            is_permanent=cause.kind in OF_THE_NUMBERS,
         )
         self._conclude(attempt, cause, verdict)
         self._context.loop.post(Event.FAILURE_FATAL)
@@ -203,7 +203,7 @@ class Incidents:
 
     def _wait_for_disk(self, why: str, poll_seconds: float) -> None:
         if not self._is_wait_reported:
-            self._context.tell(Note(f"{why}, and this wait does not use up a restart"))
+            self._context.report(Note(f"{why}, and this wait does not use up a restart"))
             self._is_wait_reported = True
         self._call_backoff_over(poll_seconds)
 
@@ -244,7 +244,7 @@ class Incidents:
         autopsy = attempt.examination.pop_autopsy_dir()
         since_progress = self._progress.incident(attempt.group.views(), self._context.clock())
         self.last = {"sentence": verdict.sentence, "autopsy": autopsy}
-        self._context.tell(
+        self._context.report(
             IncidentJudged(
                 cause=cause,
                 verdict=verdict,
@@ -282,7 +282,7 @@ class Incidents:
         if failed is None:
             # Nothing is judged before the error files can be read. A timer is needed, because the regular looks at a
             # large job are many seconds apart.
-            self._context.loop.call_at(now + _READ_RETRY_SECONDS, "retry error files", attempt.look_at_once)
+            self._context.loop.call_at(now + _READ_RETRY_SECONDS, "retry error files", attempt.poll_in_this_turn)
             return True
         if not failed:
             return False
@@ -332,7 +332,7 @@ class Incidents:
 
     def _first_cause(self, failed: Sequence[Evidence]) -> Cause:
         """Return the cause that came first, judged with the kernel's messages."""
-        kernel_messages = self.kernel.heard()
+        kernel_messages = self.kernel.read_news()
         # A script without torch.optim has none in any attempt, even in an attempt that ended before the first gradient.
         self._steps_unknown = self._steps_unknown or any(entry.steps_unknown for entry in failed)
         evidence = [replace(entry, kernel=kernel_messages, steps_unknown=self._steps_unknown) for entry in failed]

@@ -108,7 +108,7 @@ def _run(
         terminal=terminal,
         more=[ServiceSink(manager)],
     )
-    reached = tell_of_start(spec, workspace, reporter)
+    reached = report_start(spec, workspace, reporter)
     try:
         job = _Job(
             spec=spec,
@@ -121,7 +121,7 @@ def _run(
         )
     except OSError as error:
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{limit_hint(error)}")
-        reporter.tell(StartRefused(protocol.EXIT_USAGE, str(refusal)))
+        reporter.report(StartRefused(protocol.EXIT_USAGE, str(refusal)))
         reporter.farewell()
         if workspace.pages.newest_common() == NONE:
             workspace.forget_memory()
@@ -131,7 +131,7 @@ def _run(
         reporter.complain(warning)
     if warning := messages.limited_files(resources.most_file_bytes()):
         reporter.complain(warning)
-    if warning := messages.few_descriptors(descriptor_limit.limit(), spec.launch.nproc):
+    if warning := messages.descriptor_warning(descriptor_limit.limit(), spec.launch.nproc):
         reporter.complain(warning)
     job_index.note(helpers=helpers, loop=job.loop, job_id=spec.job_id, run_dir=spec.run_dir)
     reporter.write_all()
@@ -140,15 +140,15 @@ def _run(
         code = job.run(manager)
     except Exception as error:
         job.kill_ranks()
-        reporter.tell(JobBrokenOff(error))
+        reporter.report(JobBrokenOff(error))
         reporter.farewell()
         reporter.write_all()
         raise
     closing = Closing(reporter.complain)
-    reporter.tell(job.supervisor.ended(code))
+    reporter.report(job.supervisor.ended(code))
     is_written = reporter.write_all()  # the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", job.outlets.close)
-    tell_last(closing, reporter, job.supervisor.unsaved())
+    report_unsaved(closing, reporter, job.supervisor.unsaved())
     state = job.supervisor.state
     is_written = is_written and reporter.write_all()
     storage_answers = job.storage_answers and is_written
@@ -185,7 +185,7 @@ def note_end(closing: Closing, workspace: Workspace, state: JobState, *, storage
         closing("note that the job is over", workspace.note_end)
 
 
-def tell_last(closing: Closing, reporter: Reporter, unsaved: str) -> None:
+def report_unsaved(closing: Closing, reporter: Reporter, unsaved: str) -> None:
     """Report what could not be saved, and wait a few seconds for the last notices to go out.
 
     Args:
@@ -214,17 +214,17 @@ def write_page(closing: Closing, reporter: Reporter, write: Callable[[], str]) -
     closing("write the page of the job", write_and_say)
 
 
-def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
+def report_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
     """Report what is started and what an earlier run has left.
 
     Returns:
         The newest step that all ranks of a killed supervisor had completed; -1 if there is none.
     """
     reached, beat = workspace.pages.newest_life()
-    restart_notice = workspace.begins_anew(reached)  # must precede `job_started` in the journal
+    restart_notice = workspace.describe_unasked_restart(reached)  # must precede `job_started` in the journal
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
-    reporter.tell(
+    reporter.report(
         JobStarted(
             spec=spec,
             memory_dir=workspace.memory_dir,
@@ -237,9 +237,9 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
         )
     )
     for step in workspace.checkpoints.unfinished:
-        reporter.tell(CheckpointUnfinished(step, layout.incomplete_dir(spec.checkpoint_dir, step)))
+        reporter.report(CheckpointUnfinished(step, layout.incomplete_dir(spec.checkpoint_dir, step)))
     for event in workspace.changes:
-        reporter.tell(event)
+        reporter.report(event)
     if page_stays := put_page_aside(spec.run_dir):
         reporter.say(page_stays)
     reporter.say(messages.opening(spec, spec.run_dir))
@@ -289,18 +289,18 @@ class _Job:
             env=environment.warm_env(spec, base_env, workspace.memory_dir),
             log=spec.log_dir / "warm.log",
             files=workspace.files.of(spec.log_dir),
-            tell=lambda _, **details: reporter.tell(ForkServerNews(details)),
+            report=lambda _, **details: reporter.report(ForkServerNews(details)),
         )
         self._fork_server = fork_server
         loop = EventLoop[Event](time.monotonic)
         self.loop = loop
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
-        bulkheads = Bulkheads(lambda failed: reporter.tell(CallFailed(failed)))
+        bulkheads = Bulkheads(lambda failed: reporter.report(CallFailed(failed)))
         context = Context(
             spec=spec,
             pages=workspace.pages,
-            tell=reporter.tell,
+            report=reporter.report,
             loop=loop,
             clock=time.monotonic,
             random=random.random,
@@ -331,7 +331,7 @@ class _Job:
                 return saver
             keeper = None if store.keeper.closed else store.keeper
             self._keeping = KeepingSaver(
-                saver, keeper, str(spec.saving.checkpoint_store), reporter.tell, self._overtaken
+                saver, keeper, str(spec.saving.checkpoint_store), reporter.report, self._overtaken
             )
             return self._keeping
 
@@ -340,7 +340,7 @@ class _Job:
             start_saver=start_saver,
             may_begin=ForkServerWatch(fork_server, loop, reporter.say).is_settled,
             deaths=ExitWatch([page.path for page in workspace.pages.pages]),
-            tell_outcomes=reporter.tell_outcomes,
+            report_outcomes=reporter.report_outcomes,
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
             reached=reached,
@@ -351,7 +351,7 @@ class _Job:
         self._requests = StopRequests(
             context=context, signals=signals, control=self._control, supervisor=self.supervisor
         )
-        self.outlets = Outlets(helpers=helpers, spec=spec, loop=loop, tell=reporter.tell, clock=time.monotonic)
+        self.outlets = Outlets(helpers=helpers, spec=spec, loop=loop, report=reporter.report, clock=time.monotonic)
         self._preemption = watch_for(
             spec=spec, loop=loop, helpers=helpers, on_notice=self._requests.stop, say=reporter.say
         )
@@ -420,6 +420,6 @@ def exit_code(supervisor: Supervisor) -> int:
         return protocol.EXIT_DONE
     if supervisor.state is JobState.FAILED:
         verdict = supervisor.incidents.verdict
-        comes_again = verdict is not None and verdict.comes_again
-        return supervisor.no_requeue_code if comes_again else protocol.EXIT_GIVEN_UP
+        is_permanent = verdict is not None and verdict.is_permanent
+        return supervisor.no_requeue_code if is_permanent else protocol.EXIT_GIVEN_UP
     return protocol.EXIT_STOPPED if supervisor.saving.committed == NONE else protocol.EXIT_SAVED

@@ -47,7 +47,7 @@ class Outlets:
     """The outlets that a job asks for."""
 
     def __init__(
-        self, helpers: HelperProcesses, spec: JobSpec, loop: Loop, tell: Callable[[JobEvent], None],
+        self, helpers: HelperProcesses, spec: JobSpec, loop: Loop, report: Callable[[JobEvent], None],
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         """Start the outlets. An outlet that cannot be started is reported, and the job goes on.
@@ -56,11 +56,13 @@ class Outlets:
             helpers: starts the processes.
             spec: the job.
             loop: waits for the outlets' messages and for the time of a restart.
-            tell: takes events.
+            report: reports an event.
             clock: returns monotonic seconds.
         """
         self._watched = [
-            _Outlet(what=what, program=program, settings=settings, helpers=helpers, loop=loop, tell=tell, clock=clock)
+            _Outlet(
+                what=what, program=program, settings=settings, helpers=helpers, loop=loop, report=report, clock=clock
+            )
             for what, program, settings in _wanted_outlets(spec)
         ]
 
@@ -100,14 +102,14 @@ class _Outlet:
 
     def __init__(
         self, what: str, program: str, settings: Mapping[str, Any], helpers: HelperProcesses, loop: Loop,
-        tell: Callable[[JobEvent], None], clock: Callable[[], float],
+        report: Callable[[JobEvent], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self.what = what
         self._program = program
         self._settings = settings
         self._helpers = helpers
         self._loop = loop
-        self._tell = tell
+        self._report = report
         self._clock = clock
         self._process: HelperProcess | None = None
         self._link: socket.socket | None = None
@@ -153,7 +155,7 @@ class _Outlet:
             return
         news = json.loads(message)
         self._useless = self._useless or "useless" in news
-        self._tell(MetricsServed(news["url"]) if "url" in news else Note(news["trouble"]))
+        self._report(MetricsServed(news["url"]) if "url" in news else Note(news["trouble"]))
 
     def _on_death(self) -> None:
         """Reap the outlet that has hung up, and have it started again unless this could not help."""
@@ -173,7 +175,7 @@ class _Outlet:
         delay_seconds = None
         if self._deaths < _MOST_DEATHS:
             delay_seconds = min(_FIRST_RESTART_SECONDS * 2 ** (self._deaths - 1), _LONGEST_RESTART_SECONDS)
-        self._tell(OutletEnded(self.what, why, delay_seconds))
+        self._report(OutletEnded(self.what, why, delay_seconds))
         if delay_seconds is not None:
             self._loop.call_at(now + delay_seconds, f"start {self.what}", self._start)
 
@@ -192,4 +194,4 @@ class _Outlet:
                 return
             if not message:
                 return
-            self._tell(Note(json.loads(message)["trouble"]))
+            self._report(Note(json.loads(message)["trouble"]))

@@ -86,7 +86,7 @@ class PreemptionWatch:
         self._kill_process()
 
     def _on_end(self) -> None:
-        code = self._take_exit_code()
+        code = self._reap_exit_code()
         if code == _YES:
             self._on_notice(f"preemption notice: {self._describe_notice()}")
             return
@@ -105,7 +105,7 @@ class PreemptionWatch:
             self._complaints.add(why)
             self._say(f"cannot tell whether this machine will be taken away (`{shown(self._when)}`): {why}; asking on")
 
-    def _take_exit_code(self) -> int:
+    def _reap_exit_code(self) -> int:
         """Reap the process that has ended and return its exit code; negative: the signal that ended the process."""
         assert self._asking is not None
         process, end = self._asking

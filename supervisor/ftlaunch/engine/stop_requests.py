@@ -75,7 +75,7 @@ class StopRequests:
             self.stop(f"{signal_name(signum)} to the supervisor")
             if signum == signal.SIGINT:
                 if self._interrupted_at is not None and now - self._interrupted_at > _HURRY_AFTER_SECONDS:
-                    self._context.tell(Note("interrupted again: killing the ranks, saving their newest snapshots"))
+                    self._context.report(Note("interrupted again: killing the ranks, saving their newest snapshots"))
                     self._context.loop.post(Event.HURRY)
                 self._interrupted_at = now
 
@@ -83,7 +83,7 @@ class StopRequests:
         """Report the reason and post STOP. Later calls do nothing."""
         if not self._reason:  # a scheduler may signal twice, milliseconds apart
             self._reason = reason
-            self._context.tell(StopRequested(reason))
+            self._context.report(StopRequested(reason))
             self._context.loop.post(Event.STOP)
 
     def _on_no_client(self, error: OSError) -> None:
@@ -115,7 +115,7 @@ class StopRequests:
             return {"ok": False, "error": why}
         if not all_attached(supervisor.attempt.group.views()):
             return {"ok": False, "error": "cannot save: not all ranks have attached, so that their state is not known"}
-        self._context.tell(SaveRequested(reason_of(request)))
+        self._context.report(SaveRequested(reason_of(request)))
         supervisor.saving.request()
         return {"ok": True}
 

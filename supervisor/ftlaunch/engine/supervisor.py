@@ -59,7 +59,7 @@ class Supervisor:
         """
         spec = context.spec
         pages = context.pages
-        tell = context.tell
+        report = context.report
         loop = context.loop
         self._context = context
         self._edges = edges
@@ -69,12 +69,12 @@ class Supervisor:
         self._number = -1  # of the newest attempt
         self._adopted_number = -1  # of the running attempt to take over
         self._asked_to_stop = False
-        self._waits_since = 0.0  # monotonic; when `final_save.look` was last called
+        self._waits_since = 0.0  # monotonic; when `final_save.note_work` was last called
         self._patience = _STORAGE_PATIENCE_SECONDS
         self.internal_error: Exception | None = None
         """the bug of ftlaunch itself that ends the job; None: there is none"""
         self._progress = Progress(edges.reached, context.clock())
-        self._learning = LimitLearning(spec, context.files.of(spec.run_dir), lambda sentence: tell(Note(sentence)))
+        self._learning = LimitLearning(spec, context.files.of(spec.run_dir), lambda sentence: report(Note(sentence)))
         self._numbers = NumericsMonitor(spec, pages)
         self.incidents = Incidents(context, self._progress, self._numbers)
         self.saving = SaveScheduler(spec=spec, pages=pages, start=edges.start_saver, abnormal=self._numbers.abnormal)
@@ -87,7 +87,7 @@ class Supervisor:
             pages=pages,
             saving=self.saving,
             numbers=self._numbers,
-            tell=tell,
+            report=report,
             cannot=self._cannot_resume,
             peers=edges.peers,
             files=context.files.of(spec.checkpoint_dir),
@@ -96,12 +96,12 @@ class Supervisor:
             spec=spec,
             loop=loop,
             clock=context.clock,
-            tell=tell,
-            heed=self._on_answer,
+            report=report,
+            on_answer=self._on_answer,
             abandon=self.final_save.abandon,
         )
         saver_watch.listen(self.saving)
-        self._silence = SaverSilence(self.saving, tell)
+        self._silence = SaverSilence(self.saving, report)
         self._watch = Watch(
             context=context,
             incidents=self.incidents,
@@ -114,19 +114,19 @@ class Supervisor:
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
-    def take(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Take an event through the state table, and perform the actions of the transition."""
         self._asked_to_stop = self._asked_to_stop or event in (Event.STOP, Event.HURRY)
         self.state, actions = state_machine.advance(self.state, event)
         for action in actions:
             self._perform[action](self)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Report outcomes of notices and a silent saver, begin the first attempt if it is due, observe the ranks."""
-        self._edges.tell_outcomes()
-        self._silence.look(self._context.clock())
+        self._edges.report_outcomes()
+        self._silence.poll(self._context.clock())
         self.begin_when_ready()
-        self._watch.look(self.state, self.attempt)
+        self._watch.poll(self.state, self.attempt)
 
     def begin_when_ready(self) -> None:
         """Post the event that begins the first attempt, once the fork server is ready or will never be.
@@ -144,9 +144,9 @@ class Supervisor:
         elif settled:
             self._context.loop.post(Event.START)
 
-    def next_look(self) -> float:
-        """Return the monotonic moment at which `look` is to be called at the latest."""
-        return self._watch.next_look(self.state, self.attempt)
+    def next_poll_at(self) -> float:
+        """Return the monotonic moment at which `poll` is to be called at the latest."""
+        return self._watch.next_poll_at(self.state, self.attempt)
 
     def fail(self, error: Exception) -> None:
         """End the job in good order for an exception that no handler of the loop expects.
@@ -162,7 +162,7 @@ class Supervisor:
         self.incidents.note_internal_error(f"a bug of ftlaunch's own: {describe_error(error)}")
         context = self._context
         run_dir = context.spec.run_dir
-        context.tell(InternalError(error, write_traceback(context.files.of(run_dir), run_dir, error)))
+        context.report(InternalError(error, write_traceback(context.files.of(run_dir), run_dir, error)))
         context.loop.post(Event.BROKEN)
 
     @property
@@ -173,7 +173,7 @@ class Supervisor:
     # --- called by the loop, the rank group and the saver -------------------------------------------------------
 
     def _on_deaths(self) -> None:
-        dying = self._edges.deaths.heard()
+        dying = self._edges.deaths.read_dying()
         if self.state is JobState.RUNNING and self.attempt is not None:
             self.attempt.on_dying(dying)
 
@@ -185,10 +185,10 @@ class Supervisor:
         """Hand an answer of the saver, or the news of its death, to those who wait for an answer."""
         is_running = self.state is JobState.RUNNING
         if answer["did"] == "find" and is_running:
-            self._resume.heed(answer)
+            self._resume.handle_answer(answer)
         elif answer["did"] == "go_back":
             self._resume.went_back(answer, goes_on=is_running)
-        self.final_save.heed(answer)
+        self.final_save.handle_answer(answer)
 
     def _cannot_resume(self, sentence: str) -> None:
         """End the job because no attempt can take up its state."""
@@ -270,7 +270,7 @@ class Supervisor:
         announced = self.attempt.announce_stop(deadline)
         if announced is not None:
             step, newest = announced
-            self._context.tell(StopAnnounced(step=step, front=newest))
+            self._context.report(StopAnnounced(step=step, front=newest))
 
     def _kill_ranks(self) -> None:
         assert self.attempt is not None
@@ -296,7 +296,7 @@ class Supervisor:
         self._wait_for_save()
 
     def _wait_for_save(self) -> None:
-        self.final_save.look()
+        self.final_save.note_work()
         self._waits_since = self._context.clock()
         self._context.loop.post_at(self._waits_since + self._patience, Event.GRACE_OVER)
 

@@ -1,6 +1,6 @@
-"""Observes the ranks of the running attempt: what is looked at in each state of the job, and how often.
+"""Observes the ranks of the running attempt: what is observed in each state of the job, and how often.
 
-`engine/supervisor.py` calls `Watch.look` at the end of every turn of the event loop, in the main thread. What is seen
+`engine/supervisor.py` calls `Watch.poll` at the end of every turn of the event loop, in the main thread. What is seen
 is reported, judged by `engine/incidents.py`, or posted as an event. `tick_seconds` is pure.
 """
 
@@ -32,17 +32,17 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
 _TICK_SECONDS = 0.1
-"""time between two looks at the pages"""
+"""time between two polls of the pages"""
 _FAST_TICK_SECONDS = 0.01
-"""time between two looks while something is about to happen: a stop, a sweep, a resume"""
+"""time between two polls while something is about to happen: a stop, a sweep, a resume"""
 _SHARE = 0.008
-"""of a core: what the looks at the pages of many ranks may cost; beyond this the looks are less frequent"""
+"""of a core: what polling the pages of many ranks may cost; beyond this the polls are less frequent"""
 _FAST_SHARE = 0.2
-"""of a core: what the fast looks may cost"""
+"""of a core: what the fast polls may cost"""
 _SLOW_TICK_SECONDS = 1.0
-"""longest time between two looks that is due to the shares above"""
+"""longest time between two polls that is due to the shares above"""
 _SLOW_SHARE = 0.015
-"""of a core: what the looks may cost if `_SLOW_TICK_SECONDS` is not long enough, as with very many ranks"""
+"""of a core: what the polls may cost if `_SLOW_TICK_SECONDS` is not long enough, as with very many ranks"""
 _SLOWEST_TICK_SECONDS = 15.0
 _RESUMING_SHARE = 0.02
 """of a core: what the search for the first rank that has restored its state may cost"""
@@ -61,15 +61,15 @@ _UNHURRIED = frozenset(
         JobState.KEEPING,
     }
 )
-"""states in which no fast looks are needed"""
+"""states in which no fast polls are needed"""
 
 
 def tick_seconds(cost_seconds: float, *, is_fast: bool) -> float:
-    """Return the seconds between two looks at the pages.
+    """Return the seconds between two polls of the pages.
 
     Args:
-        cost_seconds: processor time of one look.
-        is_fast: whether something is about to happen that only a look shows.
+        cost_seconds: processor time of one poll.
+        is_fast: whether something is about to happen that only a poll shows.
     """
     least, share = (_FAST_TICK_SECONDS, _FAST_SHARE) if is_fast else (_TICK_SECONDS, _SHARE)
     within_share = min(max(least, cost_seconds / share), _SLOW_TICK_SECONDS)
@@ -79,7 +79,7 @@ def tick_seconds(cost_seconds: float, *, is_fast: bool) -> float:
 
 
 class Watch:
-    """Looks at the ranks of the running attempt, reports news, and posts the events that follow."""
+    """Observes the ranks of the running attempt, reports news, and posts the events that follow."""
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class Watch:
         self._learning = learning
         self._processor_time = processor_time
         self._memory = MemoryNews(memory_interval(str(context.spec.saving.memory_interval)).steps)
-        self._called = context.clock()  # the newest call of `look`
+        self._called = context.clock()  # the newest call of `poll`
         self._awake_since = self._called  # the ages of beats count from this moment at the earliest
-        self._looked = 0.0  # when the pages were looked at
-        self._cost = 0.0  # processor seconds of the newest look
+        self._polled_at = 0.0  # monotonic; when the pages were last polled
+        self._cost = 0.0  # processor seconds of the newest poll
         self._resuming = False  # the cached answer of `_is_resuming`
         self._resuming_attempt = -1  # the number of the attempt that the answer is about
         self._resuming_until = 0.0  # the moment until which the answer counts
@@ -121,9 +121,9 @@ class Watch:
 
     # --- how often --------------------------------------------------------------------------------------------
 
-    def next_look(self, state: JobState, attempt: Attempt | None) -> float:
-        """Return the monotonic moment of the next look at the pages. Ends of processes make the watch look earlier."""
-        return self._looked + tick_seconds(self._cost, is_fast=self._is_fast(state, attempt))
+    def next_poll_at(self, state: JobState, attempt: Attempt | None) -> float:
+        """Return the monotonic moment of the next poll of the pages. Ends of processes make the watch poll earlier."""
+        return self._polled_at + tick_seconds(self._cost, is_fast=self._is_fast(state, attempt))
 
     def _is_fast(self, state: JobState, attempt: Attempt | None) -> bool:
         if state not in _UNHURRIED:
@@ -135,7 +135,7 @@ class Watch:
     def _is_resuming(self, attempt: Attempt) -> bool:
         """Return whether some rank has restored its state.
 
-        The answer is needed in every turn of the loop and costs a look at all ranks, so that it is kept for a while.
+        The answer is needed in every turn of the loop and costs a read of all pages, so that it is kept for a while.
         """
         now = self._context.clock()
         if attempt.number != self._resuming_attempt or now >= self._resuming_until:
@@ -145,8 +145,8 @@ class Watch:
             self._resuming_until = now + (self._processor_time() - began) / _RESUMING_SHARE
         return self._resuming
 
-    def look(self, state: JobState, attempt: Attempt | None) -> None:
-        """Reap processes and look at what the state asks for, if a look is due; else do nothing.
+    def poll(self, state: JobState, attempt: Attempt | None) -> None:
+        """Reap processes and observe what the state asks for, if a poll is due; else do nothing.
 
         Args:
             state: the state of the job.
@@ -156,16 +156,16 @@ class Watch:
         if now - self._called > _HELD_UP_SECONDS:
             self._awake_since = now
         self._called = now
-        if now < self.next_look(state, attempt) and not (attempt is not None and attempt.must_look):
+        if now < self.next_poll_at(state, attempt) and not (attempt is not None and attempt.is_poll_due):
             return
         began = self._processor_time()
         observe = self._observers.get(state)
         if attempt is not None:
-            attempt.must_look = False
+            attempt.is_poll_due = False
             self._reap(attempt.group)
             if observe is not None:
                 observe(self, attempt, now)
-        self._looked = self._context.clock()
+        self._polled_at = self._context.clock()
         self._cost = self._processor_time() - began
 
     # --- running ----------------------------------------------------------------------------------------------
@@ -180,14 +180,14 @@ class Watch:
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
         views = group.views()
         pages = group.pages()
-        self._tell_progress(attempt, views, now)
+        self._report_progress(attempt, views, now)
         proof_ends = self._judge_proof(attempt, views=views, pages=pages, now=now)
         if proof_ends or self._judge_numbers(attempt, pages) or self._judge_failures(attempt, now):
             return
         if self._saving.finding:
             self._awake_since = now  # ranks that wait for the saver's answer do not hang
         waited = hang_detection.waits(views)
-        self._learning.look(attempt=attempt.waits, waited=waited, awake_since=self._awake_since, now=now)
+        self._learning.learn(attempt=attempt.waits, waited=waited, awake_since=self._awake_since, now=now)
         if self._judge_ends(attempt):
             return
         self._saving.tick([page for _, page in pages], front(views), now)
@@ -203,48 +203,48 @@ class Watch:
         suspects = hang_detection.suspects(
             waited=waited, now=now, awake_since=self._awake_since, limits=self._learning.limits
         )
-        self._tell_silence(suspects, views)
+        self._report_silence(suspects, views)
 
-    def _tell_progress(self, attempt: Attempt, views: Sequence[RankView], now: float) -> None:
+    def _report_progress(self, attempt: Attempt, views: Sequence[RankView], now: float) -> None:
         """Report a finished resume, new steps, and what the ranks have agreed on about their snapshots in memory."""
-        for news in attempt.progress.look(views, now):
-            self._context.tell(of_progress(news, attempt.group.pages))
+        for news in attempt.progress.observe(views, now):
+            self._context.report(of_progress(news, attempt.group.pages))
             if isinstance(news, Resumption) and news.kind in RESTORED_FROM:
                 attempt.proof.begin(news.step)
         leader = attempt.group.ranks.get(0)
         page = None if leader is None else leader.page
-        if page is not None and (event := self._memory.look(page.memory, page.step_seconds)):
-            self._context.tell(event)
+        if page is not None and (event := self._memory.observe(page.memory, page.step_seconds)):
+            self._context.report(event)
 
     def _judge_proof(
         self, attempt: Attempt, views: Sequence[RankView], pages: Sequence[tuple[int, Page]], now: float
     ) -> bool:
         """Report what the repeated steps have shown of a resume; return whether a difference ends the attempt."""
-        difference = self._tell_proof(attempt, views=views, pages=pages, now=now)
+        difference = self._report_proof(attempt, views=views, pages=pages, now=now)
         if difference is None or difference.act != "stop":
             return False
         self._incidents.judge_inexact_resume(attempt, difference)
         return True
 
-    def _tell_proof(
+    def _report_proof(
         self, attempt: Attempt, views: Sequence[RankView], pages: Sequence[tuple[int, Page]], now: float
     ) -> ResumeDiffers | None:
         """Report what the repeated steps have shown of a resume, once this is known; return a difference, or None."""
         is_over = any(view.exited for view in views)
-        proof = attempt.proof.look(pages, now, is_over=is_over)
+        proof = attempt.proof.observe(pages, now, is_over=is_over)
         if proof is None:
             return None
         deviation = proof.deviation
         name = "" if deviation is None else self._context.pages.sampled_name(deviation.rank, deviation.parameter)
         event = of_proof(proof, name, self._context.spec.numbers.on_difference)
-        self._context.tell(event)
+        self._context.report(event)
         self.newest_proof = describe_proof(proof, name)
         return event if isinstance(event, ResumeDiffers) else None
 
     def _judge_numbers(self, attempt: Attempt, pages: Sequence[tuple[int, Page]]) -> bool:
         """Report numeric faults of losses and replicas; return whether one of the faults ends the attempt."""
-        for fault in self._numbers.look(pages):
-            self._context.tell(Unsound(fault))
+        for fault in self._numbers.observe(pages):
+            self._context.report(Unsound(fault))
             if fault.act != "warn":
                 self._incidents.judge_numeric_fault(attempt, fault)
                 return True
@@ -256,7 +256,7 @@ class Watch:
         While a rank is dying, nothing is judged: the others may have left because of the dying rank.
         """
         dying = attempt.group.dying()
-        self._tell_slow_deaths(dying, now)
+        self._report_slow_deaths(dying, now)
         return False if dying else self._incidents.judge_failed_ranks(attempt, now)
 
     def _judge_ends(self, attempt: Attempt) -> bool:
@@ -272,7 +272,7 @@ class Watch:
         return False
 
     def _reap(self, group: RankGroup) -> None:
-        """Take the exit status of orphans. If some have ended, look again soon, because others are about to end."""
+        """Take the exit status of orphans. If some have ended, reap again soon, because others are about to end."""
         context = self._context
         if context.bulkheads.call("take the exit status of orphans", lambda: group.reap(context.helpers.pids), 0):
             context.loop.call_at(context.clock() + _FAST_TICK_SECONDS, "orphans", lambda: self._reap(group))
@@ -285,8 +285,8 @@ class Watch:
     def _judge_stragglers(self, attempt: Attempt, views: Sequence[RankView], now: float) -> bool:
         """Report stragglers; return whether a straggler ends the attempt (on_slow: restart)."""
         spec = self._context.spec
-        for news in attempt.stragglers.look(own_times(views), now):
-            self._context.tell(RankSlow(news) if news.slow else RankSlowOver(news))
+        for news in attempt.stragglers.observe(own_times(views), now):
+            self._context.report(RankSlow(news) if news.slow else RankSlowOver(news))
             wanted = news.slow and spec.limits.on_slow == "restart"
             if wanted and restart_policy.may_restart(self._incidents.budget, spec.restarts.restart_policy):
                 self._incidents.fail(attempt, failure_diagnosis.slow(news.rank, least_step(views), news.sentence))
@@ -295,13 +295,13 @@ class Watch:
 
     # --- reported once ----------------------------------------------------------------------------------------
 
-    def _tell_silence(self, suspects: Sequence[Late], views: Sequence[RankView]) -> None:
+    def _report_silence(self, suspects: Sequence[Late], views: Sequence[RankView]) -> None:
         """Report ranks over half their limit once, until all of these make progress again."""
         if suspects and not self._is_silence_reported:
-            self._context.tell(HangSuspected(hang_detection.laggard_entry(suspects, views)))
+            self._context.report(HangSuspected(hang_detection.laggard_entry(suspects, views)))
         self._is_silence_reported = bool(suspects)
 
-    def _tell_slow_deaths(self, dying: Mapping[int, float], now: float) -> None:
+    def _report_slow_deaths(self, dying: Mapping[int, float], now: float) -> None:
         """Report once each rank that the kernel takes long to end.
 
         Args:
@@ -310,13 +310,13 @@ class Watch:
         """
         slow = {rank: now - since for rank, since in dying.items() if now - since > _SLOW_DEATH_SECONDS}
         for rank in slow.keys() - self._slow_to_die:
-            self._context.tell(RankDyingSlowly(rank, slow[rank]))
+            self._context.report(RankDyingSlowly(rank, slow[rank]))
         self._slow_to_die = set(slow)
 
     # --- other states -----------------------------------------------------------------------------------------
 
     def _observe_examining(self, attempt: Attempt, now: float) -> None:
-        cause = attempt.examination.look(attempt.can_replace)
+        cause = attempt.examination.find_cause(attempt.can_replace)
         if cause is not None:
             self._incidents.judge_hang(attempt, cause)
 
@@ -328,8 +328,8 @@ class Watch:
         group = attempt.group
         views = group.views()
         pages = group.pages()
-        self._tell_progress(attempt, views, now)
-        self._tell_proof(attempt, views=views, pages=pages, now=now)
+        self._report_progress(attempt, views, now)
+        self._report_proof(attempt, views=views, pages=pages, now=now)
         if not group.empty:  # a step that all ranks hold already is saved before the ranks have ended
             self._saving.tick([page for _, page in pages], front(views), now)
         elif self._is_swept(group):
@@ -343,7 +343,7 @@ class Watch:
             loop.cancel(Event.GRACE_OVER)
             attempt.grace_cut.end()
             loop.post(Event.ALL_GONE)
-        elif attempt.grace_cut.look(now):
+        elif attempt.grace_cut.poll(now):
             loop.post(Event.GRACE_OVER)  # no rank can use the rest of the grace
 
     _observers: Mapping[JobState, Callable[[Watch, Attempt, float], None]] = {

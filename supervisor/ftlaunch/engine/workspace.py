@@ -102,7 +102,7 @@ class Workspace:
         with contextlib.ExitStack() as undo:
             try:
                 self._refuse_strange_files()
-                self._take_possession(undo)
+                self._lock_directories(undo)
                 self._end_leftovers()
                 self._bring_checkpoints(undo)
                 self._clear_up()
@@ -134,11 +134,11 @@ class Workspace:
             path, kind = found
             raise Unusable(f"cannot start: {path} is no regular file ({kind}); remove it, or name another place")
 
-    def _take_possession(self, undo: contextlib.ExitStack) -> None:
+    def _lock_directories(self, undo: contextlib.ExitStack) -> None:
         """Make and lock the directories.
 
         Args:
-            undo: gives back what was taken if a later directory cannot be taken.
+            undo: gives back what was locked if a later directory cannot be locked.
         """
         spec = self.spec
         mine = self._asked is not None and initial.is_own(self._asked, spec.checkpoint_dir)
@@ -151,10 +151,10 @@ class Workspace:
         undo.callback(self.run_lock.release)
         if self.run_lock.warning:
             self.say(self.run_lock.warning)
-        self.checkpoints = self._take_checkpoints()
+        self.checkpoints = self._lock_checkpoints()
         undo.callback(self.checkpoints.leave)
         places = places_of(spec.run_dir, spec.checkpoint_dir)
-        memory = memory_owner.take(job_id=spec.job_id, places=places, wait=self._say_waiting, say=self.say)
+        memory = memory_owner.acquire(job_id=spec.job_id, places=places, wait=self._say_waiting, say=self.say)
         undo.callback(memory.give_back)
         self.memory_dir = memory.directory
         self.memory_lock = memory.lock
@@ -209,7 +209,7 @@ class Workspace:
     def _say_waiting(self, holder: int) -> None:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")
 
-    def _take_checkpoints(self) -> Custody:
+    def _lock_checkpoints(self) -> Custody:
         """Lock the checkpoint directory.
 
         Raises:
@@ -322,7 +322,7 @@ class Workspace:
             self.say(f"saved step {step} of {ranks} ranks from memory")
         pages.close()
 
-    def begins_anew(self, reached: int) -> str:
+    def describe_unasked_restart(self, reached: int) -> str:
         """Return a sentence if the job had finished and begins anew although nobody asked for this; else "".
 
         Must be called before `job_started` is written to the journal.
@@ -336,7 +336,7 @@ class Workspace:
             return ""
         if layout.list_iterations(self.spec.checkpoint_dir) or layout.refused_before(self.spec.checkpoint_dir):
             return ""
-        return messages.begins_anew(str(end.get("t")), self.spec.checkpoint_dir)
+        return messages.restarted_after_end(str(end.get("t")), self.spec.checkpoint_dir)
 
     def note_end(self) -> None:
         """Note that the job is done or given up, so that the same command with --fresh begins anew. Raises OSError."""

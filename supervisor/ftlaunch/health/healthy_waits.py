@@ -18,12 +18,12 @@ class HealthyWaits:
         """Begin with an attempt.
 
         Args:
-            longest: seconds of the longest known wait by kind, which `look` updates in place.
+            longest: seconds of the longest known wait by kind, which `learn` updates in place.
         """
         self.longest = longest
         self._before: dict[tuple[int, bool], Wait] = {}  # (rank, whether its end is awaited) -> newest wait
 
-    def look(self, waited: Sequence[Wait], awake_since: float) -> None:
+    def learn(self, waited: Sequence[Wait], awake_since: float) -> None:
         """Learn from waits that have ended since the last call. Callers call this only while no rank has failed.
 
         Args:
@@ -34,10 +34,10 @@ class HealthyWaits:
             key = wait.view.rank, wait.kind == "exit"
             before = self._before.get(key)
             if before is not None and before.since >= awake_since:
-                self._learn(before, wait)
+                self._compare(before, wait)
             self._before[key] = wait
 
-    def _learn(self, before: Wait, now: Wait) -> None:
+    def _compare(self, before: Wait, now: Wait) -> None:
         """Update `longest` from two successive observations of a rank's wait."""
         until = now.view.ended if now.view.exited else now.since
         if not before.view.exited and until - before.since > self.longest.get(before.kind, 0.0):

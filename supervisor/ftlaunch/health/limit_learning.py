@@ -34,7 +34,7 @@ class LimitLearning:
         self._say = say
         self._noted = {} if spec.saving.fresh else self._read()  # seconds by kind of wait, as the file has them
         self._longest = dict(self._noted)  # seconds by kind of wait, as they are known now
-        self._note_at = 0.0  # monotonic seconds of the next write; 0 before the first `look`
+        self._note_at = 0.0  # monotonic seconds of the next write; 0 before the first `learn`
         self.limits: TimeLimits = asked_by(spec, self._longest)
 
     def _read(self) -> dict[str, float]:
@@ -52,7 +52,7 @@ class LimitLearning:
         """Return the observer of a new attempt's ranks, which keeps the longest waits of the job up to date."""
         return HealthyWaits(self._longest)
 
-    def look(self, attempt: HealthyWaits, waited: Sequence[Wait], awake_since: float, now: float) -> None:
+    def learn(self, attempt: HealthyWaits, waited: Sequence[Wait], awake_since: float, now: float) -> None:
         """Learn from the waits of an attempt's ranks, and write the file if that is due.
 
         Args:
@@ -61,7 +61,7 @@ class LimitLearning:
             awake_since: waits that began earlier teach nothing, because the supervisor was held up during them.
             now: monotonic seconds.
         """
-        attempt.look(waited, awake_since)
+        attempt.learn(waited, awake_since)
         if now < self._note_at:
             return
         if self._note_at and self._has_grown():

@@ -60,7 +60,7 @@ class Losses:
         self._answers = answers
         self._reported: dict[LossFault, int] = {}  # newest bad step that was reported, by kind
 
-    def look(self, pages: Iterable[tuple[int, Sequence[Bad]]]) -> list[NumericFault]:
+    def observe(self, pages: Iterable[tuple[int, Sequence[Bad]]]) -> list[NumericFault]:
         """Return what is new.
 
         Args:
@@ -116,14 +116,14 @@ class Replicas:
         self._agreed: dict[int, int] = {}  # index of a part -> newest step at which the part was equal
         self._different: set[int] = set()  # indexes of the parts whose difference was reported
 
-    def look(self, told: Iterable[tuple[int, Mapping[int, int]]]) -> list[Difference]:
+    def observe(self, digests_by_rank: Iterable[tuple[int, Mapping[int, int]]]) -> list[Difference]:
         """Return the parts that have begun to differ, each part once.
 
         Args:
-            told: each rank with its digests, by key of a step and a part (replica_record.py).
+            digests_by_rank: each rank with its digests, by key of a step and a part (replica_record.py).
         """
         complete: set[int] = set()
-        for rank, digests in told:
+        for rank, digests in digests_by_rank:
             for key, digest in digests.items():
                 if key in self._done:
                     continue

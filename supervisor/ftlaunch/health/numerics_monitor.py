@@ -37,13 +37,13 @@ class AttemptNumbers:
         self._losses = Losses({LossFault.NAN: spec.numbers.on_nan, LossFault.SPIKE: spec.numbers.on_spike})
         self._replicas: Replicas | None = None
 
-    def look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
+    def observe(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
         """Return what is new since the last call.
 
         Args:
             pages: the pages that were written in the attempt, with their ranks.
         """
-        bad_losses = self._losses.look((rank, read_losses(page)) for rank, page in pages)
+        bad_losses = self._losses.observe((rank, read_losses(page)) for rank, page in pages)
         return [*bad_losses, *self._divergences(pages)]
 
     def _divergences(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
@@ -56,7 +56,7 @@ class AttemptNumbers:
             self._replicas = Replicas(ranks, pages[0][1].resumed[1])
         if self._replicas is None:
             return []
-        found = self._replicas.look((rank, replica_record.read_digests(page)) for rank, page in pages)
+        found = self._replicas.observe((rank, replica_record.read_digests(page)) for rank, page in pages)
         return [
             divergence(
                 found=difference,
@@ -82,7 +82,7 @@ class NumericsMonitor:
         self._pages = pages
         self._attempt: AttemptNumbers | None = None
         self._of_attempt: RankPages = list
-        self._news: list[NumericFault] = []  # found while a step was being saved; the next `look` returns them
+        self._news: list[NumericFault] = []  # found while a step was being saved; the next `observe` returns them
         # The earliest divergence. A resume may take any of the copies, the right one or a wrong one.
         self._suspect: NumericFault | None = None
         self.rotten: int | None = None
@@ -102,7 +102,7 @@ class NumericsMonitor:
         self._news = []
         self._of_attempt = pages
 
-    def look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
+    def observe(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
         """Return what is new since the last call.
 
         Args:
@@ -110,11 +110,11 @@ class NumericsMonitor:
         """
         news = self._news
         self._news = []
-        return news + self._look(pages)
+        return news + self._observe(pages)
 
-    def _look(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
+    def _observe(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
         """Return what is new in the pages, and remember the earliest divergence."""
-        found = self._attempt.look(pages) if self._attempt is not None else []
+        found = self._attempt.observe(pages) if self._attempt is not None else []
         for fault in found:
             if fault.kind == "divergence" and (self._suspect is None or fault.before < self._suspect.before):
                 self._suspect = fault
@@ -133,7 +133,7 @@ class NumericsMonitor:
 
         The newest reports of the ranks are read first. What the step's snapshots say themselves is not repeated.
         """
-        self._news += self._look(self._of_attempt())
+        self._news += self._observe(self._of_attempt())
         suspect = self._suspect
         return suspect.sentence if suspect is not None and step >= suspect.before else ""
 

@@ -135,7 +135,7 @@ class AttemptProgress:
         """Record that one rank was started again while the others go on."""
         self.made = False
 
-    def look(self, views: Sequence[RankView], now: float) -> list[News]:
+    def observe(self, views: Sequence[RankView], now: float) -> list[News]:
         """Return what is new since the last call: a finished resume, a recovery, a step worth a note.
 
         Args:

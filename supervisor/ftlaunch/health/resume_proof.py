@@ -116,7 +116,7 @@ class ProofWatch:
         """
         self._ranks = ranks
         self._resumed: int | None = None  # None: nothing to follow, or nothing any more
-        self._is_told = False  # an answer was returned
+        self._is_reported = False  # an answer was returned
         self._different_since: float | None = None  # time at which the first difference was seen; None: no difference
 
     def begin(self, resumed: int) -> None:
@@ -127,9 +127,9 @@ class ProofWatch:
         """Follow an attempt that another head has watched. If all records are final, that head has reported them."""
         steps = [page.resumed[1] for _, page in pages]
         self._resumed = min(steps, default=None)
-        self._is_told = self._are_all_final(_read(pages))
+        self._is_reported = self._are_all_final(_read(pages))
 
-    def look(self, pages: Iterable[tuple[int, Page]], now: float, *, is_over: bool) -> ResumeProof | None:
+    def observe(self, pages: Iterable[tuple[int, Page]], now: float, *, is_over: bool) -> ResumeProof | None:
         """Return the answer once it is known; None before and after. A difference is returned after any other answer.
 
         Args:
@@ -146,10 +146,10 @@ class ProofWatch:
             if not (is_complete or is_over or now - self._different_since >= _SETTLING_SECONDS):
                 return None
             is_complete = True
-        elif self._is_told or not (is_complete or (is_over and proofs)):
+        elif self._is_reported or not (is_complete or (is_over and proofs)):
             return None
         answer = conclude(self._resumed, proofs, self._ranks)
-        self._is_told = True
+        self._is_reported = True
         self._resumed = None if is_complete else self._resumed
         return answer
 
@@ -177,8 +177,8 @@ def describe_proof(proof: ResumeProof, name: str = "") -> str:
     if proof.answer is ProofAnswer.UNVERIFIED:
         return f"resumed at step {at}: not verified; no step was made again that could be compared"
     if proof.deviation is None:
-        again = "the step made again was" if proof.steps == 1 else f"the {proof.steps} steps made again were"
-        return f"resumed at step {at}: verified; {again} the same{_on_how_many(proof)}"
+        steps = "the step made again was" if proof.steps == 1 else f"the {proof.steps} steps made again were"
+        return f"resumed at step {at}: verified; {steps} the same{_on_how_many(proof)}"
     deviation = proof.deviation
     if proof.answer is ProofAnswer.ROUNDED:
         return (

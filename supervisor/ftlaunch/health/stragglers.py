@@ -52,7 +52,7 @@ class Stragglers:
         self._begin: tuple[float, Mapping[int, Own]] | None = None  # time and measurements at the window's beginning
         self._rows: dict[int, int] = {}  # rank -> windows in a row in which it was an outlier, or below 0 was none
 
-    def look(self, own: Mapping[int, Own], now: float) -> list[StragglerNews]:
+    def observe(self, own: Mapping[int, Own], now: float) -> list[StragglerNews]:
         """Return what is new if a window is over; else nothing.
 
         Args:

@@ -35,7 +35,7 @@ _TEXTS = frozenset(
 _EXCEPTIONS = {"ranks_killed": "ranks", "drain_requested": "node"}
 
 
-def tells_a_step(event: Event) -> bool:
+def has_step(event: Event) -> bool:
     """Return whether an event has a step that ranks had reached."""
     step = event.get("step")
     return event["event"] in STEPS and isinstance(step, int) and step >= 0
@@ -103,7 +103,7 @@ class NewestStep:
     """Follows the newest completed step through the events of a run dir. A resume may lower the step."""
 
     EVENTS = _MADE | {"resumed", "job_started", "job_finished"}
-    """names of the events that `hear` uses"""
+    """names of the events that `apply` uses"""
 
     def __init__(self) -> None:
         """Start without a step."""
@@ -111,8 +111,8 @@ class NewestStep:
         """newest completed step; None if the journal has none"""
         self._is_finished = False  # whether the job was done, so that the next run in this run dir is another job
 
-    def hear(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Take in one event. Call with the events in their order.
+    def apply(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Update the state by one event. Call with the events in their order.
 
         Args:
             name: name of the event.

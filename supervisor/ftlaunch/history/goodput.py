@@ -47,7 +47,7 @@ _NOTED = frozenset(
 )
 
 
-def tell(moments: Sequence[Moment]) -> Story:
+def build_story(moments: Sequence[Moment]) -> Story:
     """Return the story of a whole journal.
 
     Args:
@@ -55,7 +55,7 @@ def tell(moments: Sequence[Moment]) -> Story:
     """
     teller = Teller(hooked=any(moment.event == "resumed" for moment in moments))
     for moment in moments:
-        teller.hear(moment)
+        teller.apply(moment)
     return teller.close()
 
 
@@ -89,8 +89,8 @@ class Teller:
         self._last_exit: float | None = None  # time of the last end of a rank in this attempt
         self._timed = 0.0  # seconds of the steps that `steps_made` counts
 
-    def hear(self, moment: Moment) -> None:
-        """Take in one event. Call with the moments in their order."""
+    def apply(self, moment: Moment) -> None:
+        """Update the state by one event. Call with the moments in their order."""
         story = self.story
         if story.ended and moment.event in _AFTER_THE_END:
             return
@@ -361,5 +361,5 @@ class Teller:
     }
 
 
-HEARD = frozenset(Teller._handlers)
+TIMED_EVENTS = frozenset(Teller._handlers)
 """names of the events that determine the times of a story"""

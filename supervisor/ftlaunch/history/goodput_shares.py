@@ -47,7 +47,7 @@ def goodput_of(moments: Sequence[Moment]) -> Goodput:
         spent=lambda kind, begin, end: spans.append(_Span(kind, begin, end)),
     )
     for moment in moments:
-        teller.hear(moment)
+        teller.apply(moment)
     story = teller.close()
     lost = _losses(story)
     shares = {}
@@ -85,5 +85,5 @@ def _share(spans: Sequence[_Span], lost: Sequence[tuple[float, float]], *, since
     if total <= 0 or any(span.kind == UNKNOWN and span.within(since) > 0 for span in spans):
         return None
     useful = sum(span.within(since) for span in spans if span.kind == USEFUL)
-    made_again = sum(seconds for at, seconds in lost if at >= since)
-    return max(useful - made_again, 0.0) / total
+    repeated_seconds = sum(seconds for at, seconds in lost if at >= since)
+    return max(useful - repeated_seconds, 0.0) / total

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 
 from ftlaunch.common.finite import without_nan
 from ftlaunch.common.line_splitter import LONGEST_LINE, LineSplitter
-from ftlaunch.history.events import ENDS, STEPS, Event, sound, tells_a_step
+from ftlaunch.history.events import ENDS, STEPS, Event, has_step, sound
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
@@ -207,7 +207,7 @@ class JournalFollower:
         file = self._open()
         try:
             fd = file.fileno()
-            self._begin_again_if_replaced(fd)
+            self._restart_if_replaced(fd)
             until = self.offset + most
             while self.offset < until and (block := os.pread(fd, BLOCK, self.offset)):
                 self.offset += len(block)
@@ -217,7 +217,7 @@ class JournalFollower:
                 for line in lines:
                     if (event := self._event_of(line)) is not None:
                         yield event
-            if last and (event := self._event_of(self._splitter.take_rest())) is not None:
+            if last and (event := self._event_of(self._splitter.flush())) is not None:
                 yield event
         finally:
             if file is not self._kept:
@@ -242,7 +242,7 @@ class JournalFollower:
             self._kept = file
         return file
 
-    def _begin_again_if_replaced(self, fd: int) -> None:
+    def _restart_if_replaced(self, fd: int) -> None:
         """Compare the open file with the one that was read so far, and begin at its beginning if it is another one.
 
         The first bytes are compared as well as the inode, because file systems reuse the inode of a deleted file.
@@ -345,7 +345,7 @@ def _offset(found: Found) -> int:
 
 def _find_newest(data: bytes, kind: str) -> Found | None:
     """Return the last line in `data` with an event of this kind; None if there is none."""
-    fits = tells_a_step if kind == _STEP else _fits_always
+    fits = has_step if kind == _STEP else _fits_always
     candidates = [_find_last(data, name, fits) for name in _KINDS[kind]]
     return max((found for found in candidates if found is not None), key=_offset, default=None)
 

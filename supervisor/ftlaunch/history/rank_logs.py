@@ -80,14 +80,14 @@ class LogReader:
             while (found := data_from(file.fileno(), self._offset)) is not None:
                 begin, end = found
                 if begin > self._offset:
-                    if rest := self._splitter.take_rest():
+                    if rest := self._splitter.flush():
                         yield rest.decode(errors="replace")
                     yield f"... {size(begin - self._offset)} are left out here, as log_max_size asks ..."
                 piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
                 self._offset = begin + len(piece)
                 for line in self._splitter.split(piece):
                     yield line.decode(errors="replace")
-        if last and (rest := self._splitter.take_rest()):
+        if last and (rest := self._splitter.flush()):
             yield rest.decode(errors="replace")
 
 

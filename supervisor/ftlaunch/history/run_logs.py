@@ -26,7 +26,7 @@ class NewestRun:
     """The attempts of the newest run, by the journal, which may grow meanwhile."""
 
     def __init__(self, run_dir: Path, log_dir: Path) -> None:
-        """Start without knowledge; `look` reads the journal."""
+        """Start without knowledge; `read_journal` reads the journal."""
         self._log_dir = log_dir
         self._journal = JournalFollower(run_dir, (_STARTED, *_ATTEMPTS), on_replaced=self._forget)
         self._forget()
@@ -40,14 +40,14 @@ class NewestRun:
         self._earlier: set[int] = set()  # numbers of the attempts of all runs before
         self._beginnings: dict[int, dict[int, int]] = {}  # by attempt and rank: where the run begins, by the notes
 
-    def look(self) -> None:
+    def read_journal(self) -> None:
         """Read what has been added to the journal since the last call. Raises OSError."""
         self._beginnings.clear()
         for event in self._journal.events():
-            self._take_in(event)
+            self._apply(event)
 
-    def _take_in(self, event: Mapping[str, Any]) -> None:
-        """Take in a start or an attempt. An event without a number of its attempt or without a time is passed over."""
+    def _apply(self, event: Mapping[str, Any]) -> None:
+        """Note a start or an attempt. An event without a number of its attempt or without a time is passed over."""
         try:
             attempt = int(event["attempt"])
             at = epoch_seconds(event["t"])
@@ -139,7 +139,7 @@ class Follower:
         Raises:
             OSError: the journal or a log cannot be read.
         """
-        self._run.look()
+        self._run.read_journal()
         numbers = [attempt for attempt in self._run.attempts() if attempt >= self._attempt]
         for attempt in numbers:
             is_over = last or attempt != numbers[-1]

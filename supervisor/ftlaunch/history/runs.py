@@ -149,7 +149,7 @@ class Run:
         """Whether the newest supervisor lives on this machine."""
         return process_start_time(self.pid) == self._number("start_time", 0) != 0
 
-    def again(self) -> Run:
+    def reload(self) -> Run:
         """Return the run as its journal says now; a run that has lost its journal is returned unchanged.
 
         Raises:

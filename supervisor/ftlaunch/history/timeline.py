@@ -40,7 +40,7 @@ def stream_moments(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
     """
     line = TimeLine()
     for event in events:
-        yield from line.take(event)
+        yield from line.add(event)
     yield from line.held
 
 
@@ -61,8 +61,8 @@ class TimeLine:
         self._shift: float | None = None  # seconds from the run's monotonic clock to the line
         self._newest: float | None = None  # time of the newest moment
 
-    def take(self, event: Mapping[str, Any]) -> Sequence[Moment]:
-        """Take in the next event, and return the moments that are certain now, in order."""
+    def add(self, event: Mapping[str, Any]) -> Sequence[Moment]:
+        """Add the next event, and return the moments that are certain now, in order."""
         moment = self._placed(event)
         if moment is None:
             return ()

@@ -74,9 +74,9 @@ def clean_job(directory: Path, force: bool, advance: Advance = ignore) -> str:
         freed = bytes_of(directory)
         forget_steps(directory)
         for slot in directory.glob("slot_*"):
-            taken = bytes_of(slot)
+            slot_bytes = bytes_of(slot)
             layout.remove_slot(slot)
-            advance(taken)
+            advance(slot_bytes)
         remove_memory(directory)
     finally:
         lock.release()

@@ -1,6 +1,6 @@
-"""Takes a memory directory for a job: the job's own, or a new one; never the directory of another job.
+"""Acquires the memory directory of a job: the job's own, or a new one; never the directory of another job.
 
-A supervisor or agent takes its memory once, before its event loop starts. The calls may wait for a dying saver.
+A supervisor or agent acquires its memory once, before its event loop starts. The calls may wait for a dying saver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ftlaunch_contract.files.private_dir import make_private
 
 
 @dataclass(frozen=True)
-class MemoryTaken:
+class OwnedMemory:
     """A memory directory that this process has locked."""
 
     directory: Path
@@ -41,7 +41,7 @@ class MemoryTaken:
             self.lock.release()
 
 
-def take(job_id: str, places: Places, wait: Callable[[int], None], say: Callable[[str], None]) -> MemoryTaken:
+def acquire(job_id: str, places: Places, wait: Callable[[int], None], say: Callable[[str], None]) -> OwnedMemory:
     """Lock the memory directory of a job, and create the directory if the job has none.
 
     Args:
@@ -58,13 +58,13 @@ def take(job_id: str, places: Places, wait: Callable[[int], None], say: Callable
     common = memory_dir(job_id)
     apart = memory_dir_apart(job_id, places)
     if not apart.is_dir():
-        taken = _take(common, places, wait)
-        if taken is not None:
-            return taken
+        owned = _acquire(common, places, wait)
+        if owned is not None:
+            return owned
         say(f"{common} is {_describe_owner(common)}: it is left alone; the memory of this job is {apart}")
-    taken = _take(apart, places, wait)
-    assert taken is not None, "two jobs with one digest"
-    return taken
+    owned = _acquire(apart, places, wait)
+    assert owned is not None, "two jobs with one digest"
+    return owned
 
 
 def remove_unowned(job_id: str, places: Places) -> None:
@@ -95,14 +95,14 @@ def _describe_owner(directory: Path) -> str:
     return f"the memory of another job (run dir {places.run_dir}, checkpoints in {places.checkpoint_dir})"
 
 
-def _take(directory: Path, places: Places, wait: Callable[[int], None]) -> MemoryTaken | None:
+def _acquire(directory: Path, places: Places, wait: Callable[[int], None]) -> OwnedMemory | None:
     """Lock a directory, which is created if it is missing. Return None if another job owns the directory."""
     while True:
         made = not directory.exists()
         make_private(directory)
         with suppress(FileNotFoundError):  # the owner has just ended and deleted the directory: create it again
             lock = _lock(directory, places, wait)
-            return None if lock is None else MemoryTaken(directory, lock, made)
+            return None if lock is None else OwnedMemory(directory, lock, made)
 
 
 def _lock(directory: Path, places: Places, wait: Callable[[int], None]) -> DirLock | None:

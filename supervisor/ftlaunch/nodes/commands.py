@@ -83,5 +83,5 @@ def asked(name: str | None, request: dict[str, object]) -> dict[str, object] | N
     try:
         return ask_job(run, name, request)
     except NotRunning:
-        click.echo(printable(f"job {run.job_id} is not running: {ending(run.again().end)}"))
+        click.echo(printable(f"job {run.job_id} is not running: {ending(run.reload().end)}"))
         return None

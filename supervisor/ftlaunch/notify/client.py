@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftlaunch.common.masking import secret_values
-from ftlaunch.notify.message import SoFar, heard
+from ftlaunch.notify.message import SoFar, apply_event
 from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.notify.notifier import FAREWELL
 from ftlaunch.spec.job_spec import JobSpec
@@ -78,7 +78,7 @@ class NotifierLink:
         if not self._targets:
             return
         so_far = self._so_far
-        self._so_far = heard(so_far, line)
+        self._so_far = apply_event(so_far, line)
         kind = KIND_OF.get(line["event"])
         for number, target in enumerate(self._targets):
             if kind is not None and kind in target.on:

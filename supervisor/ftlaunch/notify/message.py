@@ -52,7 +52,7 @@ class SoFar:
     """newest step on storage; None if no step was saved in this run"""
 
 
-def heard(so_far: SoFar, line: Line) -> SoFar:
+def apply_event(so_far: SoFar, line: Line) -> SoFar:
     """Return `so_far` updated by an event that was journalled."""
     event = line["event"]
     if event == "job_started":

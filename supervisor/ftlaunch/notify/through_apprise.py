@@ -65,13 +65,13 @@ def send(url: str, notice: Mapping[str, Any]) -> tuple[str, bool]:
     log.addHandler(status_handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    is_taken = service.notify(
+    is_accepted = service.notify(
         title=notice["title"],
         body=notice["message"],
         body_format=apprise.NotifyFormat.TEXT,
         notify_type=_TYPES.get(notice["notify"], apprise.NotifyType.WARNING),
     )
-    if is_taken:
+    if is_accepted:
         return "", False
     status = status_handler.status
     if status is None:

@@ -35,7 +35,7 @@ _CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
 _VICTIMS = {COMM_TIMEOUT: 1, COMM: 2}
 """kinds of victims; the greater the number, the less the failure says about the beginning of the incident"""
-_COME_AGAIN = (NO_TORCH, SECOND_LAUNCHER)
+_PERMANENT = (NO_TORCH, SECOND_LAUNCHER)
 """kinds of failures that would repeat in every attempt"""
 LONG_LIFE = 600.0
 """seconds after which a rank that does not report its steps is assumed to have completed some"""
@@ -99,7 +99,7 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
         signature=f"{rule.kind}:{detail}",
         trace=shortened(trace),
         action=rule.action,
-        final=evidence.final or rule.kind in _COME_AGAIN,
+        final=evidence.final or rule.kind in _PERMANENT,
     )
 
 

@@ -16,7 +16,7 @@ HOWS = ("hang", "left-early", "spawn")
 ANY = "any"
 """value of a condition that every exit code, signal or exception meets"""
 _PATTERNS = ("error", "log", "kernel")  # conditions that are regular expressions, searched line by line
-LOOKS = ("exit", "signal", "exception", *_PATTERNS, "how")
+CONDITIONS = ("exit", "signal", "exception", *_PATTERNS, "how")
 """names of the conditions of which a rule needs at least one"""
 _SEARCHED_CHARACTERS = 1000  # of each line: bounds the time that a costly pattern can take
 

@@ -107,7 +107,7 @@ class Verdict:
     delay: float  # seconds before the restart
     sentence: str  # for people
     budget: Budget
-    comes_again: bool = False  # the job is given up, and another start would fail as well, on whatever machines
+    is_permanent: bool = False  # the job is given up, and another start would fail as well, on whatever machines
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def judge(
             delay=0.0,
             sentence=f"{cause.sentence}; {why_not}",
             budget=budget,
-            comes_again=cause.kind not in OF_THE_MACHINE and bool(_would_repeat(cause, budget)),
+            is_permanent=cause.kind not in OF_THE_MACHINE and bool(_would_repeat(cause, budget)),
         )
     wait = policy == "by-cause" and cause.action == "wait"
     delay = backoff.longest(random) if wait else backoff.delay(budget.in_a_row, random)

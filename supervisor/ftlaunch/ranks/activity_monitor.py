@@ -30,7 +30,7 @@ class ActivityMonitor:
 
         Args:
             spec: the job, whose time limits say how often activity is measured.
-            gpus: tells which processes keep a GPU busy.
+            gpus: knows which processes keep a GPU busy.
             files: thread that reads the directory of the logs.
             now: monotonic seconds.
         """
@@ -49,7 +49,7 @@ class ActivityMonitor:
         quarter = min(limits, default=_LONGEST_INTERVAL) / 4
         self._interval = min(max(quarter, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)  # seconds
 
-    def look(self, ranks: Mapping[int, Rank], now: float) -> None:
+    def observe(self, ranks: Mapping[int, Rank], now: float) -> None:
         """Make the observations that are due.
 
         Args:
@@ -74,11 +74,11 @@ class ActivityMonitor:
         for pid, used in process_activity.usage(quiet, logged, self._gpus.busy).items():
             rank = quiet[pid]
             # A rank that was not quiet for a while was not measured, so that the difference would mean nothing.
-            is_comparable = rank.looked >= self._processes_seen or now - rank.looked < 3 * self._interval
-            if is_comparable and process_activity.is_active(rank.usage, used, now - rank.looked):
+            is_comparable = rank.measured_at >= self._processes_seen or now - rank.measured_at < 3 * self._interval
+            if is_comparable and process_activity.is_active(rank.usage, used, now - rank.measured_at):
                 rank.active = now
             rank.usage = used
-            rank.looked = now
+            rank.measured_at = now
 
     def _is_quiet(self, rank: Rank, now: float) -> bool:
         """Return whether the rank is judged by its activity, or soon may have to be."""

@@ -64,7 +64,7 @@ class ExitWatch:
         for word in self._words:
             word.value = 0
 
-    def heard(self) -> list[int]:
+    def read_dying(self) -> list[int]:
         """Make `fd` unreadable, and return the ranks that have begun to end."""
         os.eventfd_read(self.fd)
         return [rank for rank, word in enumerate(self._words) if word.value & exit_futex.DIED]

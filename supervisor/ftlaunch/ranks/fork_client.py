@@ -148,7 +148,7 @@ class WarmLink:
         self.pid = self._process.pid
         self.fd = ours.fileno()
 
-    def hear(self) -> dict[str, object] | None:
+    def receive(self) -> dict[str, object] | None:
         """Return the next message of the fork server; empty if there is none, None if the server is gone."""
         try:
             message = self._socket.recv(1 << 16)
@@ -278,8 +278,8 @@ class Warm:
     """Has the ranks of a job forked, by one fork server at a time.
 
     A server that dies after it was ready is replaced, up to 20 in all. One that fails before is not, and the job then
-    has none: `link` is None, and `fork` forks nothing. Whoever holds this object watches `link.fd`, calls `hear` when
-    that is readable, and looks at `link` anew after each call.
+    has none: `link` is None, and `fork` forks nothing. Whoever holds this object watches `link.fd`, calls
+    `handle_message` when that is readable, and reads `link` again after each call.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class Warm:
         env: Mapping[str, str],
         log: Path,
         files: FileThread,
-        tell: Callable[..., None],
+        report: Callable[..., None],
     ) -> None:
         """Start the fork server, if the job can have one and wants one. Call in the main thread only.
 
@@ -299,14 +299,14 @@ class Warm:
             env: environment of the fork server.
             log: file that takes the fork server's output.
             files: thread that reads and writes the directory of the log.
-            tell: journals an event, given as name and fields.
+            report: journals an event, given as name and fields.
         """
         self._helpers = helpers
         self._spec = spec
         self._env = env
         self._log = log
         self._files = files
-        self._tell = tell
+        self._report = report
         self.while_waiting: Callable[[], None] = lambda: None
         """called every fifth of a second while ranks are forked, so that an agent's node does not count as lost"""
         self.link: WarmLink | None = None
@@ -359,7 +359,7 @@ class Warm:
             reason: why there is none.
             quiet: tell the user only if a fork server was demanded.
         """
-        self._tell("warm_parent", state="none", why=reason)
+        self._report("warm_parent", state="none", why=reason)
         if not quiet or self._spec.launch.warm is True:
             self.news = reason
         if self.link is not None:
@@ -380,32 +380,32 @@ class Warm:
         """Go on without a fork server, because its import takes too long."""
         self._do_without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
 
-    def hear(self) -> None:
+    def handle_message(self) -> None:
         """Act on a message of the fork server, or replace a server that died. Call where `link` is not None.
 
         Afterwards `link` may be another server, or None.
         """
         assert self.link is not None
-        message = self.link.hear()
+        message = self.link.receive()
         if message is None:
             self._replace_dead()
         elif message.get("cannot"):
             self._do_without(str(message["cannot"]), quiet=bool(message.get("quiet")))
         elif message.get("without"):
             self.left_out[str(message["without"])] = str(message["why"])
-            self._tell("warm_parent", state="without", pid=self.link.pid, why=message["why"])
+            self._report("warm_parent", state="without", pid=self.link.pid, why=message["why"])
         elif message.get("ready"):
             self._ready = True
-            self._tell("warm_parent", state="ready", pid=self.link.pid)
+            self._report("warm_parent", state="ready", pid=self.link.pid)
         elif message.get("complete"):
-            self._tell("warm_parent", state="complete", pid=self.link.pid)
+            self._report("warm_parent", state="complete", pid=self.link.pid)
 
     def _replace_dead(self) -> None:
         """Start another fork server in the place of the dead one, unless the dead one never became ready."""
         assert self.link is not None
         was_ready = self._ready
         status = self.link.close(_EXIT_PATIENCE)
-        self._tell("warm_parent", state="ended", pid=self.link.pid, status=status)
+        self._report("warm_parent", state="ended", pid=self.link.pid, status=status)
         self.link = None
         if was_ready and self._lives < _MOST_LIVES:
             self._start()
@@ -440,7 +440,7 @@ class Warm:
             if batch[-1] not in found:
                 break
         if link is not None and (plain := sorted(ranks.keys() - found.keys())):
-            self._tell("warm_parent", state="plain", pid=link.pid, ranks=plain)
+            self._report("warm_parent", state="plain", pid=link.pid, ranks=plain)
         return found
 
     def dismiss(self) -> None:

@@ -34,7 +34,7 @@ class ForkServerWatch:
         assert self._server.link is not None
         self._loop.unregister(self._server.link.fd)
         known = len(self._server.left_out)
-        self._server.hear()
+        self._server.handle_message()
         self._listen()
         for module, why in list(self._server.left_out.items())[known:]:
             self._say(f"not preloading {module}: {why}")

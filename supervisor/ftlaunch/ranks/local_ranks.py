@@ -259,7 +259,7 @@ class LocalRanks:
         """Record phases, activity and growth of logs, which can only be seen by comparing two observations."""
         for rank in self.ranks.values():
             rank.notice_phase()
-        self._activity.look(self.ranks, now)
+        self._activity.observe(self.ranks, now)
 
     def views(self) -> list[RankView]:
         """Return what is known of each rank, for decisions."""

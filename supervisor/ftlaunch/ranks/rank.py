@@ -89,8 +89,8 @@ class Rank:
         self.phase = Phase.STARTUP  # the last phase that was seen
         self.left = started  # when the rank last came back to training from another phase
         self.active = started  # when the processes last did anything, as far as can be seen from outside
-        self.usage = Usage()  # resources that the processes had used at `looked`
-        self.looked = started  # when activity was last measured
+        self.usage = Usage()  # resources that the processes had used at `measured_at`
+        self.measured_at = started  # when activity was last measured
         self.logged = started  # when the log last grew
         self.log_size = 0  # bytes of the log at the last observation
         self.ended = 0.0  # when the end was seen

@@ -29,7 +29,7 @@ class MemoryNews:
         self._interval = interval
         self._shown_interval = interval
 
-    def look(self, memory: Memory, step_seconds: float) -> JobEvent | None:
+    def observe(self, memory: Memory, step_seconds: float) -> JobEvent | None:
         """Return the event of a change, or None if nothing has changed.
 
         Args:

@@ -46,7 +46,7 @@ def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> st
     return f"resumed at step {step} from {source}{cost}{after}"
 
 
-def begun_again(step: int, lost: int) -> str:
+def started_over(step: int, lost: int) -> str:
     """Return the sentence for a start without any state of ours, after steps were made and lost.
 
     Args:
@@ -71,8 +71,8 @@ def complete(step: int, since: str, checkpoint_dir: Path) -> str:
     return f"done; {what}; to begin anew, give --fresh (its checkpoints are put aside) or another --run-dir"
 
 
-def begins_anew(finished: str, checkpoint_dir: Path) -> str:
-    """Return the sentence for a job that had finished, left no checkpoint, and begins anew.
+def restarted_after_end(finished: str, checkpoint_dir: Path) -> str:
+    """Return the sentence for a job that had finished, left no checkpoint, and starts from the beginning.
 
     Args:
         finished: when the job finished, as the journal says.
@@ -145,7 +145,7 @@ def limited_files(most: int | None) -> str:
     )
 
 
-def few_descriptors(most: int | None, ranks: int) -> str:
+def descriptor_warning(most: int | None, ranks: int) -> str:
     """Return a warning about a low limit on open descriptors; "" if there are enough.
 
     Args:

@@ -67,32 +67,32 @@ class Reporter:
             RecoverySink(spec, in_run_dir, self.complain),
             *more,
         )
-        self._silence = FileSilence(files, self.tell)
+        self._silence = FileSilence(files, self.report)
 
-    def tell(self, event: JobEvent) -> None:
+    def report(self, event: JobEvent) -> None:
         """Hand an event to all sinks."""
         if isinstance(event, AttemptStarted):
             self._journal.attempt = event.attempt  # counts for this event and all later ones
         line = self._journal.stamped(event.name, **event.fields()) if event.name else None
         for sink in self._sinks:
-            sink.take(event, line)
+            sink.handle(event, line)
 
     def say(self, sentence: str) -> None:
         """Show a sentence on the terminal."""
-        self.tell(Note(sentence))
+        self.report(Note(sentence))
 
     def complain(self, sentence: str) -> None:
         """Show on the terminal, as a warning, that something cannot be done."""
-        self.tell(Complaint(sentence))
+        self.report(Complaint(sentence))
 
-    def tell_outcomes(self) -> None:
+    def report_outcomes(self) -> None:
         """Report which notices were delivered and which failed, and file systems that do not answer. Never waits."""
-        self._tell_deliveries(self._notifier.outcomes())
-        self._silence.look()
+        self._report_deliveries(self._notifier.outcomes())
+        self._silence.poll()
 
     def farewell(self) -> None:
         """Wait a few seconds at most for the last notices to go out, and report the outcomes."""
-        self._tell_deliveries(self._notifier.close())
+        self._report_deliveries(self._notifier.close())
 
     def write_all(self) -> bool:
         """Wait up to `_LAST_WRITES_SECONDS` until all writes are done; report file systems whose writes still wait.
@@ -104,9 +104,9 @@ class Reporter:
             for thread in self._files.threads:
                 if thread.waiting:
                     self.complain(messages.unwritten(thread.where, thread.waiting, thread.silent_seconds))
-        self._silence.look()
+        self._silence.poll()
         return is_written
 
-    def _tell_deliveries(self, outcomes: Sequence[DeliveryOutcome]) -> None:
+    def _report_deliveries(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         for outcome in outcomes:
-            self.tell(NotifyFailed(outcome) if outcome.error else Notified(outcome))
+            self.report(NotifyFailed(outcome) if outcome.error else Notified(outcome))

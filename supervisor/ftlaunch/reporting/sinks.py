@@ -1,7 +1,7 @@
 """Sinks, which take every event: journal, recovery.json, operation log, notices, terminal, systemd, report.json.
 
 To add a sink, write a class with the method of `Sink` and add it to the list in `reporting/reporter.py`. The reporter
-calls `take` in the main thread, so a sink must not wait; files are written by a FileThread.
+calls `handle` in the main thread, so a sink must not wait; files are written by a FileThread.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _NO_MAP: Line = {"lost": "", "sources": [], "replicas": []}
 
 
 class Sink(Protocol):
-    """Takes every event of a job."""
+    """Handles every event of a job."""
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
-        """Take an event. Must not wait.
+    def handle(self, event: JobEvent, line: Line | None) -> None:
+        """Handle an event. Must not wait.
 
         Args:
             event: what has happened.
@@ -75,7 +75,7 @@ class JournalSink:
         self._complain = complain
         self._broken = False
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Have the line appended to the journal."""
         if line is not None:
             written = encoded(line)
@@ -108,7 +108,7 @@ class RecoverySink:
         self._planned = _NO_MAP
         self._supplied: Sequence[Line] = ()  # for each node that fetches: what comes from where
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Have the file written when a restart is planned, when a fetch is planned, and when all ranks have a state."""
         if isinstance(event, FetchPlanned):
             self._supplied = event.nodes
@@ -153,7 +153,7 @@ class OperationSink:
         self._waiting = deque[str](maxlen=_MOST_WAITING)  # touched by the file thread only
         self._broken = False
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Have the line of a save, move or deletion appended. At the end of the job, append the lines that wait."""
         if sentence := operation(event):
             text = operation_log.stamped(sentence)
@@ -199,7 +199,7 @@ class NoticeSink:
     def __init__(self, notifier: NotifierLink) -> None:
         self._notifier = notifier
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Hand over the event, which the notifier delivers to the targets that want this kind of event."""
         if line is not None:
             self._notifier.hand(line)
@@ -213,7 +213,7 @@ class TerminalSink:
         self._spec = spec
         self._followed = followed_ranks(spec)
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Show the event's lines and sentence; follow the logs of a new attempt."""
         if isinstance(event, HangSeen):
             self._terminal.cut()
@@ -237,14 +237,14 @@ class ServiceSink:
     def __init__(self, manager: ServiceManager) -> None:
         self._manager = manager
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Tell systemd about the start of an attempt, the event's sentence, and the end of the job."""
         if isinstance(event, AttemptStarted):
-            self._manager.tell(READY)
+            self._manager.notify(READY)
         if sentence := event.sentence():
-            self._manager.tell_status(printable(sentence))
+            self._manager.notify_status(printable(sentence))
         if isinstance(event, (StopRequested, JobEnded)):
-            self._manager.tell(STOPPING)
+            self._manager.notify(STOPPING)
 
 
 class ReportSink:
@@ -263,7 +263,7 @@ class ReportSink:
         self._complain = complain
         self._path = spec.run_dir / REPORT
 
-    def take(self, event: JobEvent, line: Line | None) -> None:
+    def handle(self, event: JobEvent, line: Line | None) -> None:
         """Have the file written once the job is over."""
         if not isinstance(event, JobEnded):
             return

@@ -25,7 +25,7 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import open_regular
 
 _POLL_SECONDS = 0.2
-"""time between two looks at the files, short enough for a reader"""
+"""time between two polls of the files, short enough for a reader"""
 _CUT_SECONDS = 0.2
 """how long `cut` waits until the thread has seen how long the files are"""
 _SHARE = 0.01

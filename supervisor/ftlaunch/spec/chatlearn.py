@@ -61,7 +61,7 @@ def _fill(value: Any, *, path: str, key: str, content: Mapping[Any, Any], enviro
 
     def replacement(match: re.Match[str]) -> str:
         name, default = match.groups()
-        found = _look_up(name, default, content=content, environ=environ)
+        found = _resolve(name, default, content=content, environ=environ)
         if found is None:
             what = f"the variable {name} is not set" if "." not in name else f"the file has no `{name}`"
             raise SpecError(f"cannot read {path}: `{key}` is {shown(given)}; {what}; set it, or write the value itself")
@@ -74,7 +74,7 @@ def _fill(value: Any, *, path: str, key: str, content: Mapping[Any, Any], enviro
     raise SpecError(f"cannot read {path}: `{key}` is {shown(given)}, which refers to itself; write the value itself")
 
 
-def _look_up(name: str, default: str | None, *, content: Mapping[Any, Any], environ: Mapping[str, str]) -> str | None:
+def _resolve(name: str, default: str | None, *, content: Mapping[Any, Any], environ: Mapping[str, str]) -> str | None:
     """Return the text to which a reference leads: a dotted name in the file, else a variable, else the default."""
     found: Any = content
     for part in name.split("."):

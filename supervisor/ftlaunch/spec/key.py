@@ -75,11 +75,11 @@ class Key:
 
         If any word is allowed, there are no choices, and the list is empty.
         """
-        if self._takes(_ANY_WORD):
+        if self._is_allowed(_ANY_WORD):
             return []
-        return [word for word in re.findall(r"[A-Za-z][\w-]*", self.allowed) if self._takes(word)]
+        return [word for word in re.findall(r"[A-Za-z][\w-]*", self.allowed) if self._is_allowed(word)]
 
-    def _takes(self, word: str) -> bool:
+    def _is_allowed(self, word: str) -> bool:
         try:
             self.parse(word)
         except RefusedError:

@@ -358,8 +358,8 @@ def _is_given(settings: _Layer, name: str) -> bool:
 
 def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:
     """Return MASTER_PORT of the ranks, or None for a free one. The port at which several nodes meet is not free."""
-    is_taken = nodes.several and (nodes.backend == "static" or value["master_port"] == nodes.port)
-    return None if value["standalone"] or is_taken else value["master_port"]
+    is_occupied = nodes.several and (nodes.backend == "static" or value["master_port"] == nodes.port)
+    return None if value["standalone"] or is_occupied else value["master_port"]
 
 
 def _load_checkpoint(step_or_path: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:

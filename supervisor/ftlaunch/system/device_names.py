@@ -59,13 +59,13 @@ def gather_names(environ: Mapping[str, str], root: Path = Path("/")) -> DeviceNa
     )
 
 
-def read_names(told: object) -> DeviceNames:
+def read_names(reply: object) -> DeviceNames:
     """Return the names that a node has sent. A name that is no text, or is too long, counts as unknown.
 
     Args:
-        told: the JSON value that was received, which may be anything.
+        reply: the JSON value that was received, which may be anything.
     """
-    fields = told if isinstance(told, dict) else {}
+    fields = reply if isinstance(reply, dict) else {}
     gpus = fields.get("gpus")
     return DeviceNames(
         host=_text(fields.get("host")),

@@ -95,7 +95,7 @@ class FileThread:
 
         Args:
             function: writes; may raise OSError.
-            failed: called by `tell_failures` with the error if the write fails.
+            failed: called by `report_failures` with the error if the write fails.
             size: bytes that are kept in memory until the write is done.
             replaces: name of a file that is written as a whole. Of two versions that wait, only the newer is written.
 
@@ -191,7 +191,7 @@ class FileThread:
     def _is_idle(self) -> bool:
         return self._begun is None and not self._tasks
 
-    def tell_failures(self) -> None:
+    def report_failures(self) -> None:
         """Report the writes that have failed since the last call, to the functions that were given with them.
 
         Raises:
@@ -229,7 +229,7 @@ class FileThread:
             if not task.is_abandoned:
                 try:
                     task.result = task.function()
-                except Exception as error:  # noqa: BLE001 - any error is raised again by `call` or `tell_failures`
+                except Exception as error:  # noqa: BLE001 - any error is raised again by `call` or `report_failures`
                     task.error = error
             self._finish(task)
 
@@ -293,10 +293,10 @@ class FileThreads:
             is_written = thread.flush(max(until - time.monotonic(), 0.0)) and is_written
         return is_written
 
-    def tell_failures(self) -> None:
+    def report_failures(self) -> None:
         """Report the writes of all threads that have failed since the last call."""
         for thread in self.threads:
-            thread.tell_failures()
+            thread.report_failures()
 
     def close(self) -> None:
         """Let the threads end once all queued operations are done. Never waits."""

@@ -41,7 +41,7 @@ class Kernel:
             with contextlib.suppress(OSError):
                 os.lseek(self._log, 0, os.SEEK_END)
 
-    def heard(self) -> str:
+    def read_news(self) -> str:
         """Return the news as lines: the kernel's since the last call, and one for each counter that rose since begin().
 
         A line of a counter is in the kernel log's style, but is our own.

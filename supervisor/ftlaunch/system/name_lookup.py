@@ -100,16 +100,16 @@ def ask_resolver(host: str, port: int) -> ResolverQuestion:
             addresses = addresses_of(host, port)
         except OSError as error:
             why = error.strerror or str(error)
-        _take_question(host, port).answer(addresses, why)
+        _pop_question(host, port).answer(addresses, why)
 
     try:
         threading.Thread(target=ask, name="name look-up", daemon=True).start()
     except RuntimeError as error:  # a limit on threads, or no memory
-        _take_question(host, port).answer([], str(error))
+        _pop_question(host, port).answer([], str(error))
     return question
 
 
-def _take_question(host: str, port: int) -> ResolverQuestion:
+def _pop_question(host: str, port: int) -> ResolverQuestion:
     """Remove a question from the unanswered ones, and return the question."""
     with _open_lock:
         return _open.pop((host, port))

@@ -17,14 +17,14 @@ Place = TypeVar("Place")
 Seen = TypeVar("Seen")
 
 
-def look_at_all(
-    places: Sequence[Place], look: Callable[[Place], Seen], patience: float = PATIENCE
+def call_for_all(
+    places: Sequence[Place], examine: Callable[[Place], Seen], patience: float = PATIENCE
 ) -> list[Seen | None]:  # fmt: skip
-    """Call `look` for each place in a thread of its own, and return the results in the order of the places.
+    """Call `examine` for each place in a thread of its own, and return the results in the order of the places.
 
     Args:
-        places: the places to look at.
-        look: examines one place; may never return.
+        places: the places to examine.
+        examine: examines one place; may never return.
         patience: seconds that each call may take.
 
     Returns:
@@ -39,7 +39,7 @@ def look_at_all(
 
     def work(number: int) -> None:
         try:
-            results[number] = look(places[number])
+            results[number] = examine(places[number])
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             raised.append(error)
         finished.put(number)

@@ -49,15 +49,15 @@ class ServiceManager:
         if self._socket is not None and period.isdigit() and pid in ("", str(os.getpid())):
             self._watchdog_seconds = int(period) / 1e6 / 3
 
-    def tell(self, *words: str) -> None:
+    def notify(self, *words: str) -> None:
         """Send words such as READY in one message. Never waits."""
         if self._socket is not None:
             with contextlib.suppress(OSError):  # systemd restarts, or its socket is full
                 self._socket.sendto("\n".join(words).encode(errors="replace"), self._address)
 
-    def tell_status(self, sentence: str) -> None:
+    def notify_status(self, sentence: str) -> None:
         """Send the sentence that `systemctl status` is to show."""
-        self.tell(f"STATUS={' '.join(sentence.split())[:_LONGEST_STATUS]}")
+        self.notify(f"STATUS={' '.join(sentence.split())[:_LONGEST_STATUS]}")
 
     def show_life(self, loop: Loop) -> None:
         """Send a sign of life, and schedule the next one in the event loop.
@@ -65,7 +65,7 @@ class ServiceManager:
         Three are sent in the time after which systemd takes the service for stuck.
         """
         if self._watchdog_seconds:
-            self.tell(_ALIVE)
+            self.notify(_ALIVE)
             loop.call_at(time.monotonic() + self._watchdog_seconds, "watchdog", lambda: self.show_life(loop))
 
 

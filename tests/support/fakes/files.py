@@ -50,7 +50,7 @@ class FilesInPlace(FileThread):
                 failed(error)
         return self.answers
 
-    def tell_failures(self) -> None:
+    def report_failures(self) -> None:
         """Do nothing: failures are reported at once."""
 
 

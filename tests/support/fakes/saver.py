@@ -64,7 +64,7 @@ class FakeSaver:
         self.closed = True
         return -9
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """Die if the saver was stopped while a request was pending."""
         if self.stopped and self.pending is not None:
             self.die()
@@ -86,7 +86,7 @@ class FakeDeaths:
         """Forget the reports, because a new attempt begins."""
         self.ranks = []
 
-    def heard(self) -> list[int]:
+    def read_dying(self) -> list[int]:
         """Return the ranks that the test has named."""
         return self.ranks
 

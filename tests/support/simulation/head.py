@@ -129,7 +129,7 @@ class Head:
         context = Context(
             spec=job.whole,
             pages=pages,
-            tell=self._tell,
+            report=self._tell,
             loop=loop,  # type: ignore[arg-type]
             clock=self.clock,
             random=world.random.random,
@@ -155,7 +155,7 @@ class Head:
             start_saver=lambda: SimSaver(self),  # type: ignore[arg-type, return-value]
             may_begin=lambda _: cluster.is_settled(),
             deaths=cluster.reports,
-            tell_outcomes=lambda: None,
+            report_outcomes=lambda: None,
             processor_time=self._processor_time,
             inherited=Inherited(None, ()),
             reached=-1,
@@ -290,7 +290,7 @@ class Head:
         wait = 0.05
         if not self.sleeps():
             self._step()
-            due = self.loop.next_due(self.supervisor.next_look())
+            due = self.loop.next_due(self.supervisor.next_poll_at())
             wait = min(max(self.clock.until(due), 0.01), 0.15)
         if self.lives and not self._next:
             self._next = self.job.world.now + wait + self.job.world.random.random() * 0.03
@@ -298,10 +298,10 @@ class Head:
 
     def _step(self) -> None:
         supervisor = self.supervisor
-        self.loop.step(supervisor.take)  # type: ignore[arg-type]
+        self.loop.step(supervisor.handle)  # type: ignore[arg-type]
         if not supervisor.over:
             self.cluster.poll()
-            supervisor.look()
+            supervisor.poll()
             self._give_way()
         elif not self._done:
             self._over_since = self._over_since or self.clock()

@@ -142,11 +142,11 @@ class Machine:
             return
         wait = 0.1
         if self.agent_awake:
-            agent.look()
+            agent.poll()
             if agent.over:
                 self._leave(agent)
                 return
-            wait = max(0.01, self.clock.until(agent.next_look()))
+            wait = max(0.01, self.clock.until(agent.next_poll_at()))
         self.world.after(wait + self.world.random.random() * 0.03, self._tick, agent)
 
     def _leave(self, agent: Agent) -> None:

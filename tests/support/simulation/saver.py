@@ -84,7 +84,7 @@ class SimSaver:
         """Return a value that changes with time, as that of a saver that works."""
         return self._head.job.world.now
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """Do nothing: a simulated saver is never stopped."""
 
     def close(self, timeout: float) -> int:

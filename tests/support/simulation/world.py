@@ -100,9 +100,9 @@ class StepLoop:
         """Forget the handler of a descriptor."""
         self.handlers.pop(fd, None)
 
-    def next_due(self, next_look: float) -> float:
+    def next_due(self, next_poll_at: float) -> float:
         """Return when the next step is due at the latest."""
-        return min([when for when, _ in self._timers.values()], default=next_look)
+        return min([when for when, _ in self._timers.values()], default=next_poll_at)
 
     def step(self, take: Callable[[object], None]) -> None:
         """Take the posted events, then call the timers that are due, then take what these have posted."""

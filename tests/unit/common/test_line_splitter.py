@@ -15,8 +15,8 @@ def test_lines_come_whole_whatever_the_pieces(size: int) -> None:
     splitter = LineSplitter()
     lines = [line for at in range(0, len(data), size) for line in splitter.split(data[at : at + size])]
     assert lines == [b"one", b"", b"two and three"]
-    assert splitter.take_rest() == b"rest"
-    assert splitter.take_rest() == b""
+    assert splitter.flush() == b"rest"
+    assert splitter.flush() == b""
 
 
 def split(splitter: LineSplitter, data: bytes, size: int) -> list[bytes]:

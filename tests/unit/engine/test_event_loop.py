@@ -21,14 +21,14 @@ class Handler:
     def note(self, what: str) -> Callable[[], None]:
         return lambda: self.calls.append((what, self.clock() - BEGIN))
 
-    def take(self, event: str) -> None:
+    def handle(self, event: str) -> None:
         self.note(f"took {event}")()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self.left -= 1
         self.note("looked")()
 
-    def next_look(self) -> float:
+    def next_poll_at(self) -> float:
         return self.clock() + self.every
 
     @property

@@ -85,9 +85,9 @@ def test_what_a_failed_rank_has_left_is_read_again(tmp_path: Path) -> None:
 
 
 def test_what_a_failed_rank_of_a_large_job_has_left_is_waited_for_no_longer(tmp_path: Path) -> None:
-    """Each look takes 0.3 s of a processor: the next one is many seconds away. Taken out (`look_at_once`): after 5.5 s.
+    """A poll takes 0.3 s of a processor: the next is many seconds away. Taken out (`poll_in_this_turn`): after 5.5 s.
 
-    Ten looks were allowed, which took 10 s with 128 nodes and 104 s with 2,048 while a disk was silent.
+    Ten polls were allowed, which took 10 s with 128 nodes and 104 s with 2,048 while a disk was silent.
     """
     world = trains(tmp_path)
     made, judged = world.make_group, list[float]()

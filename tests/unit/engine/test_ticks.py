@@ -58,8 +58,8 @@ def test_the_first_rank_that_resumes_is_not_looked_for_in_every_turn(tmp_path: P
     attempt: Any = SimpleNamespace(number=0, group=group, progress=SimpleNamespace(resume_awaited=True))
     for _ in range(1000):
         clock.now += 0.001
-        watch.next_look(JobState.RUNNING, attempt)
+        watch.next_poll_at(JobState.RUNNING, attempt)
     assert 2 <= group.looks <= 5, "a second of turns"
     attempt.number = 1
-    watch.next_look(JobState.RUNNING, attempt)
+    watch.next_poll_at(JobState.RUNNING, attempt)
     assert group.looks <= 6, "another attempt is looked at at once"

@@ -60,14 +60,14 @@ def test_never_below_five_times_the_longest_healthy_wait(seed: int) -> None:
     for attempt in range(3):
         gaps = HealthyWaits(gaps.longest)
         seen = TRAIN._replace(beat=now)
-        gaps.look(waits([seen]), 0.0)
+        gaps.learn(waits([seen]), 0.0)
         for _ in range(200):
             wait = 10 ** chance.uniform(-3, 5)
             kind = seen.phase
             truth[kind] = max(truth[kind], wait)
             now += wait
             seen = seen._replace(phase=chance.choice(["train", "eval", "checkpoint", "teardown"]), beat=now)
-            gaps.look(waits([seen]), 0.0)
+            gaps.learn(waits([seen]), 0.0)
         for kind, (floor, ceiling) in BOUNDS.items():
             assert longest.get(kind, 0.0) == pytest.approx(truth[kind]), attempt
             limit = TimeLimits({}, longest).of(kind)
@@ -83,7 +83,7 @@ def test_learned_grows_with_what_was_seen() -> None:
 
 
 def look(gaps: HealthyWaits, *views: RankView, awake: float = 0.0) -> dict[str, float]:
-    gaps.look(waits(views), awake)
+    gaps.learn(waits(views), awake)
     return gaps.longest
 
 
@@ -180,7 +180,7 @@ def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:
     job, found = learning(tmp_path, said), []
     seen = job.of_attempt()
     for now, beat in ((0, 0), (1, 10), (62, 20), (70, 60), (123, 61), (190, 102), (251, 103)):
-        job.look(seen, waits([TRAIN._replace(beat=float(beat))]), 0.0, float(now))
+        job.learn(seen, waits([TRAIN._replace(beat=float(beat))]), 0.0, float(now))
         found.append(limits_file.read(tmp_path, "job").get("train"))
     assert found == [None, None, 10.0, 10.0, 40.0, 40.0, 40.0], "41 is not worth it"
     job.note()
@@ -195,8 +195,8 @@ def test_a_run_dir_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     job = learning(tmp_path / "gone", said)
     seen = job.of_attempt()
-    job.look(seen, waits([TRAIN._replace(beat=1.0)]), 0.0, 0.0)
-    job.look(seen, waits([TRAIN._replace(beat=9.0)]), 0.0, 1.0)
+    job.learn(seen, waits([TRAIN._replace(beat=1.0)]), 0.0, 0.0)
+    job.learn(seen, waits([TRAIN._replace(beat=9.0)]), 0.0, 1.0)
     job.note()
     job.note()
     assert said == [f"cannot write {tmp_path / 'gone' / 'limits.json'}: No such file or directory"]

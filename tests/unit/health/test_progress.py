@@ -15,7 +15,7 @@ def test_an_adopted_attempt_has_reached_what_all_have_that_are_here() -> None:
     AttemptProgress(job, 3, first=False).adopted([view(rank=0, step=31), view(rank=1, step=30), silent])
     after = AttemptProgress(job, 3, first=False)
     answer = (Resume.STORAGE, 25)
-    [news] = after.look([view(rank=rank, step=25, resumed=answer) for rank in range(3)], START + 60)
+    [news] = after.observe([view(rank=rank, step=25, resumed=answer) for rank in range(3)], START + 60)
     assert isinstance(news, Resumption)
     assert news.lost == 5
 
@@ -33,7 +33,7 @@ def test_new_steps_are_noted_often_at_first_and_each_minute_later() -> None:
     noted: list[float] = []
     for tenth in range(0, 40_000, 5):
         now = START + tenth / 10
-        told = attempt.look([view(rank=0, step=tenth, resumed=(Resume.FRESH, 0))], now)
+        told = attempt.observe([view(rank=0, step=tenth, resumed=(Resume.FRESH, 0))], now)
         noted += [tenth / 10 for news in told if isinstance(news, Milestone)]
     assert 40 <= sum(when <= 60 for when in noted) <= 60
     assert noted[-1] - noted[-2] > 60

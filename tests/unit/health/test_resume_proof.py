@@ -66,22 +66,22 @@ def test_a_batch_is_named_before_the_loss_that_it_changes() -> None:
 
 def test_an_answer_is_given_once_all_ranks_have_theirs_and_once_only(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
-    assert watch.look(ranks, 0.0, is_over=False) is None
+    assert watch.observe(ranks, 0.0, is_over=False) is None
     write_proof(ranks[0][1], SAME)
     write_proof(ranks[1][1], Proof(V.AHEAD, step=12, steps=2, ahead=3))
-    assert watch.look(ranks, 1.0, is_over=False) is None, "rank 1 has a step ahead"
+    assert watch.observe(ranks, 1.0, is_over=False) is None, "rank 1 has a step ahead"
     write_proof(ranks[1][1], SAME)
-    found = watch.look(ranks, 2.0, is_over=False)
+    found = watch.observe(ranks, 2.0, is_over=False)
     assert found == ResumeProof(ProofAnswer.SAME, 10, 3, 2, 2)
-    assert watch.look(ranks, 3.0, is_over=True) is None
+    assert watch.observe(ranks, 3.0, is_over=True) is None
 
 
 def test_a_difference_waits_for_the_other_ranks_a_moment_only(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
     write_proof(ranks[0][1], OTHER_LOSS)
     write_proof(ranks[1][1], Proof(V.AHEAD, step=11, steps=1, ahead=3))
-    assert watch.look(ranks, 5.0, is_over=False) is None, "the cause may be seen on rank 1"
-    found = watch.look(ranks, 5.4, is_over=False)
+    assert watch.observe(ranks, 5.0, is_over=False) is None, "the cause may be seen on rank 1"
+    found = watch.observe(ranks, 5.4, is_over=False)
     assert found is not None
     assert found.deviation == Deviation(12, ProofPart.LOSS, 0, -1, 0.5, 0.25)
 
@@ -89,7 +89,7 @@ def test_a_difference_waits_for_the_other_ranks_a_moment_only(tmp_path: Path) ->
 def test_the_end_of_a_rank_ends_the_waiting(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
     write_proof(ranks[0][1], OTHER_LOSS)
-    found = watch.look(ranks, 5.0, is_over=True)
+    found = watch.observe(ranks, 5.0, is_over=True)
     assert found is not None
     assert found.answer is ProofAnswer.DIFFERENT
 
@@ -99,19 +99,19 @@ def test_a_difference_after_an_early_answer_is_not_lost(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
     write_proof(ranks[0][1], SAME)
     write_proof(ranks[1][1], Proof(V.AHEAD, step=11, steps=1, ahead=3))
-    found = watch.look(ranks, 1.0, is_over=True)
+    found = watch.observe(ranks, 1.0, is_over=True)
     assert found is not None
     assert (found.answer, found.steps) == (ProofAnswer.SAME, 1)
-    assert watch.look(ranks, 1.1, is_over=True) is None
+    assert watch.observe(ranks, 1.1, is_over=True) is None
     write_proof(ranks[1][1], OTHER_BATCH)
-    found = watch.look(ranks, 1.2, is_over=True)
+    found = watch.observe(ranks, 1.2, is_over=True)
     assert found is not None
     assert found.answer is ProofAnswer.DIFFERENT
 
 
 def test_ranks_that_know_no_proof_are_not_spoken_of(tmp_path: Path) -> None:
     watch, ranks = followed(tmp_path)
-    assert watch.look(ranks, 100.0, is_over=True) is None
+    assert watch.observe(ranks, 100.0, is_over=True) is None
 
 
 def test_another_head_has_told_what_was_complete(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_another_head_has_told_what_was_complete(tmp_path: Path) -> None:
         write_proof(page, SAME)
     watch = ProofWatch(2)
     watch.adopt(ranks)
-    assert watch.look(ranks, 1.0, is_over=False) is None
+    assert watch.observe(ranks, 1.0, is_over=False) is None
     write_proof(ranks[1][1], OTHER_BATCH)
-    found = watch.look(ranks, 2.0, is_over=False)
+    found = watch.observe(ranks, 2.0, is_over=False)
     assert found is not None, "what differs is rather told twice than never"
 
 

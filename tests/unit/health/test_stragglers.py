@@ -17,7 +17,7 @@ class Ranks:
     def __init__(self, number: int) -> None:
         self.slow, self.now = Stragglers(), 100.0
         self.own: dict[int, Own] = dict.fromkeys(range(number), (0, 0.0))
-        self.slow.look(self.own, self.now)
+        self.slow.observe(self.own, self.now)
 
     def window(self, parts: Sequence[float], step: float | None = None) -> list[StragglerNews]:
         self.now += WINDOW_STEPS * (max(parts) if step is None else step) + 1e-6
@@ -25,7 +25,7 @@ class Ranks:
             rank: (steps + WINDOW_STEPS, seconds + WINDOW_STEPS * parts[rank])
             for rank, (steps, seconds) in self.own.items()
         }
-        return self.slow.look(self.own, self.now)
+        return self.slow.observe(self.own, self.now)
 
 
 def told(news: list[StragglerNews]) -> list[tuple[int, bool]]:
@@ -78,8 +78,8 @@ def test_hiccups_make_nobody_slow(seed: int) -> None:
 def test_too_few_steps_say_nothing() -> None:
     job = Stragglers()
     for count in range(WINDOW_STEPS):
-        assert job.look({0: (count, 1.0 * count), 1: (count, 9.0 * count)}, 10.0 * count) == []
-    assert job.look({0: (900, 900.0), 1: (0, 0.0)}, 1e6) == [], "one of them does not say"
+        assert job.observe({0: (count, 1.0 * count), 1: (count, 9.0 * count)}, 10.0 * count) == []
+    assert job.observe({0: (900, 900.0), 1: (0, 0.0)}, 1e6) == [], "one of them does not say"
 
 
 def test_a_new_attempt_begins_anew() -> None:
@@ -88,7 +88,7 @@ def test_a_new_attempt_begins_anew() -> None:
         job.window([1.0, 2.0])
     job.slow = Stragglers()  # of another attempt
     assert job.slow.slow == {}
-    assert job.slow.look({0: (0, 0.0), 1: (0, 0.0)}, job.now) == []
+    assert job.slow.observe({0: (0, 0.0), 1: (0, 0.0)}, job.now) == []
 
 
 def test_what_is_said() -> None:

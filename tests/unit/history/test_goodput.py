@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.history.goodput import tell
+from ftlaunch.history.goodput import build_story
 from ftlaunch.history.story import CLASSES, HistoryEntry, Story
 from ftlaunch.history.timeline import Moment, moments
 
@@ -19,7 +19,7 @@ def at(when: float, event: str, **fields: Any) -> Event:
 
 
 def story(*events: Event) -> Story:
-    return tell([Moment(when, event, fields.pop("attempt", 0), fields) for when, event, fields in events])
+    return build_story([Moment(when, event, fields.pop("attempt", 0), fields) for when, event, fields in events])
 
 
 def spent(told: Story) -> dict[str, float]:
@@ -238,7 +238,7 @@ def test_the_ledger_adds_up_wherever_the_journal_ends(length: int) -> None:
 
 
 def test_nothing_told_is_no_story() -> None:
-    told = tell([])
+    told = build_story([])
     assert (told.runs, told.end - told.begin, told.effective) == (0, 0, None)
 
 
@@ -251,7 +251,7 @@ def moved(*events: Event) -> Story:
     stamps = [datetime.fromtimestamp(when, timezone.utc).isoformat() for when, _, _ in events]
     lines = zip(stamps, events, strict=True)
     told = [{"t": stamp, "mono": when, "attempt": 0, "event": name, **more} for stamp, (when, name, more) in lines]
-    return tell(moments(told))
+    return build_story(moments(told))
 
 
 def test_a_head_that_takes_up_ranks_that_run_is_no_run_and_costs_no_time() -> None:

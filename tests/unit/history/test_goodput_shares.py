@@ -33,7 +33,7 @@ def trained_until(end: float) -> list[Moment]:
 
 def test_the_share_of_the_whole_job_is_that_of_the_report() -> None:
     moments = trained_until(5000)
-    story = goodput.tell(moments)
+    story = goodput.build_story(moments)
     found = goodput_of(moments)
     assert found.seconds == story.seconds
     assert found.shares["job"] == story.effective

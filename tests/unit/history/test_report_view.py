@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ftlaunch.history.goodput import tell
+from ftlaunch.history.goodput import build_story
 from ftlaunch.history.report_view import ending, report_data, report_lines
 from ftlaunch.history.status_view import status_lines
 from ftlaunch.history.timeline import moments
@@ -45,7 +45,7 @@ EVENTS = journal(
 
 
 def test_report() -> None:
-    text = report_lines(tell(moments(EVENTS)))
+    text = report_lines(build_story(moments(EVENTS)))
     assert max(map(len, text)) <= 96
     whole = " ".join(" ".join(text).split())
     for piece in (
@@ -72,13 +72,13 @@ def test_report() -> None:
 
 
 def test_the_shares_add_up() -> None:
-    text = report_lines(tell(moments(EVENTS)))
+    text = report_lines(build_story(moments(EVENTS)))
     shares = [float(line.split("%")[0].split()[-1]) for line in text if line.startswith("  ") and "%" in line]
     assert abs(sum(shares) - 100) < 0.05
 
 
 def test_data_is_json() -> None:
-    data = json.loads(json.dumps(report_data(tell(moments(EVENTS)))))
+    data = json.loads(json.dumps(report_data(build_story(moments(EVENTS)))))
     assert sum(data["seconds"].values()) == data["wall_seconds"] == 86010
     assert data["incidents"][0]["steps_lost"] == 1
     assert {entry["what"] for entry in data["entries"]} >= {"started", "incident", "job_stopped"}
@@ -86,7 +86,7 @@ def test_data_is_json() -> None:
 
 def test_without_steps_nothing_is_claimed() -> None:
     bare = [event for event in EVENTS if event["event"] not in ("resumed", "recovered")]
-    whole = " ".join(report_lines(tell(moments(bare))))
+    whole = " ".join(report_lines(build_story(moments(bare))))
     assert "effective training time: not known" in whole
     assert "ranks ran; they do not say their steps" in whole
 
@@ -165,7 +165,7 @@ def test_where_the_autopsy_lies() -> None:
         {"s": 0, "event": "job_started", "job_id": "gpt-1a2b", "ranks": 2},
         {"s": 65, "event": "incident", "rank": 1, "kind": "hang", "verdict": "restart", "step": 60, **said},
     )
-    text = "\n".join(report_lines(tell(moments(events))))
+    text = "\n".join(report_lines(build_story(moments(events))))
     assert "it sleeps at train.py:88" in text
     assert "autopsy: /runs/x/autopsy/attempt_0" in text
     answer = {"job_id": "x", "state": "running", "attempt": 1, "restarts_left": 3, "max_restarts": 3, "in_memory": 60,
@@ -194,5 +194,5 @@ def test_a_start_by_jobset_says_how_often_jobset_has_started_the_pods() -> None:
         (None, "started"),
     ):
         events = journal({"s": 0, "event": "job_started", "job_id": "j", "ranks": 2, "jobset_restart": told})
-        [line] = [line for line in report_lines(tell(moments(events))) if "started" in line]
+        [line] = [line for line in report_lines(build_story(moments(events))) if "started" in line]
         assert line.strip().endswith(f"  {said}")

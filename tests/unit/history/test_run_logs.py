@@ -41,6 +41,6 @@ def test_the_newest_run_begins_where_its_note_says(tmp_path: Path, begun: float,
     (tmp_path / "events.jsonl").write_text(first + second)
     (folder / "marks.0.jsonl").write_text(note(NOON + 0.9, 0) + note(told - 0.1, 6))
     run = NewestRun(tmp_path, tmp_path / "logs")
-    run.look()
+    run.read_journal()
     assert run.attempts() == [0]
     assert run.begin(0, 0, log) == 6

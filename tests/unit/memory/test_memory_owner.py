@@ -21,7 +21,7 @@ from ftlaunch.memory.directory import (
     remove_memory,
     write_places,
 )
-from ftlaunch.memory.memory_owner import MemoryTaken
+from ftlaunch.memory.memory_owner import OwnedMemory
 from ftlaunch_contract.pages.page import create_page, page_path
 
 
@@ -32,13 +32,13 @@ class Jobs:
         self.home, self.job_id = home, f"test-{mark()}-{uuid.uuid4().hex[:8]}"
         self.said: list[str] = []
 
-    def take(self, name: str, checkpoints: str = "") -> MemoryTaken:
+    def take(self, name: str, checkpoints: str = "") -> OwnedMemory:
         """The memory of a job."""
         run_dir = self.home / name
         run_dir.mkdir(exist_ok=True)
         places = places_of(run_dir, self.home / (checkpoints or f"{name}/checkpoints"))
         self.said.clear()
-        return memory_owner.take(self.job_id, places, lambda _: None, self.said.append)
+        return memory_owner.acquire(self.job_id, places, lambda _: None, self.said.append)
 
     def leave(self, name: str, checkpoints: str = "") -> Path:
         """A job is killed: its page stays."""

@@ -265,7 +265,7 @@ def test_an_error_that_would_come_again_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "spent", "comes_again"),
+    ("cause", "spent", "is_permanent"),
     [
         (replace(START, final=True), budget(9), True),
         (START, ruling(START).budget, True),
@@ -277,11 +277,11 @@ def test_an_error_that_would_come_again_is_not_tried_again() -> None:
     ],
 )
 def test_what_comes_again_is_told_from_what_another_machine_may_mend(
-    cause: Cause, spent: Budget, comes_again: bool
+    cause: Cause, spent: Budget, is_permanent: bool
 ) -> None:
     verdict = ruling(cause, spent, progressed=False)
-    assert (verdict.restart, verdict.comes_again) == (False, comes_again)
+    assert (verdict.restart, verdict.is_permanent) == (False, is_permanent)
 
 
 def test_a_policy_that_never_restarts_says_nothing_about_another_start() -> None:
-    assert not ruling(CRASH, policy="never").comes_again
+    assert not ruling(CRASH, policy="never").is_permanent

@@ -7,7 +7,7 @@ from ftlaunch_contract.pages.memory_state import Memory
 
 
 def events(news: MemoryNews, *memory: int) -> list[str]:
-    event = news.look(Memory(*memory), 0.001)
+    event = news.observe(Memory(*memory), 0.001)
     return [] if event is None else [event.name]
 
 
@@ -20,7 +20,7 @@ def test_nothing_is_news_while_all_is_well() -> None:
 
 def test_fewer_slots_are_said_once_a_rung() -> None:
     news = MemoryNews(1)
-    event = news.look(Memory(2, 1, 100, 250), 0.001)
+    event = news.observe(Memory(2, 1, 100, 250), 0.001)
     assert event is not None
     assert (event.name, event.fields()) == ("memory_reduced", {"slots": 2, "interval": 1, "needed": 100, "room": 250})
     assert "memory holds 2 snapshots instead of 3" in event.sentence()
@@ -34,7 +34,7 @@ def test_fewer_slots_are_said_once_a_rung() -> None:
 def test_another_interval_is_an_event_without_a_word() -> None:
     news = MemoryNews(1)
     assert events(news, 3, 1, 100, 1000) == []
-    event = news.look(Memory(3, 40, 100, 1000), 0.001)
+    event = news.observe(Memory(3, 40, 100, 1000), 0.001)
     assert event is not None
     assert (event.name, event.fields(), event.sentence()) == ("memory_interval", {"interval": 40, "before": 1}, "")
     assert events(news, 3, 40, 100, 1000) == []
@@ -45,7 +45,7 @@ def test_what_a_crash_may_cost_is_said_where_it_is_seconds_and_again_where_it_is
     news = MemoryNews(1)
     said = []
     for interval in (40, 60, 159, 160, 20, 700):
-        event = news.look(Memory(3, interval, 100, 1000), 0.5)
+        event = news.observe(Memory(3, interval, 100, 1000), 0.5)
         assert event is not None
         said.append(event.sentence())
     costs = "cost less than 1 % of the time; a crash costs up to"

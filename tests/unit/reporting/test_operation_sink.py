@@ -76,11 +76,11 @@ def read(path: Path) -> list[str]:
 
 def test_each_operation_is_a_line_also_those_before_the_file_was_named(sink: OperationSink, tmp_path: Path) -> None:
     for event in OTHERS:
-        sink.take(event, None)
+        sink.handle(event, None)
     named = tmp_path / "test.log"
     named.write_text(operation_log.stamped("of a run before"))
     operation_log.leave_path(tmp_path, named)
-    sink.take(SAVED, None)
+    sink.handle(SAVED, None)
     assert read(named) == [
         "of a run before",
         "deleted what an interrupted save or deletion had left of step 3, /ck/iteration_0000003.incomplete",
@@ -92,16 +92,16 @@ def test_each_operation_is_a_line_also_those_before_the_file_was_named(sink: Ope
 
 
 def test_what_waits_is_written_when_the_job_ends(sink: OperationSink, tmp_path: Path) -> None:
-    sink.take(OTHERS[0], None)
+    sink.handle(OTHERS[0], None)
     operation_log.leave_path(tmp_path, tmp_path / "test.log")
-    sink.take(JobEnded(cast(Any, None), JobState.DONE, 0, 5, cast(Any, None)), None)
+    sink.handle(JobEnded(cast(Any, None), JobState.DONE, 0, 5, cast(Any, None)), None)
     assert len(read(tmp_path / "test.log")) == 1
 
 
 def test_a_file_that_cannot_be_written_is_said_once(sink: OperationSink, tmp_path: Path, complaints: list[str]) -> None:
     operation_log.leave_path(tmp_path, tmp_path / "nowhere" / "test.log")
     for _ in range(2):
-        sink.take(SAVED, None)
+        sink.handle(SAVED, None)
     assert complaints == [
         f"cannot write {tmp_path}/nowhere/test.log, which the script has named for saves: No such file or directory"
     ]
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_written_is_said_once(sink: OperationSink, tmp_pat
 def test_a_script_that_names_none_has_none(sink: OperationSink, tmp_path: Path) -> None:
     operation_log.leave_path(tmp_path, tmp_path / "test.log")
     operation_log.leave_path(tmp_path, None)
-    sink.take(SAVED, None)
+    sink.handle(SAVED, None)
     assert list(tmp_path.iterdir()) == []
 
 

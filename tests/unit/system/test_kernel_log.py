@@ -49,11 +49,11 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 def test_a_counter_that_moves_is_heard(machine: Machine) -> None:
     assert oom_counters(machine.proc) == [machine.counter]
     kernel = machine.kernel()
-    assert kernel.heard() == ""
+    assert kernel.read_news() == ""
     machine.count(5)
-    assert kernel.heard() == f"oom_kill of cgroup {machine.counter.parent} went from 3 to 5"
+    assert kernel.read_news() == f"oom_kill of cgroup {machine.counter.parent} went from 3 to 5"
     kernel.begin()
-    assert kernel.heard() == ""
+    assert kernel.read_news() == ""
     kernel.close()
 
 
@@ -65,14 +65,14 @@ def test_only_new_lines_of_the_log_are_heard(machine: Machine) -> None:
     with machine.kmsg.open("w") as log:
         log.write("4,2,200,-;NVRM: Xid (PCI:0000:4b:00): 79\n SUBSYSTEM=pci\n")
         log.flush()
-        assert kernel.heard() == "NVRM: Xid (PCI:0000:4b:00): 79"
-        assert kernel.heard() == ""
+        assert kernel.read_news() == "NVRM: Xid (PCI:0000:4b:00): 79"
+        assert kernel.read_news() == ""
     kernel.close()
 
 
 def test_what_cannot_be_read_is_not_known_and_nothing_else(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path / "no proc", tmp_path / "no kmsg")
-    assert kernel.heard() == ""
+    assert kernel.read_news() == ""
     kernel.close()
 
 
@@ -80,16 +80,16 @@ def test_nonsense_is_not_known_either(machine: Machine) -> None:
     machine.counter.write_text("oom_kill many\n")
     (machine.proc / "mountinfo").write_text("no mounts here\n")
     (machine.proc / "cgroup").write_text("neither: groups\n")
-    assert machine.kernel().heard() == ""
+    assert machine.kernel().read_news() == ""
 
 
 def test_a_counter_that_goes_away_is_no_kill(machine: Machine) -> None:
     kernel = machine.kernel()
     machine.counter.unlink()
-    assert kernel.heard() == ""
+    assert kernel.read_news() == ""
 
 
 def test_the_kernel_at_hand() -> None:
     kernel = Kernel()
-    assert "an old line" not in kernel.heard()
+    assert "an old line" not in kernel.read_news()
     kernel.close()

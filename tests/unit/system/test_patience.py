@@ -7,19 +7,19 @@ import time
 
 import pytest
 
-from ftlaunch.system.patience import look_at_all
+from ftlaunch.system.patience import call_for_all
 
 
 def test_each_place_is_seen_in_its_order() -> None:
-    assert look_at_all(range(500), lambda number: number * 2) == [number * 2 for number in range(500)]
-    assert look_at_all([], lambda number: number) == []
+    assert call_for_all(range(500), lambda number: number * 2) == [number * 2 for number in range(500)]
+    assert call_for_all([], lambda number: number) == []
 
 
 def test_a_look_that_does_not_come_back_is_none_and_the_others_are_seen() -> None:
     """With a fixed number of threads the forty would have taken all of them."""
     release = threading.Event()
     try:
-        seen = look_at_all(range(100), lambda number: number if number >= 40 else release.wait() and -1, patience=1.0)
+        seen = call_for_all(range(100), lambda number: number if number >= 40 else release.wait() and -1, patience=1.0)
     finally:
         release.set()
     assert seen == [None] * 40 + list(range(40, 100))
@@ -32,7 +32,7 @@ def test_slow_looks_that_come_back_are_waited_for() -> None:
         time.sleep(0.2)  # the look itself is slow
         return number
 
-    assert look_at_all(range(64), look, patience=1.5) == list(range(64))
+    assert call_for_all(range(64), look, patience=1.5) == list(range(64))
 
 
 def test_what_a_look_raises_is_raised() -> None:
@@ -40,4 +40,4 @@ def test_what_a_look_raises_is_raised() -> None:
         raise KeyError("a bug")
 
     with pytest.raises(KeyError, match="a bug"):
-        look_at_all([1], look)
+        call_for_all([1], look)

@@ -47,8 +47,8 @@ def test_what_is_told_arrives_and_the_variables_are_gone(listener: socket.socket
     }
     manager, timers = ServiceManager(environ), Timers()
     assert environ == {"A": "b"}
-    manager.tell(READY)
-    manager.tell_status("one\nREADY=0 " + "x" * 999)
+    manager.notify(READY)
+    manager.notify_status("one\nREADY=0 " + "x" * 999)
     manager.show_life(timers)
     (when, handler) = timers.set[0]
     handler()
@@ -59,7 +59,7 @@ def test_what_is_told_arrives_and_the_variables_are_gone(listener: socket.socket
 def test_an_abstract_socket(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
         opened.bind(f"\0ftlaunch-test-{os.getpid()}")
-        ServiceManager({"NOTIFY_SOCKET": f"@ftlaunch-test-{os.getpid()}"}).tell(READY)
+        ServiceManager({"NOTIFY_SOCKET": f"@ftlaunch-test-{os.getpid()}"}).notify(READY)
         assert opened.recv(99) == b"READY=1"
 
 
@@ -69,7 +69,7 @@ def test_an_abstract_socket(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_where_nobody_listens_nothing_happens(environ: dict[str, str]) -> None:
     manager, timers = ServiceManager(environ), Timers()
-    manager.tell(READY)
+    manager.notify(READY)
     manager.show_life(timers)
     assert timers.set == []
 

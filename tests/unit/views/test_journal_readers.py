@@ -93,7 +93,7 @@ def logs(run_dir: Path) -> Look:
     run = NewestRun(run_dir, run_dir / "logs")
 
     def look() -> str:
-        run.look()
+        run.read_journal()
         return time.strftime("%S", time.gmtime(run.since))
 
     return look
@@ -150,7 +150,7 @@ def test_a_last_line_without_its_end_is_read_once_its_end_is_there(
 def test_another_journal_is_read_from_its_beginning(
     reader: Callable[[Path], Look], content: bytes, is_renamed: bool, tmp_path: Path
 ) -> None:
-    """Taken out (`_begin_again_if_replaced`): all that follow a journal went on telling of the old one."""
+    """Taken out (`_restart_if_replaced`): all that follow a journal went on telling of the old one."""
     (tmp_path / EVENTS).write_bytes(started(1) + started(2))
     look = reader(tmp_path)
     assert look() == "02"

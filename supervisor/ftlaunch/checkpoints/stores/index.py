@@ -72,7 +72,7 @@ class Index:
     beside: Mapping[str, str] = field(default_factory=dict)
     """small files of the checkpoint directory that a resume needs besides the checkpoint, by name"""
 
-    def taken_by(self, owner: str, claim: str) -> Index:
+    def with_owner(self, owner: str, claim: str) -> Index:
         """Return the index of the process that takes over."""
         return replace(self, term=self.term + 1, owner=owner, claim=claim)
 

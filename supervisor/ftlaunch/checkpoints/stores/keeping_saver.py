@@ -20,7 +20,7 @@ from ftlaunch.reporting.events.stores import CheckpointNotStored, CheckpointStor
 Answer = dict[str, Any]
 
 _LAST = ("stop", "end", "incident")  # why a step is saved that may be the last one of this machine
-_LOOK_SECONDS = 1.0  # between two looks at whether the keeper works
+_POLL_SECONDS = 1.0  # between two polls of the keeper
 
 
 class KeepingSaver:
@@ -34,7 +34,7 @@ class KeepingSaver:
         saver: SaverLink,
         keeper: SaverLink | None,
         where: str,
-        tell: Callable[[JobEvent], None],
+        report: Callable[[JobEvent], None],
         stop: Callable[[str], None],
     ) -> None:
         """Take over a saver, and a keeper that has opened the store.
@@ -43,7 +43,7 @@ class KeepingSaver:
             saver: commits steps in the folder.
             keeper: keeps what is committed there in the store; None: it has died, or keeps the store no more.
             where: the address of the store, for people.
-            tell: takes events.
+            report: reports an event.
             stop: stops the job, with a reason.
 
         Raises:
@@ -52,7 +52,7 @@ class KeepingSaver:
         self._saver = saver
         self._keeper = keeper
         self._where = where
-        self._tell = tell
+        self._report = report
         self._stop = stop
         self._requests: deque[Answer] = deque()  # for the keeper, once it is free
         self._saved: Answer | None = None  # the saver's answer that waits for the store
@@ -95,10 +95,10 @@ class KeepingSaver:
         found = self._saver.answers()
         if found is None and self._saved is None:
             return None
-        if found is None:  # its last answer first; the end is heard again after that
+        if found is None:  # its last answer first; the end is reported again after that
             return self._give_saved()
         passed = [answer for answer in found if not self._follow(answer)]
-        return passed + self._hear_keeper()
+        return passed + self._receive_answers()
 
     def _follow(self, answer: Answer) -> bool:
         """Have the store follow what the saver has done. Return whether the answer is to wait for that."""
@@ -123,15 +123,15 @@ class KeepingSaver:
         if self._keeper is not None and self._keeper.pending is None and self._requests:
             self._keeper.ask(self._requests.popleft())
 
-    def _hear_keeper(self) -> list[Answer]:
-        """Take what the keeper says. Return the saver's answer that has waited for it."""
+    def _receive_answers(self) -> list[Answer]:
+        """Handle the answers of the keeper. Return the saver's answer that has waited for them."""
         if self._keeper is None:
             return []
         found = self._keeper.answers()
         if found is None:
             self._give_keeper_up("the process that brings them there has died")
         for answer in found or ():
-            self._take(answer)
+            self._handle_answer(answer)
         self._ask_keeper()
         return [] if self._is_keeping else self._give_saved()
 
@@ -146,29 +146,29 @@ class KeepingSaver:
         self._saved = None
         return [] if saved is None else [saved]
 
-    def _take(self, answer: Answer) -> None:
+    def _handle_answer(self, answer: Answer) -> None:
         if answer.get("overtaken"):
-            self._tell(StoreOvertaken(answer["error"]))
+            self._report(StoreOvertaken(answer["error"]))
             self._stop(answer["error"])
             self._leave_keeper()
         elif "error" in answer:
             self._tries += 1
-            self._tell(CheckpointNotStored(self._where, answer["error"], self._tries))
+            self._report(CheckpointNotStored(self._where, answer["error"], self._tries))
         elif answer["did"] == "publish":
             self._tries = 0
             if answer["steps"]:
-                self._tell(CheckpointStored(answer, self._where))
+                self._report(CheckpointStored(answer, self._where))
 
     def _give_keeper_up(self, error: str) -> None:
         self._tries += 1
-        self._tell(CheckpointNotStored(self._where, error, self._tries))
+        self._report(CheckpointNotStored(self._where, error, self._tries))
         self._leave_keeper()
 
     def _leave_keeper(self) -> None:
         """Go on without the keeper: what is committed stays in the folder, and goes to the store at the next start."""
         assert self._keeper is not None
         self._both.unregister(self._keeper.fd)
-        self._keeper.close(_LOOK_SECONDS)
+        self._keeper.close(_POLL_SECONDS)
         self._keeper = None
         self._requests.clear()
 
@@ -176,9 +176,9 @@ class KeepingSaver:
         """Return something that changes whenever the saver or the keeper has done anything."""
         return self._saver.work(), None if self._keeper is None else self._keeper.work()
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """End a saver that was stopped over a request. now: monotonic seconds."""
-        self._saver.look(now)
+        self._saver.kill_if_stopped(now)
 
     def close(self, timeout: float) -> int | None:
         """Let the saver finish and leave, and return its exit status, as `SaverLink.close` does."""
@@ -198,8 +198,8 @@ class KeepingSaver:
         work: object = None
         idle_since = time.monotonic()
         while self._is_keeping and self._keeper is not None:
-            if self._both.poll(_LOOK_SECONDS):
-                self._hear_keeper()
+            if self._both.poll(_POLL_SECONDS):
+                self._receive_answers()
             elif is_interrupted():
                 self._give_keeper_up("the job was told to stop meanwhile")
             elif self._keeper.work() != work:

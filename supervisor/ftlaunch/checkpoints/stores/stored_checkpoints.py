@@ -141,7 +141,7 @@ class StoredCheckpoints:
         if not self._went_on_elsewhere:
             self._note_claims([before.claim, token])
         self._version = None if found is None else found.version
-        self._commit(before.taken_by(self._owner, token))
+        self._commit(before.with_owner(self._owner, token))
         self._delete_leftovers()
 
     def _probe_conditions(self) -> None:

@@ -53,7 +53,7 @@ def attach(name: str | None) -> int:
         raise  # the reader of the pipe has gone, which is no error of the job
     except OSError as error:
         raise Cannot(f"cannot attach to job {run.job_id}: {error.filename}: {error.strerror}") from error
-    return _code_of(run.again())
+    return _code_of(run.reload())
 
 
 def _code_of(run: Run) -> int:

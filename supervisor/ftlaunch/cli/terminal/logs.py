@@ -66,7 +66,7 @@ def logs(name: str | None, follow: bool, ranks: tuple[int, ...], attempt: int | 
     run = find(name)
     try:
         newest = NewestRun(run.run_dir, run.log_dir)
-        newest.look()
+        newest.read_journal()
         if follow:
             return _follow(run, newest, ranks=ranks, since=since)
         numbers = _attempts_to_show(run, newest, attempt=attempt, since=since)
@@ -210,7 +210,7 @@ def _is_over(run: Run, end: int | None) -> bool:
         return is_readable(end, _POLL_SECONDS)
     if run.elsewhere:
         time.sleep(_POLL_SECONDS)
-        return run.again().end is not None
+        return run.reload().end is not None
     return True
 
 

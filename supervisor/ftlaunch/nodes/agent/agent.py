@@ -109,7 +109,7 @@ class Agent:
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
-    def take(self, event: object) -> None:
+    def handle(self, event: object) -> None:
         """Ignore `event`: nothing posts one to an agent's loop."""
 
     def fail(self, error: Exception) -> None:
@@ -134,8 +134,8 @@ class Agent:
         """Whether the agent's part is over."""
         return self.code is not None
 
-    def next_look(self) -> float:
-        """Return the moment of the next `look`, in monotonic seconds.
+    def next_poll_at(self) -> float:
+        """Return the moment of the next `poll`, in monotonic seconds.
 
         The fast interval applies until this node has told its head that it is ready, and from then on while the last
         attempt's processes are being ended.
@@ -147,7 +147,7 @@ class Agent:
         """Return whether a change is expected soon: this node is not ready yet, or its ranks are being ended."""
         return self._ending is not None or not self._sent_ready or self._stopping or self._ranks.clearing
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check the ranks, the helpers, the lease and the search for a head."""
         now = self._clock()
         self._send_ready(now)

@@ -35,7 +35,7 @@ from ftlaunch.memory.directory import (
     read_places,
     remove_memory,
 )
-from ftlaunch.memory.memory_owner import MemoryTaken
+from ftlaunch.memory.memory_owner import OwnedMemory
 from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head.election import Order
 from ftlaunch.nodes.agent.head.main import be_head
@@ -122,11 +122,11 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
             starter.dismiss_head()
             raise
         node.agent.beside_head = starter.has_started
-        manager.tell(READY)
+        manager.notify(READY)
         manager.show_life(node.loop)
         begun()
         code = node.run()
-        manager.tell(STOPPING)
+        manager.notify(STOPPING)
     if not node.agent.dismissed:  # else the head goes on with the other nodes
         starter.wait_for_head()
     return code
@@ -172,7 +172,7 @@ def _is_of_unfinished_run(spec: JobSpec, memory_dir: Path) -> bool:
     return bool(run) and is_of_fresh_run(read_lineage(memory_dir), run)
 
 
-def _acquire_memory(spec: JobSpec) -> MemoryTaken:
+def _acquire_memory(spec: JobSpec) -> OwnedMemory:
     """Acquire the memory directory of this agent's node rank, or the first one that no other agent has.
 
     Raises:
@@ -187,7 +187,7 @@ def _acquire_memory(spec: JobSpec) -> MemoryTaken:
         with _one_agent_at_a_time():
             for number in numbers:
                 with contextlib.suppress(Locked):
-                    return memory_owner.take(f"{spec.job_id}.node{number}", places, lambda _: None, say)
+                    return memory_owner.acquire(f"{spec.job_id}.node{number}", places, lambda _: None, say)
     except NotPrivate as error:
         raise Unusable(f"cannot start: {error}") from error
     except OSError as error:

@@ -98,9 +98,9 @@ class ClusterSaver:
         """Return a value that changes whenever a saver is known to have made progress."""
         return self._own.work(), len(self._awaited)
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """Check that the head's saver is not stuck; the nodes' savers are checked by their agents."""
-        self._own.look(now)
+        self._own.kill_if_stopped(now)
 
     def close(self, timeout: float) -> int | None:
         """End the head's saver, after `timeout` seconds at most. Return its exit status, if known."""

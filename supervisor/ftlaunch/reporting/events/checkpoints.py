@@ -174,8 +174,8 @@ class SaverDied(JobEvent):
             doing = f" while saving step {request['step']}"
         elif request:
             doing = " while verifying checkpoints"
-        again = ": trying that again" if self.answer["again"] else ""
-        return f"the saver died (exit status {self.answer['status']}){doing}{again}"
+        retry = ": trying that again" if self.answer["again"] else ""
+        return f"the saver died (exit status {self.answer['status']}){doing}{retry}"
 
 
 @dataclass(frozen=True)
@@ -248,12 +248,12 @@ class CheckpointRejected(JobEvent):
     priority = Priority.WARNING
     entry: Answer
     """the step of the checkpoint, why it was refused, and where it lies now: `step`, `why`, `to`"""
-    taken: int
+    chosen: int
     """the step that the job resumes from, or -1"""
 
     @property
     def _cost(self) -> int | None:
-        return self.entry["step"] - self.taken if self.taken >= 0 else None
+        return self.entry["step"] - self.chosen if self.chosen >= 0 else None
 
     def fields(self) -> dict[str, Any]:
         """Return the step, the reason, the new place of the checkpoint, and how many steps the refusal costs."""

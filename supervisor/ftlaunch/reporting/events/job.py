@@ -186,16 +186,17 @@ class OutletEnded(JobEvent):
     what: str
     """what the process tells: metrics, traces or progress"""
     why: str
-    again: float | None
+    restart_seconds: float | None
     """seconds until the process is started again; None: it is not"""
 
     def fields(self) -> dict[str, Any]:
         """Return what the process tells, why it has ended, and the seconds until it is started again."""
-        return {"what": self.what, "why": self.why, "again": self.again}
+        return {"what": self.what, "why": self.why, "again": self.restart_seconds}
 
     def sentence(self) -> str:
         """Return the event as a sentence for the terminal."""
-        then = "there are none from now on" if self.again is None else f"trying again in {duration(self.again)}"
+        delay = self.restart_seconds
+        then = "there are none from now on" if delay is None else f"trying again in {duration(delay)}"
         return f"cannot tell {self.what}: {self.why}; {then}, and the job goes on"
 
 

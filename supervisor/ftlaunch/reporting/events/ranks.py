@@ -176,7 +176,7 @@ class Resumed(JobEvent):
         news = self.news
         source = RESTORED_FROM.get(news.kind)
         if source is None:
-            return messages.begun_again(news.step, news.lost) if news.lost else ""
+            return messages.started_over(news.step, news.lost) if news.lost else ""
         return messages.resumed(kind=source, step=news.step, lost=news.lost, seconds=news.seconds)
 
 

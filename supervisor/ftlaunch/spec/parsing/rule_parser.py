@@ -14,11 +14,11 @@ import yaml
 
 import ftlaunch
 from ftlaunch.common.signal_names import SIGNALS
-from ftlaunch.policy.fault_rules import ACTIONS, ANY, HOWS, LOOKS, FaultRule
+from ftlaunch.policy.fault_rules import ACTIONS, ANY, CONDITIONS, HOWS, FaultRule
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 _NAME = "fault_rules.yaml"
-_KEYS = (*LOOKS, "before_first_step", "class", "action", "meaning")
+_KEYS = (*CONDITIONS, "before_first_step", "class", "action", "meaning")
 _LONGEST = 500  # characters of a pattern
 
 
@@ -53,8 +53,8 @@ def _rule(raw: object, at: str) -> FaultRule:
     for name in ("class", "action"):
         if name not in raw:
             raise RefusedError(f"it must have a `{name}`", at, raw)
-    if not any(name in raw for name in LOOKS):
-        raise RefusedError(f"it must say where to look: one of {', '.join(LOOKS)}", at, raw)
+    if not any(name in raw for name in CONDITIONS):
+        raise RefusedError(f"it must say where to look: one of {', '.join(CONDITIONS)}", at, raw)
     if (raw["class"] if raw["class"] in HOWS else None) != raw.get("how"):
         raise RefusedError(f"`how` and `class` must be the same: {', '.join(HOWS)}", f"{at}.class", raw["class"])
     values = {}

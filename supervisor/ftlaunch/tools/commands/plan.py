@@ -163,7 +163,7 @@ def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
             figures.add(name, options[option], _GIVEN)
     if run_name is not None:
         line = timeline.moments(runs.find(run_name).events)
-        from_run(figures, name=run_name, story=goodput.tell(line), moments=line)
+        from_run(figures, name=run_name, story=goodput.build_story(line), moments=line)
     for name, option in (("state_bytes", "--state-size"), ("storage_bytes_per_second", "--storage-bandwidth")):
         if name not in figures:
             run = "" if run_name is None else f": {run_name} has committed no checkpoint"

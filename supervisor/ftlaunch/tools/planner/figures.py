@@ -69,7 +69,7 @@ def from_run(figures: Figures, name: str, story: Story, moments: Sequence[Moment
     Args:
         figures: receives the figures.
         name: the run as the user named it, for the source.
-        story: the run's story, from `goodput.tell`.
+        story: the run's story, from `goodput.build_story`.
         moments: the run's time line.
     """
     source = f"measured in {name}, {story.ranks} rank{'s' * (story.ranks != 1)}"

@@ -49,7 +49,7 @@ def report(name: str | None, as_json: bool, page: str | None, since: float | Non
     line = moments(run.events)
     if not line:
         raise Cannot(f"cannot report: the journal in {run.run_dir} has no whole event")
-    story = goodput.tell(line)
+    story = goodput.build_story(line)
     click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(map(printable, report_lines(story))))
     return 0
 

@@ -102,8 +102,8 @@ class _StorySoFar:
 
     def hear(self, event: dict[str, Any]) -> None:
         """Process the next event."""
-        for moment in self._line.take(sound(event)):
-            self._teller.hear(moment)
+        for moment in self._line.add(sound(event)):
+            self._teller.apply(moment)
             self._count(self._teller.story)
 
     def _count(self, story: Story) -> None:
@@ -118,7 +118,7 @@ class _StorySoFar:
         teller = self._teller.copied()
         words = SafeText([])
         for moment in self._line.held:
-            teller.hear(moment)
+            teller.apply(moment)
         story = teller.close()
         more = story.incidents
         last = more[-1].sentence if more else self._last

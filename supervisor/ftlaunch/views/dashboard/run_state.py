@@ -31,7 +31,7 @@ class RunState:
         name = event["event"]
         stamp = event.get("t")
         self.newest = stamp if isinstance(stamp, str) and len(stamp) < _MAX_STAMP else None
-        self._newest_step.hear(name, event)
+        self._newest_step.apply(name, event)
         if name == "job_started":
             self._start = event
             self._end = None

@@ -93,7 +93,7 @@ class _Walk:
             self._inside = True
             self._lost_before = story.steps_lost
             digest.begin = self._since if story.runs else moment.wall
-        self._teller.hear(moment)
+        self._teller.apply(moment)
         self._hosts.hear(moment)
         story.entries.clear()  # unused: this class counts moments, and entries would grow without bound
         digest.end = moment.wall

@@ -142,7 +142,7 @@ class Tally:
         name = line.get("event")
         if not isinstance(name, str) or not isinstance(line.get("t"), str):
             return
-        if name in goodput.HEARD and name != "checkpoint_committed":
+        if name in goodput.TIMED_EVENTS and name != "checkpoint_committed":
             self._keep(name, line)
         handler = self._hears.get(name)
         if handler is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from ftlaunch.history.events import ENDS
-from ftlaunch.history.goodput import HEARD
+from ftlaunch.history.goodput import TIMED_EVENTS
 from ftlaunch.history.journal import JournalFollower
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
@@ -31,7 +31,7 @@ _MIN_INTERVAL = 1.0  # seconds between looks
 _MAX_INTERVAL = 10.0
 _INTERVAL_FACTOR = 200.0  # interval in lengths of an answer, so that looks take below 0.5 % of the supervisor's time
 _MARKS = ENDS | {"job_started"}  # the events that begin and end a run
-_KEPT_EVENTS = _MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})
+_KEPT_EVENTS = _MARKS | {"rank_slow", "rank_slow_over"} | (TIMED_EVENTS - {"checkpoint_committed"})
 
 
 class Unanswered(Exception):

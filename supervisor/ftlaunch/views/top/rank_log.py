@@ -30,7 +30,7 @@ class RankLog:
         Raises:
             OSError: the log or the journal cannot be read.
         """
-        self._newest.look()
+        self._newest.read_journal()
         for attempt in self._newest.attempts()[-1:]:
             path = log_path(self._dir, attempt, self._rank)
             begin = self._newest.begin(attempt, self._rank, path) if path.exists() else None

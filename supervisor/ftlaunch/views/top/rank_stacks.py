@@ -49,7 +49,7 @@ class RankStacks:
     @property
     def interruptible(self) -> bool:
         """Whether the rank can be asked by a signal: the rank is on this machine, and not stopped."""
-        return self._pid is not None and not stopped(procfs.look(self._pid))
+        return self._pid is not None and not stopped(procfs.read_process(self._pid))
 
     def ask(self) -> list[str]:
         """Ask the worker server, and return the stacks of all threads as lines.
@@ -57,7 +57,7 @@ class RankStacks:
         Raises:
             NoStacks: there is no answer.
         """
-        if self._pid is not None and stopped(procfs.look(self._pid)):
+        if self._pid is not None and stopped(procfs.read_process(self._pid)):
             raise self._refusal(f"it is stopped, and answers nothing until `kill -CONT {self._pid}`")
         if self._pid is not None and not procfs.can_be_asked(self._pid):
             raise self._refusal(_MUTE)
@@ -109,7 +109,7 @@ class RankStacks:
 
     def seen(self) -> list[str]:
         """Return what /proc shows about the rank, as lines; empty for a rank on another machine."""
-        return [] if self._pid is None else [printable(line) for line in proc_lines(procfs.look(self._pid))]
+        return [] if self._pid is None else [printable(line) for line in proc_lines(procfs.read_process(self._pid))]
 
     def _refusal(self, why: str) -> NoStacks:
         return NoStacks(f"cannot show the stacks of rank {self.rank}: {why}")

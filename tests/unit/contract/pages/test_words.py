@@ -40,7 +40,7 @@ OFFSETS = {
     "consumed": 8, "step_ns": 9, "loss": 10, "flags": 11, "save_step": 12, "save_why": 13, "resumed_step": 14,
     "resumed_from": 15, "stop_wanted": 16, "want_save": 17, "shard_step": 18, "seen_steps": 19,
     "saves_asked": 20, "save_every": 21, "save_every_ns": 22, "save_keep": 23,
-    "slot_steps": (32, 36), "need": 40, "held": 41, "sized": 42, "asked": 43, "taken": 44, "missed": 45,
+    "slot_steps": (32, 36), "need": 40, "held": 41, "sized": 42, "asked": 43, "newest_snapshot": 44, "missed": 45,
     "agreed": 46, "agreed_slots": 47, "agreed_base": 48, "intent": 49, "wanted": 50, "memory": (52, 55),
     "schedule": (64, 127),
     "replicas": (128, 193), "losses": (200, 215), "digests": (216, 231), "own_steps": 232, "own_ns": 233,

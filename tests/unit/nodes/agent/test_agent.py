@@ -170,8 +170,8 @@ class Node:
         """Let the time pass as the event loop does. heard: the head says that it hears each beat."""
         until = self.clock.now + seconds
         while self.clock.now < until and not self.agent.over:
-            self.clock.now = min(max(self.agent.next_look(), self.clock.now + 0.001), until)
-            self.agent.look()
+            self.clock.now = min(max(self.agent.next_poll_at(), self.clock.now + 0.001), until)
+            self.agent.poll()
             if heard and self.link.alone_since is None:
                 self.link.heard({"do": "heard", "number": self.ranks.beats})
 

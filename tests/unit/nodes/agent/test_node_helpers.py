@@ -29,7 +29,7 @@ class FakeSaverLink:
         """Count it."""
         self.hurried += 1
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """Note it."""
         self.looked.append(now)
 

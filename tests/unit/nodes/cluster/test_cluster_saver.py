@@ -50,7 +50,7 @@ class FakeOwn:
         """It does nothing."""
         return 0
 
-    def look(self, now: float) -> None:
+    def kill_if_stopped(self, now: float) -> None:
         """It is never stopped."""
 
     def close(self, timeout: float) -> int:

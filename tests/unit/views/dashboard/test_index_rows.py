@@ -78,7 +78,7 @@ def test_goodput_is_that_of_the_report_whatever_is_kept(tmp_path: Path, rows: In
         write(tmp_path / "a", {"event": "progress", "step": step})
         rows_of(rows)
     write(tmp_path / "a", incident("x", 39), {"event": "resumed", "step": 35}, {"event": "recovered", "step": 36})
-    story = goodput.tell(moments(read_events(tmp_path / "a")))
+    story = goodput.build_story(moments(read_events(tmp_path / "a")))
     assert story.steps_lost
     assert rows_of(rows)["a"]["goodput"] == story.effective
 

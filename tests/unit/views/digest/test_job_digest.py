@@ -47,7 +47,7 @@ def digest(events: list[Line], since: float = -1.0) -> JobDigest:
 
 
 def test_a_whole_journal_gives_what_the_report_of_the_run_gives() -> None:
-    found, story = digest(life()), goodput.tell(moments(life()))
+    found, story = digest(life()), goodput.build_story(moments(life()))
     assert found.seconds == pytest.approx(story.seconds)
     assert sum(found.seconds.values()) == pytest.approx(100)
     assert (found.job_id, found.ranks, found.state, found.attempts) == ("j", 4, "done", 2)

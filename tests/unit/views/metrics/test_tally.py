@@ -113,7 +113,7 @@ def test_goodput_is_that_of_the_report() -> None:
     """What is left out of the lines that are kept (milestones in a row, ends of ranks) changes no second."""
     tally, ends = of(*JOURNAL), line("job_stopped", 30, 1, code=75, step=14)
     tally.hear(ends)
-    assert tally.seconds(1e10) == pytest.approx(goodput.tell(moments([*JOURNAL, ends])).seconds)
+    assert tally.seconds(1e10) == pytest.approx(goodput.build_story(moments([*JOURNAL, ends])).seconds)
     assert tally.seconds(1e10)["useful"] > 10
 
 

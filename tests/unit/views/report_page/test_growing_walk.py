@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support.run_dirs import Timed, at, failed, lines, run_dir, started
 
-from ftlaunch.history.goodput import HEARD
+from ftlaunch.history.goodput import TIMED_EVENTS
 from ftlaunch.views.dashboard.index_rows import IndexRow
 from ftlaunch.views.dashboard.live_run import LiveRun
 from ftlaunch.views.report_page.data import NoEvents, data_of, encoded, page_data
@@ -97,7 +97,7 @@ FIELDS = [
     "killed_at", "loss", "step_seconds", "of", "slots", "status", "seconds", "bytes", "weights_only", "down",
 ]  # fmt: skip
 NAMES = sorted(
-    HEARD | {"node_joined", "node_placed", "node_left", "rolled_back", "memory_reduced", "unsound", "rank_slow",
+    TIMED_EVENTS | {"node_joined", "node_placed", "node_left", "rolled_back", "memory_reduced", "unsound", "rank_slow",
              "rank_restarted", "checkpoint_failed", "checkpoint_rejected", "loaded", "save_requested", "saver_died",
              "saver_missing", "storage_silent", "drain_requested"}
 )  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.run_dirs import Timed, at, failed, run_dir, started
 
 from ftlaunch.history.events import sound
-from ftlaunch.history.goodput import tell
+from ftlaunch.history.goodput import build_story
 from ftlaunch.history.journal import read_events
 from ftlaunch.history.report_view import report_data, report_lines
 from ftlaunch.history.story import CLASSES, Story
@@ -25,7 +25,7 @@ END = at(1000, "job_finished", code=0, restarts=1)
 
 def reported(made: Path) -> Story:
     """What `ftctl report` tells; it prints it without an error."""
-    story = tell(moments(map(sound, read_events(made))))
+    story = build_story(moments(map(sound, read_events(made))))
     json.dumps(report_data(story))
     assert report_lines(story)
     return story

@@ -122,7 +122,7 @@ class HeadJob:
         context = Context(
             spec=world,
             pages=self._pages,
-            tell=self._report,
+            report=self._report,
             loop=loop,
             clock=time.monotonic,
             random=random,
@@ -145,7 +145,7 @@ class HeadJob:
             cluster=cluster,
             machines=machines,
             overview=self.supervisor.overview,
-            report=reporter.tell,
+            report=reporter.report,
         )
         self._requests = StopRequests(context, signals, self._control, self.supervisor, head_requests.verbs())
         cluster.on_ask = self._requests.answer
@@ -184,7 +184,7 @@ class HeadJob:
             leads=self._leads,
             unshared=self._unshared,
             copies=nodes.peer_interval,
-            report=self._reporter.tell,
+            report=self._reporter.report,
             may_be_beside=self._may_be_beside,
             seed=self._seed,
         )
@@ -214,7 +214,7 @@ class HeadJob:
             start_saver=start_saver,
             may_begin=lambda _: cluster.is_settled(),
             deaths=cluster.reports,
-            tell_outcomes=self._reporter.tell_outcomes,
+            report_outcomes=self._reporter.report_outcomes,
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
             reached=self._reached,
@@ -228,7 +228,7 @@ class HeadJob:
             self._machines.blame(event.cause.rank // self._spec.launch.nproc, event.cause.kind)
         if isinstance(event, StopRequested):
             self.cluster.send_all("stopping")
-        self._reporter.tell(event)
+        self._reporter.report(event)
 
     def _stop(self, why: str) -> None:
         self._inherited_stop.ask(why)
@@ -271,25 +271,25 @@ class HeadJob:
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
-    def take(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Pass a posted event to the supervisor's state table."""
-        self.supervisor.take(event)
+        self.supervisor.handle(event)
 
-    def next_look(self) -> float:
-        """Return the moment of the next `look`, in monotonic seconds."""
-        return self.supervisor.next_look()
+    def next_poll_at(self) -> float:
+        """Return the moment of the next `poll`, in monotonic seconds."""
+        return self.supervisor.next_poll_at()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check the nodes and their ranks. Once the job is over, tell the agents to end."""
         if not self.supervisor.over:
             self.cluster.poll()
-            self.supervisor.look()
+            self.supervisor.poll()
             self._stop_if_due()
             self._give_way()
         elif not self._ended and self._may_end(time.monotonic()):
             self._ended = time.monotonic()
             self._held = self._newest_unsaved()
-            self._reporter.tell(self.supervisor.ended(self.code))
+            self._reporter.report(self.supervisor.ended(self.code))
             self._reporter.write_all()  # now, because nodes with run dirs of their own get the rest of the journal
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
 

@@ -228,7 +228,7 @@ def _serve(
     helpers = HelperProcesses()
     notifier = NotifierLink(helpers, world, dict(os.environ))
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
-    reached = engine_main.tell_of_start(world, workspace, reporter)
+    reached = engine_main.report_start(world, workspace, reporter)
     job = HeadJob(
         spec=spec,
         world=world,
@@ -242,12 +242,12 @@ def _serve(
         life=life,
         may_be_beside=elsewhere,
     )
-    if warning := messages.few_descriptors(descriptor_limit.limit(), spec.nodes.most):
+    if warning := messages.descriptor_warning(descriptor_limit.limit(), spec.nodes.most):
         reporter.complain(warning)
     door.accepted = job.cluster.arrivals.accepted
     door.say = reporter.say
     outcome.report(os.getpid())
-    outlets = Outlets(helpers, world, loop, reporter.tell, time.monotonic)
+    outlets = Outlets(helpers, world, loop, reporter.report, time.monotonic)
     try:
         code = job.run()
     except Deposed:
@@ -257,7 +257,7 @@ def _serve(
     closing = Closing(reporter.complain)
     is_written = reporter.write_all()  # now, because the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", outlets.close)
-    engine_main.tell_last(closing, reporter, job.supervisor.unsaved() or job.kept())
+    engine_main.report_unsaved(closing, reporter, job.supervisor.unsaved() or job.kept())
     state = job.supervisor.state
     is_written = is_written and reporter.write_all()
     storage_answers = job.storage_answers and is_written

@@ -146,14 +146,14 @@ class Launcher:
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
-    def take(self, event: object) -> None:
+    def handle(self, event: object) -> None:
         """Ignore `event`: nothing posts one to this loop."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do nothing: every change is an event of a descriptor or a timer."""
 
-    def next_look(self) -> float:
-        """Return a moment an hour from now, because nothing needs a look."""
+    def next_poll_at(self) -> float:
+        """Return a moment an hour from now, because nothing is polled."""
         return time.monotonic() + 3600.0
 
     def fail(self, error: Exception) -> None:

@@ -46,7 +46,7 @@ class _Stream:
         except BlockingIOError:
             return [], False
         lines = self._splitter.split(block)
-        if not block and (rest := self._splitter.take_rest()):
+        if not block and (rest := self._splitter.flush()):
             lines.append(rest)
         return [line.rstrip(b"\r") + b"\n" for line in lines], bool(block)
 

@@ -189,7 +189,7 @@ class NodeHelpers:
     def poll(self, now: float) -> None:
         """Report collectors that have finished; start a saver if there is none, or check the one that runs."""
         if self._link is not None:
-            self._link.look(now)
+            self._link.kill_if_stopped(now)
         elif now >= self._next_try:
             self._retry_start(now)
         for number, (collector, directory) in list(self._collectors.items()):

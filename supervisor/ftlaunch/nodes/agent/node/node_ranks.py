@@ -437,7 +437,7 @@ class AgentRanks:
     def _on_deaths(self) -> None:
         assert self._deaths is not None
         assert self._place is not None
-        dying = [self._place.first + index for index in self._deaths.heard()]
+        dying = [self._place.first + index for index in self._deaths.read_dying()]
         if self._group is None:
             return
         found = self._group.note_dying(dying, self._node.loop.turn, self._node.clock())

@@ -28,7 +28,7 @@ class Reports:
         self._dying: set[int] = set()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def heard(self) -> list[int]:
+    def read_dying(self) -> list[int]:
         """Return the ranks that have begun to die."""
         os.eventfd_read(self.fd)
         return sorted(self._dying)

@@ -77,7 +77,7 @@ class Walk:
 
     def hear(self, event: dict[str, Any]) -> None:
         """Process the next event of the journal."""
-        for moment in self._line.take(sound(event, self.dropped)):
+        for moment in self._line.add(sound(event, self.dropped)):
             self._take(moment)
 
     def closed(self) -> Walk:
@@ -114,7 +114,7 @@ class Walk:
         if self.columns is None:
             self.columns = Columns(moment.wall)
         before = self._teller.story.steps_lost
-        self._teller.hear(moment)
+        self._teller.apply(moment)
         story = self._teller.story
         if story.steps_lost > before:
             self.columns.lose(moment.wall, story.steps_lost - before)
@@ -131,7 +131,7 @@ class Walk:
         if moment.event in _OWN_ENTRIES:
             self._enter(HistoryEntry(moment.wall, moment.event, moment.attempt, dict(moment.fields)))
         if moment.event in NewestStep.EVENTS:
-            self.newest_step.hear(moment.event, moment.fields)
+            self.newest_step.apply(moment.event, moment.fields)
         if (handle := _HANDLERS.get(moment.event)) is not None:
             handle(self, moment)
         self.nodes.take(moment)
