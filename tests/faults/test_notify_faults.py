@@ -16,7 +16,7 @@ from tests.support.leftovers import alive
 from tests.support.notified import SECRET, Hook, start, writer
 from tests.support.waiting import wait_for
 
-from ftlaunch.notify.notifier import FAREWELL
+from ftlaunch.notify.notifier import FAREWELL_SECONDS
 
 pytestmark = pytest.mark.long
 
@@ -137,7 +137,7 @@ def test_the_end_waits_for_a_hanging_command_no_longer_than_it_says(job: FtJob) 
     ended = time.monotonic()
     (finished,), (failed,) = job.events("job_finished"), job.events("notify_failed")
     assert pid.exists(), "the command ran"
-    assert ended - finished["mono"] > FAREWELL - 0.5
+    assert ended - finished["mono"] > FAREWELL_SECONDS - 0.5
     assert failed["error"] == "the job has ended, and 5.0 s are over"
     job.assert_clean()
 

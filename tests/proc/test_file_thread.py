@@ -15,7 +15,7 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.files import FilesAnswer, FilesSilent
 from ftlaunch.reporting.file_silence import FileSilence
 from ftlaunch.system import file_thread
-from ftlaunch.system.file_thread import PATIENCE, FileSystemSilent, FileThread, FileThreads
+from ftlaunch.system.file_thread import PATIENCE_SECONDS, FileSystemSilent, FileThread, FileThreads
 
 NEVER = 60.0
 
@@ -54,7 +54,7 @@ def test_nobody_waits_for_what_stands_still(files: FileThread, gate: threading.E
     began = time.monotonic()
     with pytest.raises(FileSystemSilent) as first:
         files.call(lambda: pytest.fail("it was given up"))
-    assert time.monotonic() - began >= PATIENCE
+    assert time.monotonic() - began >= PATIENCE_SECONDS
     with pytest.raises(FileSystemSilent, match=r"its file system has not answered for 0\.[5-9] s"):
         files.call(lambda: pytest.fail("it is not even asked"))
     assert first.value.filename == str(files.where)

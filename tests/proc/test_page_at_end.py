@@ -11,7 +11,7 @@ from tests.support.ctl import journal, started
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.policy.states import JobState
-from ftlaunch.reporting.page_at_end import PATIENCE, PATIENCE_AT_STOP, page_at_end, put_page_aside
+from ftlaunch.reporting.page_at_end import PATIENCE_AT_STOP_SECONDS, PATIENCE_SECONDS, page_at_end, put_page_aside
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
@@ -24,7 +24,10 @@ def spec_of(home: Path) -> JobSpec:
 
 @pytest.mark.parametrize(
     ("state", "patience"),
-    [(JobState.STOPPED, PATIENCE_AT_STOP), pytest.param(JobState.DONE, PATIENCE, marks=pytest.mark.long)],
+    [
+        (JobState.STOPPED, PATIENCE_AT_STOP_SECONDS),
+        pytest.param(JobState.DONE, PATIENCE_SECONDS, marks=pytest.mark.long),
+    ],
 )
 def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path, state: JobState, patience: float) -> None:
     """Its journal is a hole of 4 TiB, in which no line ends. Taken out (the limit): the run waited for hours."""

@@ -59,7 +59,7 @@ EXIT_STOPPED = 143  # 128 + SIGTERM: stopped on request, nothing to save
 STACKS_SIGNAL = signal.SIGRTMIN + 6 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 DEFAULT_KEEP = 5
-DEFAULT_GRACE = 30.0
+DEFAULT_GRACE_SECONDS = 30.0
 DEFAULT_STORAGE_INTERVAL = "600s"
 DEFAULT_MEMORY_INTERVAL = "auto"
 # The share of the training time that snapshot copies may take where the interval is chosen automatically. A copy also

@@ -22,7 +22,7 @@ from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files.kernel_files import memory_file
 
 KEPT = 10  # newest autopsies of a job; older ones are deleted
-TIME = 3.0  # seconds that one autopsy may take
+AUTOPSY_SECONDS = 3.0  # that one autopsy may take
 _OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\.txt|verdict\.txt)")
 _NAME = re.compile(r"attempt_(\d+)")
 LEAVING = "leaving"
@@ -74,7 +74,7 @@ class Autopsy:
         self._files = files
         self._ranks = [entry["rank"] for entry in ranks]
         self._process: DumpCollector | None = None
-        self._until = time.monotonic() + TIME
+        self._until = time.monotonic() + AUTOPSY_SECONDS
         try:
             files.call(lambda: make_room(self.directory))
             self._process = collect({"directory": str(self.directory), "ranks": list(ranks)})
@@ -82,12 +82,12 @@ class Autopsy:
             self.error = f"cannot make an autopsy: {error.strerror}"
 
     def over(self) -> bool:
-        """Return whether the collector has ended. A collector that takes longer than TIME is killed."""
+        """Return whether the collector has ended. A collector that takes longer than AUTOPSY_SECONDS is killed."""
         if self._process is None or self._process.poll() is not None:
             return True
         if time.monotonic() < self._until:
             return False
-        self.error = f"the autopsy was not over within {TIME:.0f} s"
+        self.error = f"the autopsy was not over within {AUTOPSY_SECONDS:.0f} s"
         self.end()
         return True
 

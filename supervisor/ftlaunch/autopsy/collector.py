@@ -29,10 +29,10 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
-_ANSWER = 0.6  # seconds for a rank's worker server to answer a question
-_SPAN = 0.25  # seconds between the two measurements of what threads use
-_CHILDREN = 0.8  # seconds for the stacks of a rank's children
-_GPU = 1.5  # seconds for nvidia-smi
+_ANSWER_SECONDS = 0.6  # for a rank's worker server to answer a question
+_SPAN_SECONDS = 0.25  # between the two measurements of what threads use
+_CHILDREN_SECONDS = 0.8  # for the stacks of a rank's children
+_GPU_SECONDS = 1.5  # for nvidia-smi
 _GPU_COMMAND = (
     "nvidia-smi",
     "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu,clocks.sm,ecc.errors.uncorrected.volatile.total",
@@ -96,7 +96,7 @@ class Subject:
     def recall(self) -> None:
         """Ask the rank's worker server for the flight recorder, which does not disturb the rank's own threads."""
         try:
-            dump = flight_recorder.kept(worker_server.flight_recorder(self._witness, _ANSWER))
+            dump = flight_recorder.kept(worker_server.flight_recorder(self._witness, _ANSWER_SECONDS))
             self._write("flight.json", json.dumps(dump))
         except worker_server.NoAnswer as silence:
             self.process.missing["flight"] = str(silence)
@@ -114,7 +114,7 @@ class Subject:
             self.process.missing["lock_held"] = _ENDED
         else:
             self._test_lock()
-        time.sleep(max(self._read_at + _SPAN - time.monotonic(), 0.0))
+        time.sleep(max(self._read_at + _SPAN_SECONDS - time.monotonic(), 0.0))
         procfs.compare(self.process, procfs.read_process(self.pid), time.monotonic() - self._read_at)
         self._write_facts()
         self._examine_children()
@@ -135,7 +135,7 @@ class Subject:
 
     def _examine_children(self) -> None:
         """Take the stacks of those children that can show them, as long as there is time."""
-        until = time.monotonic() + _CHILDREN
+        until = time.monotonic() + _CHILDREN_SECONDS
         for child in self._children:
             if time.monotonic() < until and procfs.shows_stacks(child["pid"], self.pid):
                 child["stack"] = self._request_stacks(procfs.read_process(child["pid"]))
@@ -143,7 +143,7 @@ class Subject:
     def _test_lock(self) -> None:
         """Find out whether some thread of the rank keeps the interpreter's lock."""
         try:
-            self._lock_held = worker_server.lock_held(self._witness, _ANSWER)
+            self._lock_held = worker_server.lock_held(self._witness, _ANSWER_SECONDS)
         except worker_server.NoAnswer as silence:
             self.process.missing["lock_held"] = str(silence)
 
@@ -243,19 +243,18 @@ def main() -> None:
     subjects = [Subject(entry, directory, memory) for entry in ranks]
     gpus = _gpus()
     with ThreadPoolExecutor(max_workers=max(len(subjects), 1)) as pool:
-        list(
-            pool.map(lambda subject: subject.read_processes(parent_of), subjects)
-        )  # all ranks before the first is disturbed
+        # All ranks are read before the first is disturbed.
+        list(pool.map(lambda subject: subject.read_processes(parent_of), subjects))
         list(pool.map(Subject.recall, [subject for subject in subjects if not subject.stopped]))
         list(pool.map(Subject.examine, [subject for subject in subjects if not subject.stopped]))
         # Stopped ranks come last, because once continued they may end what the others wait for.
         list(pool.map(Subject.examine, [subject for subject in subjects if subject.stopped]))
     if gpus is not None:
         try:
-            text, _ = gpus.communicate(timeout=max(begun + _GPU - time.monotonic(), 0.1))
+            text, _ = gpus.communicate(timeout=max(begun + _GPU_SECONDS - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             gpus.kill()
-            text = f"nvidia-smi did not answer within {_GPU} s\n"
+            text = f"nvidia-smi did not answer within {_GPU_SECONDS} s\n"
         _write(directory / "gpu.txt", text)
 
 

@@ -19,10 +19,10 @@ from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.system.file_thread import FileThread
 
-# Seconds from SIGTERM to the first examination. A rank whose default action or thread handles the signal has gone
+# From SIGTERM to the first examination. A rank whose default action or thread handles the signal has gone
 # within 0.1 s.
-_MOMENT = 0.2
-_PAUSE = 1.0  # seconds until the next examination if some rank was at work; doubled each time
+_FIRST_PAUSE_SECONDS = 0.2
+_PAUSE_SECONDS = 1.0  # until the next examination if some rank was at work; doubled each time
 
 
 class GraceCut:
@@ -46,7 +46,7 @@ class GraceCut:
         self._culprit = -1  # the rank that is dead or hangs; -1: nothing is watched
         self._hung: RankDump | None = None  # the culprit's dump, if the culprit hangs
         self._due = 0.0  # monotonic seconds of the next examination
-        self._pause = _PAUSE
+        self._pause_seconds = _PAUSE_SECONDS
         self._left: list[int] = []
         self._before: Mapping[int, BlockedAt] = {}  # result of the examination before
 
@@ -65,7 +65,7 @@ class GraceCut:
         self._hung = hang.get(cause.rank) if cause.kind == HANG else None
         if not culprit.alive or self._hung is not None:
             self._culprit = cause.rank
-            self._due = now + _MOMENT
+            self._due = now + _FIRST_PAUSE_SECONDS
             self._left = self._group.living
             self._before = blocked_ranks.waits(hang, self._hung)
 
@@ -80,8 +80,8 @@ class GraceCut:
         left = self._group.living
         if left != self._left:  # a rank that was at work has gone, so that the others may be blocked now
             self._left = left
-            self._pause = _PAUSE
-            self._due = min(self._due, now + _MOMENT)
+            self._pause_seconds = _PAUSE_SECONDS
+            self._due = min(self._due, now + _FIRST_PAUSE_SECONDS)
         if self._autopsy is not None:
             if self._autopsy.over():
                 self._judge(self._autopsy, now)
@@ -122,5 +122,5 @@ class GraceCut:
             self._examine_later(now)
 
     def _examine_later(self, now: float) -> None:
-        self._due = now + self._pause
-        self._pause *= 2
+        self._due = now + self._pause_seconds
+        self._pause_seconds *= 2

@@ -258,7 +258,7 @@ class Incidents:
 
     def _lived_long(self, attempt: Attempt, rank: int, views: list[RankView], now: float) -> bool:
         """Return whether a rank that reports no steps has lived so long that its end does not repeat an earlier one."""
-        return not any_attached(views) and attempt.lifetime(rank, now) > failure_diagnosis.LONG_LIFE
+        return not any_attached(views) and attempt.lifetime(rank, now) > failure_diagnosis.LONG_LIFE_SECONDS
 
     # --- kinds of failures ------------------------------------------------------------------------------------
 

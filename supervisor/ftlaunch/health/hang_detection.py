@@ -19,7 +19,7 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.health.time_limits import TimeLimits
 from ftlaunch.ranks.view import RankView
 
-MUTE_FLOOR = 15.0  # seconds; least limit of a rank judged by its activity, which is measured every few seconds only
+MUTE_FLOOR_SECONDS = 15.0  # least limit of a rank judged by its activity, which is measured every few seconds only
 SUSPECT_SHARE = 0.5  # share of the limit after which a silent rank is reported
 
 HangRule = Literal["progress", "exit", "log", "idle", "timeout"]
@@ -163,7 +163,7 @@ def limit_for(wait: Wait, limits: TimeLimits) -> float | None:
         has_hang_limit = isinstance(limits.hang, float)  # the job gives a duration as its hang_timeout
         if not has_hang_limit or wait.kind != "startup":
             return None
-        return max(limits.of("train", busy=True) or 0.0, MUTE_FLOOR)
+        return max(limits.of("train", busy=True) or 0.0, MUTE_FLOOR_SECONDS)
     kind = wait.kind
     if kind == "exit" and view.phase == "teardown":
         asks_for_exit = limits.asked.get("exit", "auto") != "auto"

@@ -14,7 +14,7 @@ from ftlaunch.health.time_limits import TimeLimits, asked_by
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThread
 
-_NOTE_INTERVAL = 60.0  # seconds between writes, of which a killed supervisor loses at most one
+_NOTE_INTERVAL_SECONDS = 60.0  # between writes, of which a killed supervisor loses at most one
 _WORTH_NOTING = 1.1  # growth of a longest wait from which a write is worth its cost
 
 
@@ -66,7 +66,7 @@ class LimitLearning:
             return
         if self._note_at and self._has_grown():
             self.note()
-        self._note_at = now + _NOTE_INTERVAL
+        self._note_at = now + _NOTE_INTERVAL_SECONDS
 
     def _has_grown(self) -> bool:
         """Return whether some longest wait has grown enough to be written."""

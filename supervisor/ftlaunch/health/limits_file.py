@@ -12,7 +12,7 @@ from ftlaunch_contract.files.regular_file import open_regular
 LIMITS = "limits.json"
 _VERSION = 1
 _LARGEST = 64 << 10  # bytes that are read; a file of ours is never larger
-_LONGEST = 30 * 86400.0  # seconds; no job waits longer for one thing
+_LONGEST_SECONDS = 30 * 86400.0  # no job waits longer for one thing
 
 
 class NotOurs(Exception):
@@ -49,7 +49,7 @@ def _is_wait(seconds: object) -> bool:
     """Return whether a value of the file can be the length of a wait."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return False
-    return 0 <= seconds <= _LONGEST  # NaN is not
+    return 0 <= seconds <= _LONGEST_SECONDS  # NaN is not
 
 
 def write(run_dir: Path, job_id: str, longest: dict[str, float]) -> None:

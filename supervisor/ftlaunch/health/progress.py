@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ftlaunch.ranks.view import RankView, completed_at, least_step
 from ftlaunch_contract.protocol import Resume
 
-_LONGEST_INTERVAL = 60.0  # seconds between notes of a new step, which a killed supervisor's journal misses at most
-_SHORTEST_INTERVAL = 1.0  # seconds
+_LONGEST_INTERVAL_SECONDS = 60.0  # between notes of a new step, which a killed supervisor's journal misses at most
+_SHORTEST_INTERVAL_SECONDS = 1.0
 _NOTES_AT_FIRST = 50  # notes while intervals grow, so that a job that has run for a minute has some notes, too
 
 
@@ -68,7 +68,7 @@ class Progress:
     def is_due(self, now: float) -> bool:
         """Return whether a new step is to be noted. Intervals grow with the age of the run."""
         grown = (now - self._begun) / _NOTES_AT_FIRST
-        interval = min(max(grown, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
+        interval = min(max(grown, _SHORTEST_INTERVAL_SECONDS), _LONGEST_INTERVAL_SECONDS)
         return now - self.noted > interval
 
     def newest(self, views: Sequence[RankView]) -> int:

@@ -19,15 +19,15 @@ Limit = float | None | Literal["auto"]
 # below five times the longest healthy wait, whatever the ceiling.
 FACTOR = 10.0
 LEAST_FACTOR = 5.0
-AUTO_CEILING = 3600.0
+AUTO_CEILING_SECONDS = 3600.0
 BOUNDS = {  # kind of wait -> floor and ceiling of `auto`, seconds
     "startup": (1800.0, 1800.0),  # up to attach() or the first optimizer step
-    "first step": (AUTO_CEILING, AUTO_CEILING),  # of an attempt, which compiles and fills caches
-    "train": (600.0, AUTO_CEILING),
-    "eval": (AUTO_CEILING, AUTO_CEILING),
-    "checkpoint": (AUTO_CEILING, AUTO_CEILING),
-    "teardown": (AUTO_CEILING, AUTO_CEILING),
-    "exit": (AUTO_CEILING, AUTO_CEILING),  # of a rank, once another rank has ended
+    "first step": (AUTO_CEILING_SECONDS, AUTO_CEILING_SECONDS),  # of an attempt, which compiles and fills caches
+    "train": (600.0, AUTO_CEILING_SECONDS),
+    "eval": (AUTO_CEILING_SECONDS, AUTO_CEILING_SECONDS),
+    "checkpoint": (AUTO_CEILING_SECONDS, AUTO_CEILING_SECONDS),
+    "teardown": (AUTO_CEILING_SECONDS, AUTO_CEILING_SECONDS),
+    "exit": (AUTO_CEILING_SECONDS, AUTO_CEILING_SECONDS),  # of a rank, once another rank has ended
 }
 
 

@@ -28,8 +28,8 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.regular_file import read_regular
 
 _PRUNED_AT_ONCE = 100  # notes, chosen at random, that are checked with each new one, so that the index stays small
-_LONGEST = 60  # seconds that this process may live, because the storage of an old run dir may not answer
-_KEPT = 30 * 86400.0  # seconds for which a run dir is kept whose whole folder is gone, as it may be mounted again
+_LONGEST_SECONDS = 60  # that this process may live, because the storage of an old run dir may not answer
+_KEPT_SECONDS = 30 * 86400.0  # for which a run dir is kept whose whole folder is gone, as it may be mounted again
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def forget_if_gone(job: KnownJob) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # the run dir cannot be examined now
         path = _path(job)
         is_gone = not (run_dir / EVENTS).exists()
-        if is_gone and (run_dir.parent.exists() or path.stat().st_mtime < time.time() - _KEPT):
+        if is_gone and (run_dir.parent.exists() or path.stat().st_mtime < time.time() - _KEPT_SECONDS):
             path.unlink()
 
 
@@ -118,7 +118,7 @@ def prune() -> None:
 
 if __name__ == "__main__":
     os.nice(19)
-    signal.alarm(_LONGEST)
+    signal.alarm(_LONGEST_SECONDS)
     with contextlib.suppress(OSError, RuntimeError):
         add(KnownJob(sys.argv[1], str(Path(sys.argv[2]).resolve())))
         prune()

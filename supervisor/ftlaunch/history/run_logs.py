@@ -15,7 +15,7 @@ from ftlaunch.history.log_notes import beginnings
 from ftlaunch.history.rank_logs import LogReader, attempts, logs_of
 from ftlaunch.history.timeline import epoch_seconds
 
-_NOTE_LEAD = 60.0  # seconds; a note may be this much older than the journal's event of its attempt
+_NOTE_LEAD_SECONDS = 60.0  # a note may be this much older than the journal's event of its attempt
 _STARTED = "job_started"
 _ATTEMPTS = ("attempt_started", "attempt_adopted")
 Begins = Mapping[tuple[int, int], int]
@@ -61,7 +61,7 @@ class NewestRun:
         else:
             self._own.add(attempt)
             if at < self.since:
-                self._written_since = min(self._written_since, at - _NOTE_LEAD)
+                self._written_since = min(self._written_since, at - _NOTE_LEAD_SECONDS)
 
     def attempts(self) -> list[int]:
         """Return the attempts of this run that have logs, in order.

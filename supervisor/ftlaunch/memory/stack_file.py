@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ftlaunch_contract.files.regular_file import file_size
 
-_PATIENCE = 0.6  # seconds for a process to write its stacks
-_QUIET = 0.05  # seconds without growth after which the stacks are complete
-_POLL = 0.005  # seconds
+_PATIENCE_SECONDS = 0.6  # for a process to write its stacks
+_QUIET_SECONDS = 0.05  # without growth, after which the stacks are complete
+_POLL_SECONDS = 0.005
 
 
 def added(path: Path, begin: int) -> str:
@@ -23,10 +23,10 @@ def added(path: Path, begin: int) -> str:
         The text; empty if nothing was added within 0.6 s.
     """
     changed = time.monotonic()
-    until = changed + _PATIENCE
+    until = changed + _PATIENCE_SECONDS
     end = begin
-    while (now := time.monotonic()) < until and (end == begin or now - changed < _QUIET):
-        time.sleep(_POLL)
+    while (now := time.monotonic()) < until and (end == begin or now - changed < _QUIET_SECONDS):
+        time.sleep(_POLL_SECONDS)
         if (new_end := file_size(path)) != end:
             end = new_end
             changed = time.monotonic()

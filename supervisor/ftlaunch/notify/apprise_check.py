@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 from ftlaunch.system.own_modules import module
 
-_LONGEST = 60.0  # seconds for its imports on a slow machine
+_LONGEST_SECONDS = 60.0  # for its imports on a slow machine
 
 
 def refusals(addresses: Sequence[str]) -> list[str | None]:
@@ -41,7 +41,7 @@ def _answers(addresses: Sequence[str]) -> list[str | None]:
         input=json.dumps({"urls": addresses}),
         capture_output=True,
         text=True,
-        timeout=_LONGEST,
+        timeout=_LONGEST_SECONDS,
         check=True,
     )
     answers: list[str | None] = json.loads(done.stdout)

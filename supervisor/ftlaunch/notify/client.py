@@ -1,7 +1,7 @@
 """The supervisor's end of the notifier: hands over notices, and learns whether they were delivered.
 
 Everything runs in the event loop and never waits, except `close` at the end of the job, which waits for little more
-than FAREWELL seconds at most.
+than FAREWELL_SECONDS at most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ftlaunch.common.masking import secret_values
 from ftlaunch.notify.message import SoFar, apply_event
 from ftlaunch.notify.notification import KIND_OF, payload
-from ftlaunch.notify.notifier import FAREWELL
+from ftlaunch.notify.notifier import FAREWELL_SECONDS
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.descriptors import is_readable
@@ -25,7 +25,7 @@ from ftlaunch.system.own_modules import module
 
 PAGE = "report.html"
 """name of the report; reporting/page_at_end.py, which this module may not import, defines it"""
-_MARGIN = 1.0  # seconds that the notifier gets to exit after FAREWELL
+_MARGIN_SECONDS = 1.0  # that the notifier gets to exit after the farewell
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,12 @@ class NotifierLink:
         return lost
 
     def close(self) -> list[DeliveryOutcome]:
-        """Let the notifier finish, for FAREWELL + _MARGIN seconds at most, and return the last results."""
+        """Let the notifier finish, for FAREWELL_SECONDS + _MARGIN_SECONDS at most, and return the last results."""
         outcomes = self.outcomes()
         if self._socket is None:
             return outcomes
         self._socket.shutdown(socket.SHUT_WR)
-        until = time.monotonic() + FAREWELL + _MARGIN
+        until = time.monotonic() + FAREWELL_SECONDS + _MARGIN_SECONDS
         while self._socket is not None and is_readable(self._socket, until - time.monotonic()):
             outcomes += self._receive()
         if self._socket is not None:

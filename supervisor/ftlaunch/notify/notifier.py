@@ -10,7 +10,7 @@ boundaries of messages. Each message to or from the supervisor (client.py) is on
 `says_why`: if it fails, its stdout is {"error": the reason, "final": whether another try is of no use}. In the answer
 `seconds` count from the first try to the result, and `error` is empty if the target has taken the notice.
 
-At the end of its stdin the notifier has FAREWELL seconds to deliver what is left; the rest is answered as failed.
+At the end of its stdin the notifier has FAREWELL_SECONDS to deliver what is left; the rest is answered as failed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
 from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
-FAREWELL = 5.0  # seconds that the end of a job waits for its notices at most
+FAREWELL_SECONDS = 5.0  # that the end of a job waits for its notices at most
 _MOST = 100  # notices that may wait for one target; newer ones are refused
-_BACKOFF_FIRST = 0.5  # seconds before the second try; each further wait is twice as long
-_BACKOFF_MOST = 30.0  # seconds
+_FIRST_BACKOFF_SECONDS = 0.5  # before the second try; each further wait is twice as long
+_LONGEST_BACKOFF_SECONDS = 30.0
 
 
 class DeliveryTrial:
@@ -167,7 +167,7 @@ class Route:
         self._error = error
         if not error or is_final or self._tries > self.queue[0]["retries"]:
             return self.close(now)
-        self._retry_at = now + min(_BACKOFF_FIRST * 2 ** (self._tries - 1), _BACKOFF_MOST)
+        self._retry_at = now + min(_FIRST_BACKOFF_SECONDS * 2 ** (self._tries - 1), _LONGEST_BACKOFF_SECONDS)
         return None
 
     def close(self, now: float, why: str = "") -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Notifier:
         self._leave_at = float("inf")  # monotonic seconds; finite once the supervisor has hung up
 
     def run(self) -> None:
-        """Serve until the supervisor hangs up, and then until every notice is answered or FAREWELL seconds are over."""
+        """Serve until the supervisor hangs up, and then until every notice is answered or FAREWELL_SECONDS are over."""
         while self._leave_at == float("inf") or (self._has_notices() and time.monotonic() < self._leave_at):
             for key, _ in self._selector.select(self._seconds_to_wait()):
                 if key.fileobj is self._link:
@@ -226,7 +226,7 @@ class Notifier:
         message = self._link.recv(1 << 20)
         if not message:
             self._selector.unregister(self._link)
-            self._leave_at = time.monotonic() + FAREWELL
+            self._leave_at = time.monotonic() + FAREWELL_SECONDS
             return
         notice = json.loads(message)
         route = self._routes.setdefault(notice["to"], Route())
@@ -252,7 +252,9 @@ class Notifier:
             if route.trial is not None:
                 route.trial.kill()
             while route.queue:
-                self._answer(route.close(time.monotonic(), f"the job has ended, and {duration(FAREWELL)} are over"))
+                self._answer(
+                    route.close(time.monotonic(), f"the job has ended, and {duration(FAREWELL_SECONDS)} are over")
+                )
         processes.kill_descendants([], [])  # what a command has started in a session of its own
 
     def _answer(self, answer: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ _VICTIMS = {COMM_TIMEOUT: 1, COMM: 2}
 """kinds of victims; the greater the number, the less the failure says about the beginning of the incident"""
 _PERMANENT = (NO_TORCH, SECOND_LAUNCHER)
 """kinds of failures that would repeat in every attempt"""
-LONG_LIFE = 600.0
+LONG_LIFE_SECONDS = 600.0
 """seconds after which a rank that does not report its steps is assumed to have completed some"""
 
 
@@ -222,12 +222,12 @@ def _where(evidence: Evidence) -> str:
 def _before_first_step(evidence: Evidence) -> bool:
     """Return whether the job had completed no step at all, as far as this rank knew.
 
-    A rank that does not report its steps is assumed to have completed some once the rank has lived for LONG_LIFE. A
-    rank whose steps no optimizer makes is assumed to have completed some from the beginning.
+    A rank that does not report its steps is assumed to have completed some once the rank has lived for
+    LONG_LIFE_SECONDS. A rank whose steps no optimizer makes is assumed to have completed some from the beginning.
     """
     if evidence.step < 0 and (evidence.seen or evidence.steps_unknown):
         return False
-    return evidence.step == 0 or (evidence.step < 0 and evidence.lived < LONG_LIFE)
+    return evidence.step == 0 or (evidence.step < 0 and evidence.lived < LONG_LIFE_SECONDS)
 
 
 def _kernel_lines_about(pid: int, errors: str, kernel: str) -> str:

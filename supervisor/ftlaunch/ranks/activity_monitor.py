@@ -16,10 +16,10 @@ from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.files.regular_file import file_size
 from ftlaunch_contract.protocol import Flag
 
-_LONGEST_INTERVAL = 5.0  # seconds between measurements of what processes use
-_SHORTEST_INTERVAL = 0.25
-_LOG_INTERVAL = 0.25  # seconds between observations of the logs' sizes
-_QUIET = 60.0  # seconds without a step, after which an attached rank's activity is measured; far below any limit
+_LONGEST_INTERVAL_SECONDS = 5.0  # between measurements of what processes use
+_SHORTEST_INTERVAL_SECONDS = 0.25
+_LOG_INTERVAL_SECONDS = 0.25  # between observations of the logs' sizes
+_QUIET_SECONDS = 60.0  # without a step, after which an attached rank's activity is measured; far below any limit
 
 
 class ActivityMonitor:
@@ -46,8 +46,8 @@ class ActivityMonitor:
             spec.limits.idle_timeout,
         )
         limits = [limit for limit in timeouts if isinstance(limit, float)]
-        quarter = min(limits, default=_LONGEST_INTERVAL) / 4
-        self._interval = min(max(quarter, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)  # seconds
+        quarter = min(limits, default=_LONGEST_INTERVAL_SECONDS) / 4
+        self._interval_seconds = min(max(quarter, _SHORTEST_INTERVAL_SECONDS), _LONGEST_INTERVAL_SECONDS)
 
     def observe(self, ranks: Mapping[int, Rank], now: float) -> None:
         """Make the observations that are due.
@@ -56,10 +56,10 @@ class ActivityMonitor:
             ranks: the started ranks by number.
             now: monotonic seconds.
         """
-        if now - self._processes_seen >= self._interval:
+        if now - self._processes_seen >= self._interval_seconds:
             self._measure_processes(ranks, now)
             self._processes_seen = now
-        if self._spec.limits.log_timeout is not None and now - self._logs_seen >= _LOG_INTERVAL:
+        if self._spec.limits.log_timeout is not None and now - self._logs_seen >= _LOG_INTERVAL_SECONDS:
             self._observe_logs(ranks, now)
             self._logs_seen = now
 
@@ -74,7 +74,9 @@ class ActivityMonitor:
         for pid, used in process_activity.usage(quiet, logged, self._gpus.busy).items():
             rank = quiet[pid]
             # A rank that was not quiet for a while was not measured, so that the difference would mean nothing.
-            is_comparable = rank.measured_at >= self._processes_seen or now - rank.measured_at < 3 * self._interval
+            is_comparable = (
+                rank.measured_at >= self._processes_seen or now - rank.measured_at < 3 * self._interval_seconds
+            )
             if is_comparable and process_activity.is_active(rank.usage, used, now - rank.measured_at):
                 rank.active = now
             rank.usage = used
@@ -85,7 +87,7 @@ class ActivityMonitor:
         page = rank.page
         if page is None or not page.flags & Flag.ATTACHED or self._spec.limits.idle_timeout is not None:
             return True
-        return self._spec.limits.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
+        return self._spec.limits.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET_SECONDS
 
     def _observe_logs(self, ranks: Mapping[int, Rank], now: float) -> None:
         """Set `logged` of the ranks whose logs have grown, or may have."""
@@ -113,4 +115,7 @@ class ActivityMonitor:
             rank: the rank.
             beat: time of the rank's last beat.
         """
-        return rank.active - beat > 1.5 * self._interval and self._processes_seen - rank.active < 3 * self._interval
+        return (
+            rank.active - beat > 1.5 * self._interval_seconds
+            and self._processes_seen - rank.active < 3 * self._interval_seconds
+        )

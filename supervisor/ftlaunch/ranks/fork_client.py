@@ -44,14 +44,14 @@ from ftlaunch_contract.files.kernel_files import memory_file
 
 PROGRAM = program("fork_server")
 # Seconds in which a server must be ready. After that the ranks are plain processes, whose slow imports health watches.
-_IMPORT_PATIENCE = 120.0
+_IMPORT_PATIENCE_SECONDS = 120.0
 FORK_PATIENCE_SECONDS = 4.0
 """seconds without a forked rank after which the server counts as stopped if it has not computed in them either"""
-_WAITING_SLICE = 0.2  # seconds between calls of `while_waiting`
+_WAITING_SLICE_SECONDS = 0.2  # between calls of `while_waiting`
 IMPORTING_PATIENCE_SECONDS = 20.0
 """seconds without a forked rank after which the server counts as stopped even if it computes; long, because a loaded
 machine imports slowly"""
-_EXIT_PATIENCE = 2.0  # seconds from the end of the server's socket to a kill, in which Python frees torch and exits
+_EXIT_PATIENCE_SECONDS = 2.0  # from the end of the server's socket to a kill, in which Python frees torch and exits
 _MOST_LIVES = 20  # fork servers of one job
 _MOST_ROOM = 64 << 10  # bytes; the kernel takes no argument of 128 KiB
 # Modules to import once ranks run. The first is imported by torch's optimizers and DistributedDataParallel.
@@ -232,7 +232,7 @@ class WarmLink:
         Returns:
             The message; empty if the server and all its children have closed the gate; None if patience is at its end.
         """
-        gate.settimeout(min(_WAITING_SLICE, FORK_PATIENCE_SECONDS))
+        gate.settimeout(min(_WAITING_SLICE_SECONDS, FORK_PATIENCE_SECONDS))
         checked = time.monotonic()
         until = checked + IMPORTING_PATIENCE_SECONDS
         computed = self._processor_seconds()
@@ -374,11 +374,11 @@ class Warm:
 
     def late(self, now: float) -> bool:
         """Return whether the fork server's import takes longer than anybody waits. now: monotonic seconds."""
-        return self.starting and now - self._started > _IMPORT_PATIENCE
+        return self.starting and now - self._started > _IMPORT_PATIENCE_SECONDS
 
     def give_up(self) -> None:
         """Go on without a fork server, because its import takes too long."""
-        self._do_without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
+        self._do_without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE_SECONDS:.0f} s")
 
     def handle_message(self) -> None:
         """Act on a message of the fork server, or replace a server that died. Call where `link` is not None.
@@ -404,7 +404,7 @@ class Warm:
         """Start another fork server in the place of the dead one, unless the dead one never became ready."""
         assert self.link is not None
         was_ready = self._ready
-        status = self.link.close(_EXIT_PATIENCE)
+        status = self.link.close(_EXIT_PATIENCE_SECONDS)
         self._report("warm_parent", state="ended", pid=self.link.pid, status=status)
         self.link = None
         if was_ready and self._lives < _MOST_LIVES:

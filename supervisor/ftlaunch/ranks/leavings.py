@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.ranks.log_files import tail
-from ftlaunch.system.file_thread import PATIENCE, FileThread
+from ftlaunch.system.file_thread import PATIENCE_SECONDS, FileThread
 from ftlaunch_contract.files.regular_file import read_regular
 
-_PATIENCE_PER_RANK = 0.001
+_PATIENCE_PER_RANK_SECONDS = 0.001
 """seconds of additional patience for each rank"""
 _LONGEST_ERROR = 64 << 20  # bytes of an exception that `@record` has written
-_MOST_PATIENCE = 2.0
+_MOST_PATIENCE_SECONDS = 2.0
 """seconds of patience at most, because agents do not wait longer for their head"""
 
 
@@ -57,7 +57,7 @@ def read_leavings(files: FileThread, ranks: Mapping[int, Sought], *, must_read: 
     try:
         return files.call(
             lambda: {number: _read(sought, must_read=must_read) for number, sought in ranks.items()},
-            patience=min(PATIENCE + _PATIENCE_PER_RANK * len(ranks), _MOST_PATIENCE),
+            patience=min(PATIENCE_SECONDS + _PATIENCE_PER_RANK_SECONDS * len(ranks), _MOST_PATIENCE_SECONDS),
         )
     except OSError:
         if must_read:

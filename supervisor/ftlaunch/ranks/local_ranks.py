@@ -36,7 +36,7 @@ from ftlaunch_contract.protocol import Resume
 
 Result = TypeVar("Result")
 
-_STORAGE_PATIENCE = 20.0
+_STORAGE_PATIENCE_SECONDS = 20.0
 """seconds that storage has to make the directory and the logs of an attempt"""
 
 
@@ -208,7 +208,7 @@ class LocalRanks:
         surroundings = self._surroundings
         return surroundings.files.call(
             function,
-            patience=_STORAGE_PATIENCE,
+            patience=_STORAGE_PATIENCE_SECONDS,
             give_back=give_back,
             while_waiting=surroundings.fork_server.while_waiting,
         )

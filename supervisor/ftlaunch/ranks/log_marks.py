@@ -19,14 +19,14 @@ from ftlaunch.ranks import log_holes
 from ftlaunch.ranks.log_files import length_to_append_to
 from ftlaunch_contract.files.regular_file import file_size
 
-_EVERY = 10.0  # seconds between observations
+_PERIOD_SECONDS = 10.0  # between observations
 _NOTE_RATE = 100.0  # bytes of notes a second; if very many ranks print all the time, notes are written less often
 
 
 class LogMarks:
     """The logs of one attempt on this machine. If storage takes no notes, the job goes on without them."""
 
-    def __init__(self, logs: Mapping[int, Path], newest: int | None = None, every: float = _EVERY) -> None:
+    def __init__(self, logs: Mapping[int, Path], newest: int | None = None, every: float = _PERIOD_SECONDS) -> None:
         """Start the thread that observes the logs.
 
         Args:

@@ -20,9 +20,9 @@ from ftlaunch.system.own_modules import module
 
 PAGE = "report.html"
 PUT_ASIDE = "report.before.html"
-PATIENCE = 30.0
+PATIENCE_SECONDS = 30.0
 """seconds that the end of a run waits for its page; the page of a run of one month takes less than ten"""
-PATIENCE_AT_STOP = 5.0
+PATIENCE_AT_STOP_SECONDS = 5.0
 """seconds that a job which was asked to stop waits for its page, as the machine may be taken away soon"""
 
 
@@ -55,7 +55,7 @@ def page_at_end(helpers: HelperProcesses, spec: JobSpec, state: JobState, *, sto
     page = spec.run_dir / PAGE
     if not storage_answers:
         return f"{_no_page(page)}: storage does not answer; {_by_hand(spec.run_dir)}"
-    patience = PATIENCE_AT_STOP if state is JobState.STOPPED else PATIENCE
+    patience = PATIENCE_AT_STOP_SECONDS if state is JobState.STOPPED else PATIENCE_SECONDS
     try:
         writer = helpers.start(module(REPORT_PAGE, str(spec.run_dir)), stderr=PIPE)
     except OSError as error:

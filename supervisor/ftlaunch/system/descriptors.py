@@ -11,7 +11,7 @@ import select
 import time
 from typing import Protocol
 
-_PAUSE = 0.01
+_PAUSE_SECONDS = 0.01
 """seconds to wait before a poll() is retried for which the kernel had no memory"""
 
 
@@ -66,7 +66,7 @@ def _is_ready(descriptor: int | HasFileno, events: int, seconds: float | None) -
         except OSError as error:
             if error.errno != errno.ENOMEM or left == 0.0:
                 raise
-        time.sleep(_PAUSE if left is None else min(_PAUSE, left))
+        time.sleep(_PAUSE_SECONDS if left is None else min(_PAUSE_SECONDS, left))
 
 
 def lead_nowhere(descriptor: int) -> None:

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-PATIENCE = 0.5
+PATIENCE_SECONDS = 0.5
 """seconds without an answer after which a file system counts as silent"""
 MOST_BYTES = 32 << 20
 """most bytes that may wait to be written"""
-_SLICE = 0.2
+_SLICE_SECONDS = 0.2
 """seconds between two calls of `while_waiting`"""
 
 
@@ -130,7 +130,7 @@ class FileThread:
         self,
         function: Callable[[], Result],
         *,
-        patience: float = PATIENCE,
+        patience: float = PATIENCE_SECONDS,
         give_back: Callable[[Result], None] | None = None,
         while_waiting: Callable[[], None] | None = None,
     ) -> Result:
@@ -170,14 +170,14 @@ class FileThread:
         Args:
             task: the task.
             until: monotonic seconds at which the caller's patience ends.
-            is_sliced: return after _SLICE seconds, even if the task is not done.
+            is_sliced: return after _SLICE_SECONDS, even if the task is not done.
 
         Raises:
             FileSystemSilent: patience is at its end. The task counts as abandoned.
         """
         with self._changed:
             left = until - time.monotonic()
-            self._changed.wait_for(lambda: task.is_done, min(left, _SLICE) if is_sliced else left)
+            self._changed.wait_for(lambda: task.is_done, min(left, _SLICE_SECONDS) if is_sliced else left)
             if not task.is_done and time.monotonic() >= until:
                 task.is_abandoned = True
                 raise FileSystemSilent(self.where, self.silent_seconds)

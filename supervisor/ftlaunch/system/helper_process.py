@@ -24,7 +24,7 @@ from ftlaunch.system.job_token import without_secrets
 from ftlaunch.system.loop import Loop
 from ftlaunch_contract.files.kernel_files import open_end
 
-_DYING_SECONDS = 5.0  # seconds that a process may take to die of SIGKILL
+_DYING_SECONDS = 5.0  # that a process may take to die of SIGKILL
 
 __all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses"]
 

@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-from ftlaunch.autopsy.client import TIME
+from ftlaunch.autopsy.client import AUTOPSY_SECONDS
 from ftlaunch.cli.options import command
 from ftlaunch.health.time_limits import BOUNDS
 from ftlaunch.notify.client import DeliveryOutcome
@@ -223,7 +223,7 @@ def test_the_defaults_of_the_plan_are_those_that_it_says() -> None:
     assert f"else {fleet['restart_seconds']:g} s" in row(page, "--restart-seconds")
     assert f"| {fleet['gpu_hours_per_failure']:,.0f} (Llama 3) |" in row(page, "--mtbf-hours")
     assert f"| {fleet['hang_detect_seconds']:g} s |" in row(page, "--hang-detect-seconds")
-    assert fleet["hang_detect_seconds"] == BOUNDS["train"][0] + TIME
+    assert fleet["hang_detect_seconds"] == BOUNDS["train"][0] + AUTOPSY_SECONDS
 
 
 def defaults(gpus: int) -> Figures:

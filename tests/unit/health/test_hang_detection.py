@@ -8,7 +8,7 @@ import pytest
 from tests.support.views import START, view
 
 from ftlaunch.health.hang_detection import (
-    MUTE_FLOOR,
+    MUTE_FLOOR_SECONDS,
     describe,
     laggard,
     laggard_entry,
@@ -17,7 +17,7 @@ from ftlaunch.health.hang_detection import (
     suspects,
     waits,
 )
-from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, TimeLimits
+from ftlaunch.health.time_limits import AUTO_CEILING_SECONDS, BOUNDS, TimeLimits
 from ftlaunch.ranks.view import RankView
 
 AUTO_FLOOR, AUTO_STARTUP = BOUNDS["train"][0], BOUNDS["startup"][0]
@@ -41,15 +41,15 @@ OBSERVED = view(attached=False, observed=True)
         (view(), 5.0, "auto", 5.0),
         (view(), None, "auto", None),
         (view(), "auto", "auto", AUTO_FLOOR),
-        (view(busy=True), "auto", "auto", AUTO_CEILING),  # a data loader's worker works
+        (view(busy=True), "auto", "auto", AUTO_CEILING_SECONDS),  # a data loader's worker works
         (view(busy=True), 5.0, "auto", 5.0),
         (OBSERVED._replace(busy=True), 5.0, "auto", 5.0),
         (view(first_step_done=False), 5.0, "auto", 5.0),
         (view(first_step_done=False), 5.0, 30.0, 30.0),  # it compiles
         (view(first_step_done=False), None, "auto", None),
-        (view(first_step_done=False), "auto", "auto", AUTO_CEILING),
+        (view(first_step_done=False), "auto", "auto", AUTO_CEILING_SECONDS),
         (view(phase="eval"), 5.0, "auto", 5.0),
-        (view(phase="checkpoint"), "auto", "auto", AUTO_CEILING),
+        (view(phase="checkpoint"), "auto", "auto", AUTO_CEILING_SECONDS),
         (view(phase="teardown"), None, 3.0, None),
         (BEGUN, 5.0, "auto", 5.0),
         (BEGUN, "auto", "auto", AUTO_STARTUP),
@@ -76,7 +76,7 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
         ([BARE], START + 21, 0.0, 20.0, "auto", [0]),  # but a limit somebody asked for holds, of its activity
         ([BARE._replace(active=START + 40)], START + 59, 0.0, 20.0, "auto", []),
         ([BARE._replace(active=START + 40)], START + 61, 0.0, 20.0, "auto", [0]),
-        ([BARE], START + MUTE_FLOOR - 1, 0.0, 0.1, "auto", []),
+        ([BARE], START + MUTE_FLOOR_SECONDS - 1, 0.0, 0.1, "auto", []),
         ([BARE._replace(active=START + 40)], START + 69, 0.0, 5.0, 30.0, []),
         ([BARE._replace(active=START + 40), view(rank=1, beat=START + 69)], START + 69, 0.0, 5.0, 30.0, [0]),
         ([BEGUN], LONG - 2, 0.0, "auto", "auto", []),  # it has imported torch, and does nothing for half an hour
@@ -198,7 +198,7 @@ DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
         ([BARE._replace(active=START + 69), BARE._replace(rank=1, exited=True, ended=START + 60)], 11.0,
          asked(None, None, exit=10.0), []),
         ([BARE, BARE._replace(rank=1, exited=True, ended=START + 60)], 1e6, asked("auto"), []),  # nothing known
-        ([BEGUN, BEGUN._replace(rank=1, exited=True, ended=START + 60)], AUTO_CEILING + 9, asked("auto", None),
+        ([BEGUN, BEGUN._replace(rank=1, exited=True, ended=START + 60)], AUTO_CEILING_SECONDS + 9, asked("auto", None),
          [(0, "exit")]),
         ([view(phase="teardown"), DONE], 1e6, asked("auto", exit=None, teardown=None), []),
         ([view(phase="teardown"), DONE], 11.0, asked(5.0, teardown=30.0), []),

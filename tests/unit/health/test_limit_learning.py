@@ -14,7 +14,7 @@ from ftlaunch.health import limits_file
 from ftlaunch.health.hang_detection import waits
 from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.limit_learning import LimitLearning
-from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, TimeLimits, learned
+from ftlaunch.health.time_limits import AUTO_CEILING_SECONDS, BOUNDS, LEAST_FACTOR, TimeLimits, learned
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec, LaunchSpec, SavingSpec
 
@@ -74,7 +74,7 @@ def test_never_below_five_times_the_longest_healthy_wait(seed: int) -> None:
             assert limit is not None
             assert limit >= LEAST_FACTOR * truth[kind] * (1 - 1e-9)
             assert limit >= floor
-            assert limit <= max(ceiling, LEAST_FACTOR * truth[kind] * (1 + 1e-9), AUTO_CEILING)
+            assert limit <= max(ceiling, LEAST_FACTOR * truth[kind] * (1 + 1e-9), AUTO_CEILING_SECONDS)
 
 
 def test_learned_grows_with_what_was_seen() -> None:

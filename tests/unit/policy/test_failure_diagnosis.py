@@ -8,7 +8,7 @@ import pytest
 
 from ftlaunch.common.signal_names import SIGNALS, signal_name
 from ftlaunch.policy import failure_diagnosis
-from ftlaunch.policy.failure_diagnosis import LONG_LIFE, Cause, Evidence
+from ftlaunch.policy.failure_diagnosis import LONG_LIFE_SECONDS, Cause, Evidence
 from ftlaunch.policy.tracebacks import last_traceback
 from ftlaunch.spec.parsing.rule_parser import builtin, parse_rules
 
@@ -204,10 +204,10 @@ def test_what_a_job_says_of_hangs_holds() -> None:
     ("step", "seen", "lived", "kind", "where"),
     [
         (0, 0, 1.0, "exception-at-start", "in its first step"),
-        (0, 0, LONG_LIFE, "exception-at-start", "in its first step"),
+        (0, 0, LONG_LIFE_SECONDS, "exception-at-start", "in its first step"),
         (1, 0, 1.0, "exception", "after step 1"),
-        (-1, 0, LONG_LIFE - 1, "exception-at-start", "before its first step"),
-        (-1, 0, LONG_LIFE, "exception", f"{LONG_LIFE / 60:.0f} min 0 s after its start"),
+        (-1, 0, LONG_LIFE_SECONDS - 1, "exception-at-start", "before its first step"),
+        (-1, 0, LONG_LIFE_SECONDS, "exception", f"{LONG_LIFE_SECONDS / 60:.0f} min 0 s after its start"),
         (-1, 3, 1.0, "exception", "after 3 optimizer steps"),
     ],
 )

@@ -66,7 +66,7 @@ def test_every_default_is_one_that_its_key_allows() -> None:
 
 def test_the_hooks_alone_have_the_same_defaults() -> None:
     assert default("keep") == protocol.DEFAULT_KEEP
-    assert default("grace") == protocol.DEFAULT_GRACE
+    assert default("grace") == protocol.DEFAULT_GRACE_SECONDS
     assert str(default("memory_interval")) == protocol.DEFAULT_MEMORY_INTERVAL
     assert f"{default('storage_interval')[1]:.0f}s" == protocol.DEFAULT_STORAGE_INTERVAL
 

@@ -19,7 +19,9 @@ def test_a_look_that_does_not_come_back_is_none_and_the_others_are_seen() -> Non
     """With a fixed number of threads the forty would have taken all of them."""
     release = threading.Event()
     try:
-        seen = call_for_all(range(100), lambda number: number if number >= 40 else release.wait() and -1, patience=1.0)
+        seen = call_for_all(
+            range(100), lambda number: number if number >= 40 else release.wait() and -1, patience_seconds=1.0
+        )
     finally:
         release.set()
     assert seen == [None] * 40 + list(range(40, 100))
@@ -32,7 +34,7 @@ def test_slow_looks_that_come_back_are_waited_for() -> None:
         time.sleep(0.2)  # the look itself is slow
         return number
 
-    assert call_for_all(range(64), look, patience=1.5) == list(range(64))
+    assert call_for_all(range(64), look, patience_seconds=1.5) == list(range(64))
 
 
 def test_what_a_look_raises_is_raised() -> None:

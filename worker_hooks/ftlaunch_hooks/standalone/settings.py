@@ -98,7 +98,7 @@ def settings() -> Settings:
             keep=int(environ.get(protocol.ENV_KEEP, protocol.DEFAULT_KEEP)),
             keep_every=int(environ.get(protocol.ENV_KEEP_EVERY, "0")),
             bandwidth=float(environ.get(protocol.ENV_STORAGE_BANDWIDTH, "0")),
-            grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
+            grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE_SECONDS)),
             fresh=environ.get(protocol.ENV_FRESH) == "1",
             command=Command(kind, target, sys.argv[1:], environ.get(protocol.ENV_LOAD_CHECKPOINT, "")),
             load=_load(checkpoint_dir),

@@ -65,7 +65,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import descriptor_limit, job_token, processes
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.device_names import gather_names
-from ftlaunch.system.file_thread import PATIENCE, FileThreads
+from ftlaunch.system.file_thread import PATIENCE_SECONDS, FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd import READY, STOPPING, ServiceManager
@@ -428,7 +428,7 @@ class _Node:
         if self._copier is not None:
             closing("end the copier", self._copier.close)
         closing("end the fork server", self._fork_server.close)
-        closing("keep the end of the journal", lambda: self._files.of(self._spec.log_dir).flush(PATIENCE))
+        closing("keep the end of the journal", lambda: self._files.of(self._spec.log_dir).flush(PATIENCE_SECONDS))
         closing("end the thread that touches the logs", self._files.close)
         closing(f"remove {self._memory.directory}, in which nothing is needed any more", self._remove_memory)
         closing("release the lock of the memory", self._memory.lock.release)

@@ -8,7 +8,7 @@ from typing import Any
 from ftlaunch.spec.errors import Given, Origin, SpecError, shown
 from ftlaunch.spec.meeting_stores.store import MeetingStore
 from ftlaunch.spec.meeting_stores.table import STORES
-from ftlaunch.spec.nodes.nodes_spec import LAST_CALL, PORTS, NodesSpec
+from ftlaunch.spec.nodes.nodes_spec import LAST_CALL_SECONDS, PORTS, NodesSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.system.job_token import LEAST_TOKEN, TOKEN_VARIABLE
 from ftlaunch_contract.schedulers import table as schedulers
@@ -129,7 +129,7 @@ def _settings(conf: Given) -> dict[str, str]:
 
 def _last_call(conf: Given, rdzv_settings: Mapping[str, str]) -> float:
     """Return the seconds for which a job with its least nodes waits for more. Raises SpecError."""
-    text = rdzv_settings.get("last_call_timeout", f"{LAST_CALL:g}")
+    text = rdzv_settings.get("last_call_timeout", f"{LAST_CALL_SECONDS:g}")
     if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
         raise conf.error("rdzv_conf", "`last_call_timeout` must be a whole number of seconds, 0 or more")
     return float(text)

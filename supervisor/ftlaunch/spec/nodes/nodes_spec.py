@@ -9,7 +9,7 @@ from ftlaunch.spec.keys import default
 from ftlaunch.spec.meeting_stores.store import MeetingStore
 from ftlaunch.spec.parsing.hosts import Host
 
-LAST_CALL = 30.0  # seconds; torchrun's last_call_timeout
+LAST_CALL_SECONDS = 30.0  # torchrun's last_call_timeout
 PORTS = {"c10d": 29400, "static": 29500}
 """default ports of the backends without a store"""
 
@@ -36,7 +36,7 @@ class NodesSpec:
     """seconds of silence after which a node counts as lost"""
     isolate_after: int = default("isolate_after")
     """failures after which a machine gets no ranks if another can take its place; 0 for off"""
-    last_call: float = LAST_CALL
+    last_call: float = LAST_CALL_SECONDS
     """seconds for which a job with its fewest nodes waits for more before it begins"""
     topology: str | None = None
     """failure domain of this node; None for the machine itself"""

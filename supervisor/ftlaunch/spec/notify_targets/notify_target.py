@@ -15,7 +15,7 @@ from ftlaunch.spec.notify_targets.table import WAYS
 from ftlaunch.spec.notify_targets.target import FOR_PROGRAMS, KINDS, Target
 
 _PLACES = ("{job_id}", "{run_dir}")
-_LONGEST_TIMEOUT = 300.0  # seconds
+_LONGEST_TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _on(raw: object) -> tuple[str, ...]:
 
 def _timeout(raw: object) -> float:
     seconds = p.duration()(raw)
-    if seconds > _LONGEST_TIMEOUT:
+    if seconds > _LONGEST_TIMEOUT_SECONDS:
         raise RefusedError
     return seconds
 
@@ -131,7 +131,7 @@ def _timeout(raw: object) -> float:
 _FIELDS: Mapping[str, tuple[Callable[[object], object], str]] = {
     "link": (_link, f"an address that begins with https:// or http://, with {' or '.join(_PLACES)} where they belong"),
     "on": (_on, f"some of {', '.join(KINDS)}"),
-    "timeout": (_timeout, f"a duration such as 10s, {format_duration(_LONGEST_TIMEOUT)} at most"),
+    "timeout": (_timeout, f"a duration such as 10s, {format_duration(_LONGEST_TIMEOUT_SECONDS)} at most"),
     "retries": (p.whole(0, 10), "a whole number from 0 to 10"),
 }
 """keys of a target beside the one that says whom to tell: how a value is read, and what is allowed"""

@@ -48,7 +48,7 @@ from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.control_socket import Control
-from ftlaunch.system.file_thread import PATIENCE
+from ftlaunch.system.file_thread import PATIENCE_SECONDS
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
@@ -264,7 +264,7 @@ class HeadJob:
             lambda: plan.write(self._spec.run_dir, new_plan), self._cannot_note_plan, replaces=plan.NAME
         )
         self.cluster.send_plan(new_plan)
-        self._in_run_dir.flush(PATIENCE)
+        self._in_run_dir.flush(PATIENCE_SECONDS)
 
     def _cannot_note_plan(self, error: OSError) -> None:
         self._reporter.say(f"cannot write {self._spec.run_dir / plan.NAME}: {error.strerror}")
