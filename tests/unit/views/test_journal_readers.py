@@ -20,7 +20,7 @@ from ftlaunch.views.metrics.reading import Sources
 from ftlaunch.views.report_page.gathering.walk import Walk
 from ftlaunch.views.top.job_watch import JobWatch, Unanswered
 
-Look = Callable[[], str]
+Read = Callable[[], str]
 """reads what is new, and returns the time of the newest start"""
 
 
@@ -36,67 +36,67 @@ def second_of(event: Any) -> str:
     return "" if event is None else str(event["t"])[17:19]
 
 
-def whole(run_dir: Path) -> Look:
+def whole(run_dir: Path) -> Read:
     return lambda: second_of(read_events(run_dir)[-1])
 
 
-def newest(run_dir: Path) -> Look:
+def newest(run_dir: Path) -> Read:
     return lambda: second_of(load_newest(run_dir).start)
 
 
-def follower(run_dir: Path) -> Look:
+def follower(run_dir: Path) -> Read:
     seen: list[dict[str, Any]] = []
     tail = JournalFollower(run_dir, on_replaced=seen.clear)
 
-    def look() -> str:
+    def read() -> str:
         seen.extend(tail.events())
         return second_of(seen[-1])
 
-    return look
+    return read
 
 
-def dashboard(run_dir: Path) -> Look:
+def dashboard(run_dir: Path) -> Read:
     followed = FollowedJournal(run_dir, lambda hooked: Walk(hooked=hooked))
 
-    def look() -> str:
+    def read() -> str:
         followed.read()
         return second_of(followed.state.ends_of_run[0])
 
-    return look
+    return read
 
 
-def metrics(run_dir: Path) -> Look:
+def metrics(run_dir: Path) -> Read:
     sources = Sources(run_dir, (), DeviceNames("", "", "", "", ()))
 
-    def look() -> str:
+    def read() -> str:
         start = sources.read().tally.start
         sources.close()
         return second_of(start)
 
-    return look
+    return read
 
 
-def top(run_dir: Path) -> Look:
+def top(run_dir: Path) -> Read:
     def silent(run: Run, request: dict[str, Any]) -> dict[str, Any]:
         raise Unanswered("gone", gone=True)
 
     watch = JobWatch(load_newest(run_dir), silent)
 
-    def look() -> str:
-        watch.look()
+    def read() -> str:
+        watch.make_picture()
         return second_of(watch.run.start)
 
-    return look
+    return read
 
 
-def logs(run_dir: Path) -> Look:
+def logs(run_dir: Path) -> Read:
     run = NewestRun(run_dir, run_dir / "logs")
 
-    def look() -> str:
+    def read() -> str:
         run.read_journal()
         return time.strftime("%S", time.gmtime(run.since))
 
-    return look
+    return read
 
 
 readers = pytest.mark.parametrize("reader", [whole, newest, follower, dashboard, metrics, top, logs])
@@ -116,7 +116,7 @@ DAMAGE = {
 @readers
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_line_is_passed_over(
-    reader: Callable[[Path], Look], damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: Callable[[Path], Read], damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "LONGEST_LINE", 10_000)
     monkeypatch.setattr(journal_module, "NEWEST", 10_000)
@@ -124,39 +124,39 @@ def test_a_damaged_line_is_passed_over(
     monkeypatch.setattr(journal_module, "BLOCK", 1000)
     path = tmp_path / EVENTS
     path.write_bytes(started(1) + DAMAGE[damage])
-    look = reader(tmp_path)
-    assert look() == "01"
+    read = reader(tmp_path)
+    assert read() == "01"
     with path.open("ab") as file:
         file.write(DAMAGE[damage] + started(2))
-    assert look() == "02"
+    assert read() == "02"
 
 
 @readers
 def test_a_last_line_without_its_end_is_read_once_its_end_is_there(
-    reader: Callable[[Path], Look], tmp_path: Path
+    reader: Callable[[Path], Read], tmp_path: Path
 ) -> None:
     line = started(2)
     (tmp_path / EVENTS).write_bytes(started(1) + line[:-9])
-    look = reader(tmp_path)
-    assert look() == "01"
+    read = reader(tmp_path)
+    assert read() == "01"
     with (tmp_path / EVENTS).open("ab") as file:
         file.write(line[-9:])
-    assert look() == "02"
+    assert read() == "02"
 
 
 @readers
 @pytest.mark.parametrize("content", [started(3), started(3) + b"x" * 2000, started(3, more="x" * 2000)])
 @pytest.mark.parametrize("is_renamed", [True, False])
 def test_another_journal_is_read_from_its_beginning(
-    reader: Callable[[Path], Look], content: bytes, is_renamed: bool, tmp_path: Path
+    reader: Callable[[Path], Read], content: bytes, is_renamed: bool, tmp_path: Path
 ) -> None:
     """Taken out (`_restart_if_replaced`): all that follow a journal went on telling of the old one."""
     (tmp_path / EVENTS).write_bytes(started(1) + started(2))
-    look = reader(tmp_path)
-    assert look() == "02"
+    read = reader(tmp_path)
+    assert read() == "02"
     if is_renamed:
         (tmp_path / "new").write_bytes(content)
         (tmp_path / "new").rename(tmp_path / EVENTS)
     else:
         (tmp_path / EVENTS).write_bytes(content)
-    assert look() == "03"
+    assert read() == "03"

@@ -124,18 +124,19 @@ def expected_down(job: PlannedJob) -> tuple[float, float]:
         The expected seconds until training goes on, and the chance that the snapshots in memory are lost by then.
     """
     rate = job.rate
-    # again: the chance that a failure has a restart from memory that another failure hits, and so begins one anew.
+    # repeated: the chance that a failure has a restart from memory that another failure hits, and so begins another.
     # from_storage: the mean seconds of a restart from storage, times the chance that the failure needs one. An attempt
     # that must last t seconds without a failure takes (exp(rate t) - 1) / rate on average: hit / (1 - hit) / rate.
-    again = from_storage = 0.0
+    repeated = 0.0
+    from_storage = 0.0
     for kind in job.kinds:
         hit = -math.expm1(-rate * (kind.detect + kind.restart))
         if kind.from_memory:
-            again += kind.rate / rate * hit
+            repeated += kind.rate / rate * hit
         else:
             from_storage += kind.rate / rate * hit / (rate * (1 - hit)) if hit < 1 else math.inf
-    chance = min(job.rate_of(from_memory=False) / rate / (1 - again), 1.0) if again < 1 else 1.0
-    down = (again / rate + from_storage) / (1 - again) if again < 1 else math.inf
+    chance = min(job.rate_of(from_memory=False) / rate / (1 - repeated), 1.0) if repeated < 1 else 1.0
+    down = (repeated / rate + from_storage) / (1 - repeated) if repeated < 1 else math.inf
     return down, chance
 
 

@@ -80,9 +80,9 @@ def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: floa
         return [
             Check("python", "bad", f"{spec.launch.python} {facts.failures[0]}", "give another `python` in the job spec")
         ]
-    reported = facts.told[0]
+    reported = facts.received[0]
     checks = [rules.python(reported), rules.torch(reported), rules.devices(reported, spec.launch.nproc, gpus)]
     if not (rest_fine and rules.could_run(checks)):
         return [*checks, Check("ranks", "skip", "not started, for what is bad elsewhere")]
     answers = ranks.ask_ranks(helpers, spec, limit)
-    return checks + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
+    return checks + rules.ranks(answers.received, answers.failures, spec.launch.nproc)

@@ -38,7 +38,7 @@ _SWEEP_SECONDS = 5.0  # longest wait for killed processes
 class Answers:
     """The answers of probe processes, by rank."""
 
-    told: dict[int, dict[str, Any]] = field(default_factory=dict)
+    received: dict[int, dict[str, Any]] = field(default_factory=dict)
     """the JSON answer of each rank that answered"""
     failures: dict[int, str] = field(default_factory=dict)
     """why a rank gave no answer, as a clause"""
@@ -129,7 +129,7 @@ def _judge(started: Mapping[int, processes.RankProcess], folder: Path, limit: fl
     for rank, process in started.items():
         answer = folder / f"{rank}.json"
         if answer.exists():
-            answers.told[rank] = json.loads(answer.read_text())
+            answers.received[rank] = json.loads(answer.read_text())
         elif process.returncode is not None:
             answers.failures[rank] = _ended(process)
         elif not failed:

@@ -93,8 +93,8 @@ def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Check:
         return Check("devices", "warn", f"{found}; {nproc} ranks", f"share or run {len(seen)} ranks")
     busy = [number for number, device in enumerate(seen) if device["free"] < device["total"] / 2]
     if busy:
-        taken = f"more than half of the memory is taken on GPU {_listed(busy)}"
-        return Check("devices", "warn", f"{found}; {taken}", "see who: nvidia-smi")
+        in_use = f"more than half of the memory is taken on GPU {_listed(busy)}"
+        return Check("devices", "warn", f"{found}; {in_use}", "see who: nvidia-smi")
     return Check("devices", "ok", found)
 
 

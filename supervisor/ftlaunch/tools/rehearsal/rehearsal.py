@@ -21,7 +21,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import StorageInterval
 from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch.tools.rehearsal.pauses import Pause, StepTimes
-from ftlaunch.tools.rehearsal.trial import FAST_LOOK, Trial, TrialError
+from ftlaunch.tools.rehearsal.trial import FAST_POLL_SECONDS, Trial, TrialError
 from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.progress import Advance
 from ftlaunch_contract.protocol import EXIT_SAVED, Phase
@@ -177,7 +177,7 @@ class Rehearsal:
 
         def strike(trial: Trial) -> None:
             pid = trial.pids()[-1]
-            if not trial.wait(lambda: moment(trial), FAST_LOOK):
+            if not trial.wait(lambda: moment(trial), FAST_POLL_SECONDS):
                 raise TrialError(f"the moment for it did not come: {trial.what_happened()}")
             step, phase = trial.front() or (0, Phase.TRAIN)
             os.kill(pid, signal.SIGKILL)

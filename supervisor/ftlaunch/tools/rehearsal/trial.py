@@ -31,7 +31,7 @@ from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_contract.protocol import Flag, Phase
 
 _POLL_SECONDS = 0.02  # between two looks at a job
-FAST_LOOK = 0.002
+FAST_POLL_SECONDS = 0.002
 """seconds between two looks at the pages of a job's ranks, short enough to hit a moment between two steps"""
 
 

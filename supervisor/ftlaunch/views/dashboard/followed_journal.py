@@ -23,7 +23,7 @@ class EventConsumer(Protocol):
     def resumed(self) -> bool:
         """Whether some event reports a resume, which shows that the ranks report their steps."""
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def apply(self, event: dict[str, Any]) -> None:
         """Process the next event."""
 
 
@@ -90,8 +90,8 @@ class FollowedJournal(Generic[Consumer]):
     def _read(self, most: int) -> bool:
         new = False
         for event in self._journal.events(most):
-            self.state.hear(event)
-            self.consumer.hear(event)
+            self.state.apply(event)
+            self.consumer.apply(event)
             new = True
             if self.consumer.resumed and not self._hooked:
                 self._begin(hooked=True)

@@ -20,7 +20,7 @@ from ftlaunch.views.dashboard.followed_journal import FollowedJournal
 from ftlaunch.views.report_page.words import SafeText
 
 PORTION = 4 << 20
-"""bytes of a journal that one look reads, so that a long journal does not hold up other rows"""
+"""bytes of a journal that one update reads, so that a long journal does not hold up other rows"""
 
 
 class IndexRows:
@@ -31,14 +31,14 @@ class IndexRows:
         self._runs = runs
         self._rows: dict[str, IndexRow] = {}
 
-    def look(self) -> Mapping[str, Any]:
+    def update(self) -> Mapping[str, Any]:
         """Update and return all rows, the newest first, ready for JSON."""
         try:
             there = self._runs()
         except OSError as error:
             return {"trouble": f"cannot list the directory: {str(error.strerror).lower()}"}
         self._rows = {name: self._rows.get(name) or IndexRow(name, path) for name, path in there.items()}
-        rows = [row.look() for row in self._rows.values()]
+        rows = [row.update() for row in self._rows.values()]
         return {"rows": sorted(rows, key=lambda row: float(row.get("newest", 0.0)), reverse=True), "trouble": ""}
 
 
@@ -55,10 +55,10 @@ class IndexRow:
         self._due = False  # whether the journal holds more than the row shows
         self._logged = ""  # last logged error
 
-    def look(self) -> dict[str, Any]:
+    def update(self) -> dict[str, Any]:
         """Update and return the row, ready for JSON; a row that cannot be made says why."""
         try:
-            return self._look()
+            return self._update()
         except OSError as error:
             return self._unreadable(f"cannot read its journal: {str(error.strerror).lower()}")
         except Exception as error:
@@ -69,7 +69,7 @@ class IndexRow:
             self._logged = why
             return self._unreadable(f"cannot read its journal: {why}")
 
-    def _look(self) -> dict[str, Any]:
+    def _update(self) -> dict[str, Any]:
         self._due = self._journal.read(PORTION) or self._due
         state = self._journal.state
         if (lag := self._journal.lag) is not None:
@@ -78,8 +78,8 @@ class IndexRow:
             return {**self._cells, **self._named, "state": "reading", "sentence": sentence}
         if self._due:
             self._due = False
-            self._cells = self._journal.consumer.told() | {"step": state.step}
-        word, sentence = state.told()
+            self._cells = self._journal.consumer.make_cells() | {"step": state.step}
+        word, sentence = state.describe()
         return {**self._cells, **self._named, "state": word, "sentence": SafeText([]).line(sentence, 300)}
 
     def _unreadable(self, why: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class _StorySoFar:
         """Whether some event reports a resume."""
         return self._line.resumed
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def apply(self, event: dict[str, Any]) -> None:
         """Process the next event."""
         for moment in self._line.add(sound(event)):
             self._teller.apply(moment)
@@ -113,7 +113,7 @@ class _StorySoFar:
                 self._last = entry.sentence
         story.entries.clear()
 
-    def told(self) -> dict[str, Any]:
+    def make_cells(self) -> dict[str, Any]:
         """Return the cells of the row, as if the journal ended here."""
         teller = self._teller.copied()
         words = SafeText([])

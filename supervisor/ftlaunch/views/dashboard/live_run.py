@@ -39,7 +39,7 @@ class LiveRun:
         """The newest run of the job, as far as the journal was read."""
         return Run(self.run_dir, self._journal.state.ends_of_run)
 
-    def look(self) -> Mapping[str, Any]:
+    def update(self) -> Mapping[str, Any]:
         """Read the journal and return the parts of the page, without those parts if nothing was appended.
 
         The part `live` is always there. It holds the job's state, or why the page cannot be updated.
@@ -61,7 +61,7 @@ class LiveRun:
             self._logged = why
             return {"live": self._live("unreadable", f"{self._at()}: {why}")}
         self._newest = self._journal.state.newest
-        state, sentence = self._journal.state.told()
+        state, sentence = self._journal.state.describe()
         return {**found, "live": self._live(state, sentence)}
 
     def _at(self) -> str:

@@ -26,7 +26,7 @@ class RunState:
         self.newest: str | None = None
         """time of the newest event, as the journal writes times; None if unknown"""
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def apply(self, event: Mapping[str, Any]) -> None:
         """Process the next event."""
         name = event["event"]
         stamp = event.get("t")
@@ -51,7 +51,7 @@ class RunState:
         """The events that began and ended the newest run of the supervisor, as far as they exist."""
         return [event for event in (self._start, self._end) if event is not None]
 
-    def told(self) -> tuple[str, str]:
+    def describe(self) -> tuple[str, str]:
         """Return the state as a word and as a sentence. Checks whether a supervisor on this machine lives."""
         if self._end is not None:
             return _STATES[str(self._end["event"])], ending(self._end)

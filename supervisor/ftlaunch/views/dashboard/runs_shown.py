@@ -22,7 +22,7 @@ class RunsShown:
         self._place = place.resolve()
         self.every = every
         self._watched: dict[str, tuple[LiveRun, PageWatcher]] = {}
-        self.index = PageWatcher(IndexRows(self.there).look)
+        self.index = PageWatcher(IndexRows(self.there).update)
 
     def there(self) -> Mapping[str, Path]:
         """Return the run dirs that exist now, by name. Raises OSError."""
@@ -45,7 +45,7 @@ class RunsShown:
         found = self._watched.pop(name, None)
         if found is None:
             run = LiveRun(run_dir, listed=self.every)
-            found = run, PageWatcher(run.look)
+            found = run, PageWatcher(run.update)
         self._watched[name] = found  # the most recently used at the end
         unseen = [name for name, (_, watcher) in self._watched.items() if not watcher.watched]
         for old in unseen[:-KEPT]:

@@ -91,8 +91,8 @@ class _Pages:
         if found is None:
             return _unknown(request)
         run, watcher = found
-        if run.data is not None or not watcher.looking:
-            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=PAGE_WAIT_SECONDS)
+        if run.data is not None or not watcher.is_updating:
+            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.update_once))}, timeout=PAGE_WAIT_SECONDS)
         if run.data is None:
             return _static("waiting.html")
         document = await asyncio.to_thread(render, run.data, live=True)
@@ -130,7 +130,7 @@ class _Pages:
         run, watcher = found
 
         def newest() -> Run:
-            watcher.look_once()
+            watcher.update_once()
             return run.run
 
         try:

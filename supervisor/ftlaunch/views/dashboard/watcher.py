@@ -1,6 +1,6 @@
-"""Watches one page for many browsers: looks once for all of them, and only while at least one is connected.
+"""Watches one page for many browsers: updates it once for all of them, and only while at least one is connected.
 
-Streams run in the server's event loop. Looks run on helper threads, one at a time per page.
+Streams run in the server's event loop. Updates run on helper threads, one at a time per page.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LOOK = 0.25
-"""seconds between two looks"""
+UPDATE_SECONDS = 0.25
+"""seconds between two updates"""
 SHARE = 0.2
-"""share of a processor that looks may take; the pause after a long look is longer"""
-KEEP_ALIVE = 15.0
+"""share of a processor that updates may take; the pause after a long update is longer"""
+KEEP_ALIVE_SECONDS = 15.0
 """seconds of silence after which a comment is sent to a browser, so that the connection stays open"""
 
-Look = Callable[[], Mapping[str, Any]]
+Update = Callable[[], Mapping[str, Any]]
 """Returns the parts of the page that may have changed, by name and ready for JSON. Runs on a helper thread."""
 
 
 @dataclass
 class _Watch:
-    """A running task of looks and the number of its viewers. After a failed look the next viewer starts a new watch."""
+    """A running task of updates, and the number of viewers. After a failed update the next viewer starts a new one."""
 
     task: asyncio.Task[None]
     viewers: int = 0
@@ -35,10 +35,10 @@ class _Watch:
 class PageWatcher:
     """The watcher of one page. A slow browser gets the newest version and misses those between; nothing is queued."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._looking = threading.Lock()
-        self._found: dict[str, str] = {}  # JSON of each part by name, from the newest look
+    def __init__(self, update: Update) -> None:
+        self._update = update
+        self._update_lock = threading.Lock()
+        self._found: dict[str, str] = {}  # JSON of each part by name, from the newest update
         self._parts: dict[str, tuple[int, str]] = {}  # by name: version of the last change, and JSON
         self._version = 0
         self._messages: dict[int, bytes] = {}  # cache: message for a browser by the version that it has seen
@@ -48,7 +48,7 @@ class PageWatcher:
     async def messages(self) -> AsyncIterator[bytes]:
         """Yield server-sent events for one browser: first all parts, then the parts that have changed."""
         if self._watch is None or self._watch.task.done():
-            self._watch = _Watch(asyncio.create_task(self._look_on()))
+            self._watch = _Watch(asyncio.create_task(self._update_at_intervals()))
         watch = self._watch
         seen = 0
         watch.viewers += 1
@@ -59,7 +59,7 @@ class PageWatcher:
                     seen = self._version
                     yield message
                 elif watch.task.done():
-                    await watch.task  # raises the look's error: the connection ends, and the browser opens another
+                    await watch.task  # raises the update's error: the connection ends, and the browser opens another
                 elif not await self._changes(seen, watch.task):
                     yield b": alive\n\n"
         finally:
@@ -68,14 +68,14 @@ class PageWatcher:
                 watch.task.cancel()
 
     async def _changes(self, seen: int, task: asyncio.Task[None]) -> bool:
-        """Wait up to `KEEP_ALIVE` seconds for a version newer than `seen`, or for the task's end."""
+        """Wait up to `KEEP_ALIVE_SECONDS` seconds for a version newer than `seen`, or for the task's end."""
 
         async def wait() -> bool:
             async with self._changed:
                 return await self._changed.wait_for(lambda: self._version > seen or task.done())
 
         try:
-            return await asyncio.wait_for(wait(), KEEP_ALIVE)
+            return await asyncio.wait_for(wait(), KEEP_ALIVE_SECONDS)
         except asyncio.TimeoutError:
             return False
 
@@ -85,34 +85,37 @@ class PageWatcher:
             self._messages[seen] = f"{''.join(new)}}}\n\n".encode()
         return b'data: {"now":%.3f' % time.time() + self._messages[seen]
 
-    async def _look_on(self) -> None:
-        first = True  # the first look may read a long journal; later looks read what was appended
+    async def _update_at_intervals(self) -> None:
+        first = True  # the first update may read a long journal; later updates read what was appended
         try:
             while True:
-                found, used = await asyncio.to_thread(self._timed_look)
+                found, used = await asyncio.to_thread(self._measured_update)
                 await self._publish(found)
-                await asyncio.sleep(LOOK if first else max(LOOK, used / SHARE - used))
+                await asyncio.sleep(UPDATE_SECONDS if first else max(UPDATE_SECONDS, used / SHARE - used))
                 first = False
         finally:
             async with self._changed:
                 self._changed.notify_all()
 
-    def _timed_look(self) -> tuple[Mapping[str, str], float]:
-        """Look, and return all parts as JSON with the seconds of processor time that the look took."""
+    def _measured_update(self) -> tuple[Mapping[str, str], float]:
+        """Update once, and return all parts as JSON with the seconds of processor time that the update took."""
         began = time.thread_time()
-        return self.look_once(), time.thread_time() - began
+        return self.update_once(), time.thread_time() - began
 
-    def look_once(self) -> Mapping[str, str]:
-        """Look now, on the caller's thread, and return all parts as JSON. Browsers get changes after the next look."""
-        with self._looking:
-            for name, part in self._look().items():
+    def update_once(self) -> Mapping[str, str]:
+        """Update now, on the caller's thread, and return all parts as JSON.
+
+        Browsers get the changes after the next update.
+        """
+        with self._update_lock:
+            for name, part in self._update().items():
                 self._found[name] = json.dumps(part)
             return dict(self._found)
 
     @property
-    def looking(self) -> bool:
-        """Whether a look is under way."""
-        return self._looking.locked()
+    def is_updating(self) -> bool:
+        """Whether an update is under way."""
+        return self._update_lock.locked()
 
     @property
     def watched(self) -> bool:

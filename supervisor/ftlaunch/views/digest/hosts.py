@@ -45,7 +45,7 @@ class HostWatch:
             None  # host and signature of the last failure; None once a step was made
         )
 
-    def hear(self, moment: Moment) -> None:
+    def apply(self, moment: Moment) -> None:
         """Process the next moment."""
         if moment.event in ("attempt_started", "attempt_adopted"):
             self._stop(moment.wall)

@@ -67,7 +67,7 @@ def digest_of(name: str, read: Read, since: float) -> JobDigest | None:
     """
     walk = _Walk(name, hooked=any(event["event"] == "resumed" for event in read()), since=since)
     for moment in stream_moments(read()):
-        walk.hear(moment)
+        walk.apply(moment)
     return walk.close()
 
 
@@ -85,7 +85,7 @@ class _Walk:
     def _spent(self, kind: str, begin: float, end: float) -> None:
         self._digest.seconds[kind] += max(end - max(begin, self._since), 0.0)
 
-    def hear(self, moment: Moment) -> None:
+    def apply(self, moment: Moment) -> None:
         """Process the next moment."""
         digest = self._digest
         story = self._teller.story
@@ -94,7 +94,7 @@ class _Walk:
             self._lost_before = story.steps_lost
             digest.begin = self._since if story.runs else moment.wall
         self._teller.apply(moment)
-        self._hosts.hear(moment)
+        self._hosts.apply(moment)
         story.entries.clear()  # unused: this class counts moments, and entries would grow without bound
         digest.end = moment.wall
         if moment.event in ("job_started", "head_replaced"):

@@ -121,9 +121,9 @@ class Exporter:
             self._refused += 1
             if self._refused == _LISTEN_TRIES:
                 why = f"cannot serve metrics at {bind}:{port}: {(error.strerror or str(error)).lower()}"
-                self._tell(trouble=f"{why}; the job goes on, and this is tried again every second")
+                self._send(trouble=f"{why}; the job goes on, and this is tried again every second")
             return
-        self._tell(url=self._server.url)
+        self._send(url=self._server.url)
 
     # --- the textfile -----------------------------------------------------------------------------------------
 
@@ -141,11 +141,11 @@ class Exporter:
         except OSError as failed:
             error = (failed.strerror or str(failed)).lower()
         if error != self._file_error:
-            again = f"; the job goes on, and this is tried again every {_MAX_INTERVAL:.0f} s"
-            self._tell(trouble=f"cannot write {path}: {error}{again}" if error else f"metrics are in {path} again")
+            retry = f"; the job goes on, and this is tried again every {_MAX_INTERVAL:.0f} s"
+            self._send(trouble=f"cannot write {path}: {error}{retry}" if error else f"metrics are in {path} again")
         self._file_error = error
 
-    def _tell(self, **message: str) -> None:
+    def _send(self, **message: str) -> None:
         with contextlib.suppress(OSError):  # the supervisor is gone
             self._link.send(json.dumps(message).encode())
 

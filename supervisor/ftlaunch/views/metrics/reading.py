@@ -154,7 +154,7 @@ class Sources:
         """
         for event in self._journal.events():
             if sound(event):
-                self.tally.hear(event)
+                self.tally.apply(event)
             else:
                 self._unsound += 1
         tally = self.tally

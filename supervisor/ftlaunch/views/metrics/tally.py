@@ -137,14 +137,14 @@ class Tally:
         restarts = None if self.start is None else _number(self.start, "jobset_restart")
         return None if restarts is None else int(restarts)
 
-    def hear(self, line: Line) -> None:
+    def apply(self, line: Line) -> None:
         """Process the next line of the journal; a line that is no event is skipped."""
         name = line.get("event")
         if not isinstance(name, str) or not isinstance(line.get("t"), str):
             return
         if name in goodput.TIMED_EVENTS and name != "checkpoint_committed":
             self._keep(name, line)
-        handler = self._hears.get(name)
+        handler = self._handlers.get(name)
         if handler is not None:
             handler(self, line)
 
@@ -294,7 +294,7 @@ class Tally:
         self.state = _ENDS[line["event"]]
         self.ended_at = _wall(line)
 
-    _hears: Mapping[str, Callable[[Tally, Line], None]] = {
+    _handlers: Mapping[str, Callable[[Tally, Line], None]] = {
         "job_started": _on_job_started,
         "attempt_started": _on_attempt,
         "attempt_adopted": _on_adopted,

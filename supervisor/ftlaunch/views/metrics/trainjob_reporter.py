@@ -87,8 +87,8 @@ class TrainjobReporter:
         self._has_tried = True
         why = self._post(request_of(status, time.time()))
         if why != self._trouble:
-            again = f"; the job goes on, and this is tried again every {INTERVAL_SECONDS:.0f} s"
-            self._tell(f"cannot tell Kubeflow's Trainer of the progress: {why}{again}" if why
+            retry = f"; the job goes on, and this is tried again every {INTERVAL_SECONDS:.0f} s"
+            self._report_trouble(f"cannot tell Kubeflow's Trainer of the progress: {why}{retry}" if why
                        else "Kubeflow's Trainer takes the progress again")  # fmt: skip
         self._trouble = why
         if not why:
@@ -127,7 +127,7 @@ class TrainjobReporter:
         except (OSError, ValueError) as error:
             return _reason(error)
 
-    def _tell(self, trouble: str) -> None:
+    def _report_trouble(self, trouble: str) -> None:
         _send(self._link, {"trouble": trouble})
 
 

@@ -110,12 +110,12 @@ class _Gathered:
                 for name, meaning in LEDGER.items()
             ],
             "effective": story.effective,
-            "columns": walk.columns.told(story.seconds, story.step_seconds),
-            "spans": walk.spans.told(zero),
-            "attempts": walk.attempts.told(zero),
-            "checkpoints": [[*bar[:6], self._words.line(bar[6], 100)] for bar in walk.checkpoints.told(zero)],
+            "columns": walk.columns.to_json(story.seconds, story.step_seconds),
+            "spans": walk.spans.to_json(zero),
+            "attempts": walk.attempts.to_json(zero),
+            "checkpoints": [[*bar[:6], self._words.line(bar[6], 100)] for bar in walk.checkpoints.to_json(zero)],
             "nodes": self._nodes(),
-            "steps": walk.lines.told(zero),
+            "steps": walk.lines.to_json(zero),
             "history": {"rows": self._history(), "left_out": self._left_out()},
             "incidents": [self._incident_once(kept) for kept in walk.incidents.kept()],
             "folded": [row | {"kind": self._words.line(row["kind"], 100)} for row in walk.incidents.folded()],
@@ -155,7 +155,7 @@ class _Gathered:
         }
 
     def _nodes(self) -> dict[str, Any]:
-        nodes = self._walk.nodes.told(self._zero)
+        nodes = self._walk.nodes.to_json(self._zero)
         return nodes | {"rows": [row | {"host": self._words.line(row["host"], 100)} for row in nodes["rows"]]}
 
     def _history(self) -> list[list[Any]]:

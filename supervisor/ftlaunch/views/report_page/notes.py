@@ -42,7 +42,7 @@ def _of_incidents(walk: Walk) -> Iterator[str]:
 
 
 def _of_drawings(walk: Walk) -> Iterator[str]:
-    if walk.spans.told(0.0) is None and walk.columns is not None:
+    if walk.spans.to_json(0.0) is None and walk.columns is not None:
         yield f"The timeline is drawn in columns of {walk.columns.width:g} s."
     if left_out := walk.nodes.arrivals_left_out:
         yield f"The first {MOST_NODES} nodes are drawn; others came {times(left_out)}, which is only counted."

@@ -1,6 +1,7 @@
 """Makes pictures of a running job from its supervisor's answers, its journal, and /proc.
 
-One thread calls `JobWatch.look` again and again: the main thread for plain lines, a worker thread for the whole screen.
+One thread calls `JobWatch.make_picture` repeatedly: the main thread for plain lines, a worker thread for the whole
+screen.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from ftlaunch.history.runs import Run
 from ftlaunch.history.story import UNKNOWN, USEFUL
 from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.tally import Tally
-from ftlaunch.views.top.news import NAMES_TOLD, News, news_of
+from ftlaunch.views.top.news import NEWS_EVENTS, News, news_of
 from ftlaunch.views.top.pace import Pace
 from ftlaunch.views.top.view import JobPast, Picture, lack_of, least_step
 
 _PAST_NEWS = 200  # past events that the first picture tells
-_MIN_INTERVAL = 1.0  # seconds between looks
+_MIN_INTERVAL = 1.0  # seconds between pictures
 _MAX_INTERVAL = 10.0
-_INTERVAL_FACTOR = 200.0  # interval in lengths of an answer, so that looks take below 0.5 % of the supervisor's time
+_INTERVAL_FACTOR = 200.0  # interval in lengths of an answer, so that pictures take below 0.5 % of the supervisor's time
 _MARKS = ENDS | {"job_started"}  # the events that begin and end a run
 _KEPT_EVENTS = _MARKS | {"rank_slow", "rank_slow_over"} | (TIMED_EVENTS - {"checkpoint_committed"})
 
@@ -53,12 +54,12 @@ class JobWatch:
     def __init__(self, run: Run, ask: Ask) -> None:
         self.run = run
         self._ask = ask
-        self._journal = JournalFollower(run.run_dir, _KEPT_EVENTS | NAMES_TOLD, on_replaced=self._forget)
+        self._journal = JournalFollower(run.run_dir, _KEPT_EVENTS | NEWS_EVENTS, on_replaced=self._forget)
         self.interval = _MIN_INTERVAL
-        """seconds to wait before the next look"""
+        """seconds to wait before the next picture"""
         self._pace = Pace()
         self._memory = ResidentMemory()
-        self._most_news: int | None = _PAST_NEWS  # most news of the next look; None for all
+        self._most_news: int | None = _PAST_NEWS  # most news of the next picture; None for all
         self._forget()
 
     def _forget(self) -> None:
@@ -66,7 +67,7 @@ class JobWatch:
         self._waited_for: set[int] = set()
         self._tally = Tally(())
 
-    def look(self) -> Picture:
+    def make_picture(self) -> Picture:
         """Return a picture of the job now, with the news since the last picture.
 
         Raises:
@@ -88,9 +89,9 @@ class JobWatch:
             status=status,
             nodes=nodes,
             here=here,
-            memory=self._memory.look(here),
+            memory=self._memory.read(here),
             free=self._memory.free() if here else 0,
-            pace=self._pace.look(time.monotonic(), least_step(status["ranks"])),
+            pace=self._pace.update(time.monotonic(), least_step(status["ranks"])),
             waited_for=frozenset(self._waited_for),
             past=self._past(),
             news=news,
@@ -117,19 +118,19 @@ class JobWatch:
 
     def _news(self) -> list[News]:
         """Read the journal's new lines, and return what they tell people."""
-        events_told: deque[Mapping[str, Any]] = deque(maxlen=self._most_news)
+        news_events: deque[Mapping[str, Any]] = deque(maxlen=self._most_news)
         self._most_news = None
         for event in self._journal.events():
             if event["event"] in _KEPT_EVENTS:
                 self._keep(event)
-            if event["event"] in NAMES_TOLD:
-                events_told.append(event)
-        return [news for event in events_told if (news := news_of(event)) is not None]
+            if event["event"] in NEWS_EVENTS:
+                news_events.append(event)
+        return [news for event in news_events if (news := news_of(event)) is not None]
 
     def _keep(self, event: Mapping[str, Any]) -> None:
         """Keep what pictures need of an event."""
         if sound(event):
-            self._tally.hear(event)
+            self._tally.apply(event)
         name = event["event"]
         rank = event.get("rank")
         if name in _MARKS:
@@ -169,7 +170,7 @@ class ResidentMemory:
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
-    def look(self, pids: Mapping[int, int]) -> dict[int, int]:
+    def read(self, pids: Mapping[int, int]) -> dict[int, int]:
         """Return the resident bytes by rank, without ranks whose process is gone.
 
         Args:

@@ -30,9 +30,9 @@ class News:
 def news_of(event: Event) -> News | None:
     """Return what an event tells people; None if it tells nothing. A malformed event has a sentence that says so."""
     name = str(event["event"])
-    tell = _SENTENCES.get(name)
+    make_sentence = _SENTENCES.get(name)
     try:
-        sentence = tell(event) if tell is not None else ""
+        sentence = make_sentence(event) if make_sentence is not None else ""
     except (KeyError, TypeError, ValueError):  # an event of another version
         sentence = f"{name} (its line in the journal cannot be understood)"
     if not sentence:
@@ -120,5 +120,5 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "storage_answers": lambda event: f"storage answers again, after {duration(event['seconds'])}",
     "memory_reduced": lambda event: f"memory has less room for snapshots than was asked for: {event['slots']} slots",
 }
-NAMES_TOLD = frozenset(_SENTENCES)
+NEWS_EVENTS = frozenset(_SENTENCES)
 """names of the events that can have a sentence"""

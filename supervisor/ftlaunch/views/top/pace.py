@@ -1,4 +1,4 @@
-"""Estimates the steps per second of a job from looks at its newest step. Pure; times are monotonic seconds."""
+"""Estimates the steps per second of a job from readings of its newest step. Pure; times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Pace:
 
     def __init__(self) -> None:
         self._step: int | None = None
-        self._made: deque[tuple[float, int]] = deque()  # time of a look that found a new step, and the step
+        self._made: deque[tuple[float, int]] = deque()  # time of a reading that found a new step, and the step
 
-    def look(self, now: float, step: int) -> float | None:
-        """Record a look, and return the recent steps per second.
+    def update(self, now: float, step: int) -> float | None:
+        """Record a reading of the step, and return the recent steps per second.
 
         Args:
-            now: time of the look.
+            now: time of the reading.
             step: the newest step that all ranks have completed.
 
         Returns:
@@ -42,6 +42,6 @@ class Pace:
         return (last - first) / (until - began) if last - first >= _STEPS else None
 
     def forget(self) -> None:
-        """Forget all looks, because nothing trains now."""
+        """Forget all readings, because nothing trains now."""
         self._step = None
         self._made.clear()

@@ -24,7 +24,7 @@ def follow(watch: JobWatch, say: Callable[[str], None]) -> str:
     """
     lines = PlainLines()
     while True:
-        picture = watch.look()
+        picture = watch.make_picture()
         for line in lines.of(picture, time.monotonic()):
             say(line)
         if picture.ended:

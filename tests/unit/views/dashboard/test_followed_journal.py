@@ -21,21 +21,21 @@ def append(run_dir: Path, *pieces: bytes) -> None:
 
 
 class Steps:
-    """Notes the steps that it hears; cannot hear one of them, at first."""
+    """Notes the steps of the events; cannot process one of them, at first."""
 
     def __init__(self, hooked: bool) -> None:
         self.hooked, self.resumed = hooked, False
-        self.heard: list[int] = []
+        self.steps: list[int] = []
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def apply(self, event: dict[str, Any]) -> None:
         self.resumed = self.resumed or event["event"] == "resumed"
         if event["step"] == -1:
             raise ArithmeticError
-        self.heard.append(event["step"])
+        self.steps.append(event["step"])
 
 
-def test_after_a_failure_all_is_heard_again(tmp_path: Path) -> None:
-    """Taken out: the events that were read before the failure were never heard of again."""
+def test_after_a_failure_all_is_processed_again(tmp_path: Path) -> None:
+    """Taken out: the events that were read before the failure were never processed again."""
     followed = FollowedJournal(tmp_path, Steps)
     append(tmp_path, line(1))
     assert followed.read()
@@ -45,7 +45,7 @@ def test_after_a_failure_all_is_heard_again(tmp_path: Path) -> None:
             followed.read()
     (tmp_path / "events.jsonl").write_bytes(b"".join(map(line, (1, 2, 4))))
     assert followed.read()
-    assert followed.consumer.heard == [1, 2, 4]
+    assert followed.consumer.steps == [1, 2, 4]
     assert followed.state.step == 4
     assert not followed.read()
 
@@ -57,7 +57,7 @@ def test_of_another_journal_nothing_of_the_first_is_left(tmp_path: Path) -> None
     (tmp_path / "new").write_bytes(line(5))
     (tmp_path / "new").rename(tmp_path / "events.jsonl")
     assert followed.read()
-    assert followed.consumer.heard == [5]
+    assert followed.consumer.steps == [5]
 
 
 def test_a_first_resume_has_all_heard_again(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_first_resume_has_all_heard_again(tmp_path: Path) -> None:
     followed.read()
     append(tmp_path, json.dumps({"event": "resumed", "step": 2}).encode() + b"\n", line(3))
     assert followed.read()
-    assert (followed.consumer.hooked, followed.consumer.heard) == (True, [1, 2, 3])
+    assert (followed.consumer.hooked, followed.consumer.steps) == (True, [1, 2, 3])

@@ -43,7 +43,7 @@ def incident(sentence: str, step: int = 3) -> dict[str, Any]:
 
 
 def rows_of(rows: IndexRows) -> dict[str, Mapping[str, Any]]:
-    return {row["name"]: row for row in rows.look()["rows"]}
+    return {row["name"]: row for row in rows.update()["rows"]}
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_one_bad_run_dir_keeps_no_other_away(tmp_path: Path, rows: IndexRows) ->
 
 def test_a_name_that_is_no_text_has_a_link_all_the_same(tmp_path: Path, rows: IndexRows) -> None:
     write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff%")), started())
-    (row,) = rows.look()["rows"]
+    (row,) = rows.update()["rows"]
     assert (row["name"], row["link"]) == ("a\ufffd%", "run/a%FF%25/")
     json.dumps(row, ensure_ascii=False).encode()
 
@@ -184,4 +184,4 @@ def test_a_directory_that_cannot_be_listed_keeps_the_rows(tmp_path: Path) -> Non
     def fails() -> Mapping[str, Path]:
         raise PermissionError(13, "Permission denied")
 
-    assert IndexRows(fails).look() == {"trouble": "cannot list the directory: permission denied"}
+    assert IndexRows(fails).update() == {"trouble": "cannot list the directory: permission denied"}

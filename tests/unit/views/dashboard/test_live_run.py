@@ -24,33 +24,33 @@ def state_of(told: Mapping[str, Any]) -> tuple[str, str]:
 def test_only_what_is_new_makes_a_page_and_nothing_is_missed(tmp_path: Path) -> None:
     made = run_dir(tmp_path, started())
     run = LiveRun(made, listed=False)
-    assert run.look()["incidents"] == []
-    assert run.look().keys() == {"live"}
+    assert run.update()["incidents"] == []
+    assert run.update().keys() == {"live"}
     run_dir(tmp_path, [*started(), *failed(50, 40)])
-    assert len(run.look()["incidents"]) == 1
+    assert len(run.update()["incidents"]) == 1
 
 
 def test_an_empty_run_dir_is_no_trouble_and_becomes_a_page(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, listed=False)
-    assert state_of(run.look())[0] == "unreadable"
+    assert state_of(run.update())[0] == "unreadable"
     (tmp_path / "events.jsonl").write_text('{"event": "job_sta')
-    assert state_of(run.look()) == ("empty", "the journal has no whole event yet")
+    assert state_of(run.update()) == ("empty", "the journal has no whole event yet")
     assert run.data is None
     made = run_dir(tmp_path, started())
-    assert "job" in LiveRun(made, listed=False).look()
+    assert "job" in LiveRun(made, listed=False).update()
 
 
 def test_what_cannot_be_read_is_not_called_gone(tmp_path: Path) -> None:
     """Taken out: every error of a file was headed `the run dir is gone`."""
     made = run_dir(tmp_path, started())
     run = LiveRun(made, listed=False)
-    newest = run.look()["live"]["newest"]
+    newest = run.update()["live"]["newest"]
     (made / "events.jsonl").unlink()
     os.mkfifo(made / "events.jsonl")
-    assert state_of(run.look()) == ("unreadable", f"cannot read the journal in {made}: it is no regular file")
-    assert run.look()["live"]["newest"] == newest
+    assert state_of(run.update()) == ("unreadable", f"cannot read the journal in {made}: it is no regular file")
+    assert run.update()["live"]["newest"] == newest
     shutil.rmtree(made)
-    assert state_of(run.look())[0] == "gone"
+    assert state_of(run.update())[0] == "gone"
 
 
 def test_a_page_that_could_not_be_made_is_made_at_the_next_look(
@@ -59,7 +59,7 @@ def test_a_page_that_could_not_be_made_is_made_at_the_next_look(
     """Taken out: the lines were read, no page was made of them, and the next look said `live` with the old page."""
     made = run_dir(tmp_path, started())
     run = LiveRun(made, listed=False)
-    run.look()
+    run.update()
     run_dir(tmp_path, [*started(), *failed(50, 40)])
 
     def broken(*_: Any) -> dict[str, Any]:
@@ -67,10 +67,10 @@ def test_a_page_that_could_not_be_made_is_made_at_the_next_look(
 
     monkeypatch.setattr(live_run, "data_of", broken)
     for _ in range(2):
-        assert state_of(run.look()) == ("unreadable", f"cannot read the journal in {made}: ArithmeticError: planted")
+        assert state_of(run.update()) == ("unreadable", f"cannot read the journal in {made}: ArithmeticError: planted")
     assert caplog.text.count("cannot be made") == 1, "looks are many"
     monkeypatch.setattr(live_run, "data_of", data_of)
-    told = run.look()
+    told = run.update()
     assert (len(told["incidents"]), told["live"]["state"]) == (1, "unknown")
 
 
@@ -84,7 +84,7 @@ def test_links_in_a_run_dir_show_nothing_of_their_aims(tmp_path: Path) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(tmp_path / "id_ed25519")
-    (incident,) = LiveRun(made, listed=False).look()["incidents"]
+    (incident,) = LiveRun(made, listed=False).update()["incidents"]
     assert (incident["log"]["lines"], incident["log"]["note"]) == ([], "cannot read it: it is a symbolic link")
     assert (incident["autopsy"]["verdict"], incident["autopsy"]["groups"]) == ("", [])
     assert incident["autopsy"]["note"].startswith("cannot read it: it is a symbolic link")
@@ -95,10 +95,10 @@ def test_a_log_that_grows_is_read_again_on_a_page_that_goes_on(tmp_path: Path) -
     made = run_dir(tmp_path, events)
     log(made, 0, 1, "one\n")
     run = LiveRun(made, listed=False)
-    assert run.look()["incidents"][0]["log"]["lines"] == ["one"]
+    assert run.update()["incidents"][0]["log"]["lines"] == ["one"]
     log(made, 0, 1, "one\ntwo\n")
     run_dir(tmp_path, [*events, at(60, "progress", step=41)])
-    assert run.look()["incidents"][0]["log"]["lines"] == ["one", "two"]
+    assert run.update()["incidents"][0]["log"]["lines"] == ["one", "two"]
 
 
 def test_of_pages_that_nobody_looks_at_some_are_kept(tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ class LongRun(LiveRun):
 
     read = threading.Event()
 
-    def look(self) -> Mapping[str, Any]:
+    def update(self) -> Mapping[str, Any]:
         assert self.read.wait(60)
-        return super().look()
+        return super().update()
 
 
 def test_a_browser_does_not_wait_for_a_long_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

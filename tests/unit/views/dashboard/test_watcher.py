@@ -19,7 +19,7 @@ ALIVE = b": alive\n\n"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "LOOK", 0.005)
+    monkeypatch.setattr(watching, "UPDATE_SECONDS", 0.005)
 
 
 class Looked:
@@ -134,7 +134,7 @@ def test_a_look_that_fails_ends_the_connection_and_the_next_one_looks_again() ->
 
 
 def test_a_silent_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "KEEP_ALIVE", 0.02)
+    monkeypatch.setattr(watching, "KEEP_ALIVE_SECONDS", 0.02)
 
     async def scene() -> None:
         messages = PageWatcher(Looked(step=0)).messages()

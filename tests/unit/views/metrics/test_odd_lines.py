@@ -75,7 +75,7 @@ def page_of(journal: list[bytes]) -> bytes:
         page = generate_latest(ReadingCollector(sources.read(), {}, by_rank=True))
         phases = RestartPhases()
         for event in filter(sound, JournalFollower(Path(folder)).events()):
-            phases.hear(event)
+            phases.apply(event)
         sources.close()
     return page
 

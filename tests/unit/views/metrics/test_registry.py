@@ -26,7 +26,7 @@ STATUS = {"state": "last gasp", "committed": 7, "in_memory": 9, "ranks_alive": 2
 
 def reading(ranks: int = 2, status: dict[str, Any] | None = STATUS, **more: Any) -> JobReading:
     tally = Tally(("hang",))
-    tally.hear(START)
+    tally.apply(START)
     seen = [RankReading(rank, 10 + rank, 0.5 + rank, 90.0 + rank, Phase.TRAIN, 0, 0) for rank in range(ranks)]
     return JobReading(**{"tally": tally, "now": 1e9, "mono": 100.0, "goodput": GOODPUT, "status": status,
                          "nodes": None, "ranks": seen, "devices": DEVICES, "progressed": 95.0, **more})  # fmt: skip
@@ -150,7 +150,7 @@ def test_what_nobody_knows_is_told_as_other() -> None:
     """Taken out by hand: without `other` among the labels such a checkpoint is in no number."""
     tally = Tally(("hang",))
     for line in (START, {**START, "event": "checkpoint_committed", "why": "whim"}, {**START, "event": "unsound"}):
-        tally.hear(line)
+        tally.apply(line)
     page = told(reading(tally=tally))
     assert page["ftlaunch_checkpoints_committed_total"]["other",] == 1
     assert page["ftlaunch_numeric_faults_total"]["other",] == 1

@@ -52,7 +52,7 @@ JOURNAL = [
 def of(*lines: dict[str, Any]) -> Tally:
     tally = Tally(KINDS)
     for each in lines:
-        tally.hear(each)
+        tally.apply(each)
     return tally
 
 
@@ -112,7 +112,7 @@ def test_the_number_of_jobsets_restarts_is_that_of_the_start() -> None:
 def test_goodput_is_that_of_the_report() -> None:
     """What is left out of the lines that are kept (milestones in a row, ends of ranks) changes no second."""
     tally, ends = of(*JOURNAL), line("job_stopped", 30, 1, code=75, step=14)
-    tally.hear(ends)
+    tally.apply(ends)
     assert tally.seconds(1e10) == pytest.approx(goodput.build_story(moments([*JOURNAL, ends])).seconds)
     assert tally.seconds(1e10)["useful"] > 10
 
@@ -123,7 +123,7 @@ def test_time_goes_on_until_now_and_ends_with_the_job() -> None:
     assert sum(tally.seconds(began + 100).values()) == pytest.approx(100)
     before = tally.seconds(began + 100)["useful"]
     assert tally.seconds(began + 110)["useful"] == pytest.approx(before + 10)
-    tally.hear(line("job_failed", 50, 1, code=1))
+    tally.apply(line("job_failed", 50, 1, code=1))
     assert sum(tally.seconds(began + 1000).values()) == pytest.approx(50)
     assert tally.state == "failed"
 
@@ -150,7 +150,7 @@ def test_few_lines_are_kept_of_a_long_job() -> None:
 def test_another_run_forgets_the_end_and_keeps_the_counts() -> None:
     tally = of(*JOURNAL, line("rank_slow", 25, 1, rank=1), line("saver_missing", 26, 1), line("job_failed", 30, 1))
     assert (tally.state, tally.slow, tally.saver_up) == ("failed", {1}, False)
-    tally.hear(started(40))
+    tally.apply(started(40))
     assert (tally.state, tally.slow, tally.saver_up, tally.runs) == ("", set(), True, 2)
     assert dict(tally.incidents) == {"killed": 1}
     assert tally.seconds(0)["down"] == pytest.approx(10)
@@ -159,11 +159,11 @@ def test_another_run_forgets_the_end_and_keeps_the_counts() -> None:
 def test_a_straggler_a_saver_and_storage_come_and_go() -> None:
     tally = of(started(), line("rank_slow", 1, rank=3), line("rank_slow", 2, rank=5), line("rank_slow_over", 3, rank=3))
     assert tally.slow == {5}
-    tally.hear(line("attempt_started", 4, 1))
+    tally.apply(line("attempt_started", 4, 1))
     assert tally.slow == set()
     for event, saver, storage in (("saver_missing", False, True), ("saver_died", True, True),
                                   ("storage_silent", True, False), ("storage_answers", True, True)):  # fmt: skip
-        tally.hear(line(event, 5))
+        tally.apply(line(event, 5))
         assert (tally.saver_up, tally.storage_answers) == (saver, storage)
 
 
@@ -182,7 +182,7 @@ def test_progress_is_known_from_the_journal_and_goes_on_under_another_head() -> 
     assert of(*JOURNAL, started(40)).progressed_at == 0
     adopted = of(*JOURNAL, started(40), line("attempt_adopted", 41, 1))
     assert adopted.progressed_at == at
-    adopted.hear(line("progress", 50, 1, step=20))
+    adopted.apply(line("progress", 50, 1, step=20))
     assert adopted.progressed_at == at + 26
 
 

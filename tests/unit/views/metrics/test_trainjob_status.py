@@ -24,7 +24,7 @@ def trained(steps: tuple[int, ...], total: int = 100, loss: float = 0.25, **more
 def ended(event: str) -> Tally:
     tally = Tally(())
     for line in (START, {**START, "event": event, "code": 0}):
-        tally.hear(line)
+        tally.apply(line)
     return tally
 
 

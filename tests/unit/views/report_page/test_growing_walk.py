@@ -52,13 +52,13 @@ def test_a_page_made_on_the_way_is_that_of_the_journal_so_far(tmp_path: Path) ->
     events = [json.loads(line) for line in lines(a_life())]
     going, hooked = Walk(hooked=True), Walk(hooked=True)
     for count, event in enumerate(events, 1):
-        going.hear(event)
+        going.apply(event)
         page = drawn(made, going.closed())
         assert drawn(made, going.closed()) == page, event
         if going.resumed:
             hooked = Walk(hooked=True)
             for one in events[:count]:
-                hooked.hear(one)
+                hooked.apply(one)
             assert page == drawn(made, hooked.closed()), event
     assert drawn(made, going.closed()) == json.loads(encoded(page_data(made) | {"made": 0}))
 
@@ -70,7 +70,7 @@ def test_ranks_that_say_their_steps_late_are_known_from_the_beginning(tmp_path: 
     seconds = {row["name"]: row["seconds"] for row in page_data(made)["ledger"]}
     assert (seconds["unknown"], seconds["starting"]) == (0, 60)
     live = LiveRun(made, listed=False)
-    live.look()
+    live.update()
     assert live.data is not None
     assert live.data["ledger"] == page_data(made)["ledger"]
 
@@ -83,7 +83,7 @@ def test_attempts_without_number_take_bounded_time_and_room() -> None:
         if number % 4000 == 0:
             took.append(time.thread_time())
         stamp = "2031-01-01T00:00:00Z"
-        walk.hear({"t": stamp, "mono": number, "attempt": number, "event": "attempt_started"})
+        walk.apply({"t": stamp, "mono": number, "attempt": number, "event": "attempt_started"})
     took.append(time.thread_time())
     assert len(walk.begun_in) == 100_000
     assert took[-1] - took[-2] < 15 * (took[-2] - took[-3])
@@ -120,7 +120,7 @@ def test_a_field_of_any_kind_breaks_no_page_and_no_row(tmp_path: Path, odd: str)
         made = run_dir(tmp_path, [*started(), *NODES], *events, *struck, "")
         encoded(page_data(made))
         for ended in (True, False):
-            live, row = LiveRun(made, listed=True).look(), IndexRow("run", made).look()
+            live, row = LiveRun(made, listed=True).update(), IndexRow("run", made).update()
             assert live["live"]["state"] not in ("unreadable", "empty"), (field, live["live"])
             assert row["state"] != "unreadable", (field, row)
             json.dumps([live, row], allow_nan=False)

@@ -50,7 +50,7 @@ def assert_same_figures(made: Path) -> dict[str, Any]:
     assert sum(end - begin for _, begin, end in data["spans"]) == pytest.approx(total, abs=0.1)
     state = RunState(made)
     for event in read_events(made):
-        state.hear(event)
+        state.apply(event)
     assert job["reached"] == (-1 if state.step is None else state.step)
     return data
 

@@ -37,7 +37,7 @@ def test_a_long_journal_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     del steps
     tracemalloc.start()
     try:
-        picture = JobWatch(load_newest(run_dir), silent).look()
+        picture = JobWatch(load_newest(run_dir), silent).make_picture()
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -61,9 +61,9 @@ def test_the_newest_run_is_the_last_that_has_begun(tmp_path: Path) -> None:
 
 def test_a_run_that_begins_anew_is_followed(tmp_path: Path) -> None:
     watch = JobWatch(load_newest(written(tmp_path, STARTED, {"event": "job_failed", "code": 1})), silent)
-    assert watch.look().ended
+    assert watch.make_picture().ended
     written(tmp_path, {**STARTED, "pid": 7})
-    assert (watch.look().ended, watch.run.pid) == ("", 7)
+    assert (watch.make_picture().ended, watch.run.pid) == ("", 7)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_run_that_begins_anew_is_followed(tmp_path: Path) -> None:
 def test_an_answer_of_another_version_is_said(tmp_path: Path, answer: dict[str, Any], lacking: str) -> None:
     """Taken out by hand: without `lack_of` a KeyError ends the view."""
     watch = JobWatch(load_newest(written(tmp_path, STARTED)), lambda run, request: answer)
-    picture = watch.look()
+    picture = watch.make_picture()
     assert (picture.status is None) is bool(lacking)
     assert (f" lacks {lacking}: " in picture.silence) is bool(lacking)
 
@@ -92,7 +92,7 @@ def test_what_the_journal_adds_up_to_is_told(tmp_path: Path) -> None:
     }
     lines = [STARTED, {"event": "resumed", "step": 0}, step, incident, {**incident, "step": "x"}]
     watch = JobWatch(load_newest(written(tmp_path, *lines)), lambda run, request: {**STATUS, "ranks": [RANK]})
-    past = watch.look().past
+    past = watch.make_picture().past
     assert past is not None
     assert past.incidents == 1, "a line with a value of another type is passed over"
     assert past.seconds == 0.0, "the journal is of the future"

@@ -8,7 +8,7 @@ from ftlaunch.views.top.pace import Pace
 def looked(*points: tuple[float, int]) -> float | None:
     pace, found = Pace(), None
     for now, step in points:
-        found = pace.look(now, step)
+        found = pace.update(now, step)
     return found
 
 

@@ -47,9 +47,9 @@ class RestartPhases:
         self._ahead = 0.0  # seconds by which the writing machine's wall clock is ahead of its monotonic clock
         self._open: _Open | None = None
 
-    def hear(self, line: Line) -> list[RestartTrace]:
+    def apply(self, line: Line) -> list[RestartTrace]:
         """Process the next line. Return the restart that the line completes, in a list of at most one."""
-        handler = self._hears.get(str(line.get("event")))
+        handler = self._handlers.get(str(line.get("event")))
         if handler is None or not is_number(line.get("mono")):
             return []
         if line["event"] == "job_started":
@@ -116,11 +116,11 @@ class RestartPhases:
         return self._close({"job_failed": "the job was given up"}.get(line["event"], "the job ended before a new step"))
 
     @classmethod
-    def hears(cls, event: str) -> bool:
+    def has_handler(cls, event: str) -> bool:
         """Return whether lines of an event matter here."""
-        return event in cls._hears
+        return event in cls._handlers
 
-    _hears: Mapping[str, Callable[[RestartPhases, Line, float], list[RestartTrace]]] = {
+    _handlers: Mapping[str, Callable[[RestartPhases, Line, float], list[RestartTrace]]] = {
         "job_started": _on_job_started,
         "incident": _on_incident,
         "rank_exited": _on_rank_exited,

@@ -113,7 +113,7 @@ class Tracer:
             for event in filter(sound, self._journal.events()):
                 if event["event"] == "job_started":
                     found = []  # the tracers of earlier runs sent those
-                found += self._phases.hear(event)
+                found += self._phases.apply(event)
         return found
 
     def _make_spans(self, restart: RestartTrace) -> None:
@@ -150,12 +150,12 @@ class Tracer:
         if sent:
             self._waiting = []
         if sent == self._trouble:
-            again = "; the job goes on, and this is tried again"
-            trouble = f"cannot send traces to {self._shown}: {self._log.message}{again}"
-            self._tell(f"traces go to {self._shown} again" if sent else trouble)
+            retry = "; the job goes on, and this is tried again"
+            trouble = f"cannot send traces to {self._shown}: {self._log.message}{retry}"
+            self._report_trouble(f"traces go to {self._shown} again" if sent else trouble)
         self._trouble = not sent
 
-    def _tell(self, sentence: str) -> None:
+    def _report_trouble(self, sentence: str) -> None:
         with contextlib.suppress(OSError):  # the supervisor is gone
             self._link.send(json.dumps({"trouble": sentence}).encode())
 

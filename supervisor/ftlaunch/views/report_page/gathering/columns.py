@@ -73,7 +73,7 @@ class Columns:
         self.incidents = [sum(self.incidents[n : n + 2]) for n in pairs]
         self._lost = [sum(self._lost[n : n + 2]) for n in pairs]
 
-    def told(self, ledger: Mapping[str, float], step_seconds: float | None) -> dict[str, Any]:
+    def to_json(self, ledger: Mapping[str, float], step_seconds: float | None) -> dict[str, Any]:
         """Return the columns, ready for JSON.
 
         The time of lost steps is taken from the useful time before the resume.

@@ -34,7 +34,7 @@ class Spans:
         if len(self._rows) > MOST_SPANS:
             self._rows = None
 
-    def told(self, zero: float) -> list[list[float]] | None:
+    def to_json(self, zero: float) -> list[list[float]] | None:
         """Return class, begin and end of each span, in seconds after `zero`; None if there were too many."""
         if self._rows is None:
             return None
@@ -77,7 +77,7 @@ class Bars:
         if len(self._bars) > MOST_BARS:
             self._bars = [_merged(self._bars[n : n + 2]) for n in range(0, len(self._bars), 2)]
 
-    def told(self, zero: float) -> list[list[Any]]:
+    def to_json(self, zero: float) -> list[list[Any]]:
         """Return begin, end (seconds after `zero`), count, first, last, rank and text of each bar."""
         return [
             [round(bar.begin - zero, 3), round(bar.end - zero, 3), bar.merged, bar.first, bar.last, bar.rank, bar.text]
@@ -134,7 +134,7 @@ class Line:
         self._points = [(pair[0][0], pair[-1][1], min(p[2] for p in pair), max(p[3] for p in pair)) for pair in pairs]
         self._each *= 2
 
-    def told(self, zero: float) -> list[list[float]]:
+    def to_json(self, zero: float) -> list[list[float]]:
         """Return seconds after `zero`, step, lowest and highest value of each point."""
         newest = [(self._at, self._step, self._low, self._high)] if self._open else []
         points = [*self._points, *newest]

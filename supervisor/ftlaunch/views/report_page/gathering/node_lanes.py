@@ -25,7 +25,7 @@ class NodeLanes:
         self._stays = 0
         self._newest = 0.0
 
-    def take(self, moment: Moment) -> None:
+    def apply(self, moment: Moment) -> None:
         """Process the next event of the journal."""
         self._newest = moment.wall
         if moment.event in ("job_started", "head_replaced"):
@@ -71,7 +71,7 @@ class NodeLanes:
             self._move(node, at, None)
         self._rows = {id(row): row for row in self._rows.values()}  # the next head numbers its nodes from the beginning
 
-    def told(self, zero: float) -> dict[str, Any]:
+    def to_json(self, zero: float) -> dict[str, Any]:
         """Return the lanes, ready for JSON: the stays of each host, with begin, end (seconds after `zero`) and place.
 
         The call ends all stays.

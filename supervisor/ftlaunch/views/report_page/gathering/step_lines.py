@@ -24,7 +24,7 @@ class StepLines:
         self.cut = False
         """whether the journal names more ranks than there are lines"""
 
-    def take(self, moment: Moment) -> None:
+    def apply(self, moment: Moment) -> None:
         """Process the next `progress` event."""
         step = int(moment.fields.get("step") or 0)
         for name, lines in self._lines.items():
@@ -41,12 +41,12 @@ class StepLines:
                     line = lines[key] = Line()
                 line.add(moment.wall, step, value)
 
-    def told(self, zero: float) -> dict[str, Any]:
+    def to_json(self, zero: float) -> dict[str, Any]:
         """Return loss and step time, ready for JSON: the lines by name, and the newest values by rank."""
         return {
             name: {
                 "lines": {
-                    key if isinstance(key, str) else f"rank {key}": line.told(zero) for key, line in lines.items()
+                    key if isinstance(key, str) else f"rank {key}": line.to_json(zero) for key, line in lines.items()
                 },
                 "newest": self.newest[name],
             }

@@ -75,10 +75,10 @@ class Walk:
         """The story up to now."""
         return self._teller.story
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def apply(self, event: dict[str, Any]) -> None:
         """Process the next event of the journal."""
         for moment in self._line.add(sound(event, self.dropped)):
-            self._take(moment)
+            self._apply(moment)
 
     def closed(self) -> Walk:
         """Return a walk that is finished, as if the journal ended here. This walk can go on.
@@ -103,13 +103,13 @@ class Walk:
             other.newest_step = copy(self.newest_step)
             other._phases = deepcopy(self._phases)
         for moment in self._line.held:
-            other._take(moment)
+            other._apply(moment)
         end = other._teller.close().end
         other._end_attempt(end)
         other.incidents.end(end)
         return other
 
-    def _take(self, moment: Moment) -> None:
+    def _apply(self, moment: Moment) -> None:
         self.moments += 1
         if self.columns is None:
             self.columns = Columns(moment.wall)
@@ -118,8 +118,8 @@ class Walk:
         story = self._teller.story
         if story.steps_lost > before:
             self.columns.lose(moment.wall, story.steps_lost - before)
-        if RestartPhases.hears(moment.event):
-            for restart in self._phases.hear(moment.fields):
+        if RestartPhases.has_handler(moment.event):
+            for restart in self._phases.apply(moment.fields):
                 self.incidents.restarted(restart.phases)
         for entry in story.entries:
             if isinstance(entry, Incident):
@@ -134,7 +134,7 @@ class Walk:
             self.newest_step.apply(moment.event, moment.fields)
         if (handle := _HANDLERS.get(moment.event)) is not None:
             handle(self, moment)
-        self.nodes.take(moment)
+        self.nodes.apply(moment)
 
     def _spend(self, name: str, begin: float, end: float) -> None:
         assert self.columns is not None
@@ -184,7 +184,7 @@ class Walk:
         self._left = None
 
     def _on_progress(self, moment: Moment) -> None:
-        self.lines.take(moment)
+        self.lines.apply(moment)
         self._left = None
 
     def _on_checkpoint(self, moment: Moment) -> None:
@@ -222,12 +222,12 @@ def walked(events: Callable[[Counter[str]], Iterator[dict[str, Any]]]) -> Walk:
     """
     walk = Walk(hooked=False)
     for event in events(walk.dropped):
-        walk.hear(event)
+        walk.apply(event)
         if walk.resumed:
             break
     else:
         return walk.closed()
     walk = Walk(hooked=True)
     for event in events(walk.dropped):
-        walk.hear(event)
+        walk.apply(event)
     return walk.closed()

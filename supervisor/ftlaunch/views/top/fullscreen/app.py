@@ -92,7 +92,7 @@ class TopScreen(App[str]):
     def _follow(self) -> None:
         while not self._leaving.is_set():
             try:
-                picture = self._job.look()
+                picture = self._job.make_picture()
             except OSError as error:
                 self.call_from_thread(self.exit, f"cannot read the journal: {error.filename}: {error.strerror}")
                 return

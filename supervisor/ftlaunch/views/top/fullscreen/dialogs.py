@@ -23,18 +23,18 @@ class LinesScreen(Screen[None]):
         Binding("escape,q", "dismiss", "Back"),
     ]
 
-    def __init__(self, title: str, read: Callable[[], Iterable[str]], every: float) -> None:
+    def __init__(self, title: str, read: Callable[[], Iterable[str]], interval_seconds: float) -> None:
         """Create the screen.
 
         Args:
             title: the title.
             read: returns the lines since its last call; runs on a worker thread.
-            every: seconds between calls.
+            interval_seconds: time between calls.
         """
         super().__init__()
         self._heading = title
         self._read = read
-        self._every = every
+        self._interval_seconds = interval_seconds
 
     def compose(self) -> ComposeResult:
         """Create the widgets."""
@@ -46,7 +46,7 @@ class LinesScreen(Screen[None]):
         """Begin to read at intervals."""
         self.query_one(Log).focus()
         self._load()
-        self.set_interval(self._every, self._load)
+        self.set_interval(self._interval_seconds, self._load)
 
     @work(thread=True, group="lines", exclusive=True)
     def _load(self) -> None:
@@ -66,18 +66,18 @@ class LiveScreen(Screen[None]):
         Binding("escape,q", "dismiss", "Back"),
     ]
 
-    def __init__(self, title: str, look: Callable[[], Iterable[str]], every: float) -> None:
+    def __init__(self, title: str, read_lines: Callable[[], Iterable[str]], interval_seconds: float) -> None:
         """Create the screen.
 
         Args:
             title: the title.
-            look: returns all lines as of now; must be fast.
-            every: seconds between calls.
+            read_lines: returns all lines as of now; must be fast.
+            interval_seconds: time between calls.
         """
         super().__init__()
         self._heading = title
-        self._look = look
-        self._every = every
+        self._read_lines = read_lines
+        self._interval_seconds = interval_seconds
 
     def compose(self) -> ComposeResult:
         """Create the widgets."""
@@ -87,13 +87,13 @@ class LiveScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look at intervals."""
+        """Show the lines, and replace them at intervals from now on."""
         self.query_one(ScrollableContainer).focus()
         self._show()
-        self.set_interval(self._every, self._show)
+        self.set_interval(self._interval_seconds, self._show)
 
     def _show(self) -> None:
-        self.query_one("#lines", Static).update(Text("\n".join(self._look()), no_wrap=True))
+        self.query_one("#lines", Static).update(Text("\n".join(self._read_lines()), no_wrap=True))
 
 
 class AnswerScreen(Screen[None]):

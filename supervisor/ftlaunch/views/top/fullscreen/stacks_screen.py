@@ -23,7 +23,7 @@ class StacksScreen(AnswerScreen):
     """The stacks of one rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "again", "Again"),
+        Binding("s", "repeat", "Again"),
     ]
 
     def __init__(self, stacks: RankStacks) -> None:
@@ -40,7 +40,7 @@ class StacksScreen(AnswerScreen):
         offer = [_OFFER] if self._stacks.interruptible else []
         return [lines, *offer, "", *self._stacks.seen()]
 
-    def action_again(self) -> None:
+    def action_repeat(self) -> None:
         """Ask once more; a rank that gave no answer is interrupted after the user agreed."""
         if self._answered or not self._stacks.interruptible:
             self.ask(self.answer)

@@ -29,7 +29,7 @@ RESTART = [
 
 def traces(*lines: dict[str, Any]) -> list[RestartTrace]:
     phases = RestartPhases()
-    return [found for each in lines for found in phases.hear(each)]
+    return [found for each in lines for found in phases.apply(each)]
 
 
 def spans(found: RestartTrace) -> list[tuple[str, float, float]]:
