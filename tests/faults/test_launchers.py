@@ -24,7 +24,7 @@ def start(job: FtJob, *args: str, shell: str = WRAPPER, **more: object) -> None:
 
 
 def test_python_below_a_shell_script_is_the_rank(job: FtJob, calm: FtJob) -> None:
-    """Taken out: without `take_page_for_launcher` the script is refused, as a job below another one."""
+    """Taken out: without `acquire_page_for_launcher` the script is refused, as a job below another one."""
     start(job, env={"FAULT": "sigkill 1 7"})
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["sigkill 1 0"]

@@ -42,7 +42,7 @@ assert own.available < need * 1.3, "the slots are charged to the group"
 grown = bytearray(own.available - limit // 60)
 for place in range(0, len(grown), 4096):
     grown[place] = 1
-budget.look_ns = 0
+budget.check_at_ns = 0
 budget.spaced(1)
 assert budget.progress.wanted(), "memory is short"
 budget.agree(1, need, 2 * need)

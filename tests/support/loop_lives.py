@@ -157,7 +157,7 @@ class Looker:
             **choices,
         )
         self.survey = Survey(objects, decided, RankState({}, (), rank=0, world_size=1))
-        self.position = LoopPosition(objects, self.survey.kept_by_objects, self.survey.tell_lost)
+        self.position = LoopPosition(objects, self.survey.kept_by_objects, self.survey.report_lost)
         self.own = own
         self.begun = False
         self.boundary: Callable[[], None] = functools.partial(look, self)
@@ -165,7 +165,7 @@ class Looker:
 
 def _look(looker: Looker) -> None:
     frame = sys._getframe(1)
-    looker.position.look(frame, own=looker.own)
+    looker.position.check(frame, own=looker.own)
     if looker.begun:
         collector = Collector(0, one_node(1))
         collector.begin()

@@ -180,7 +180,7 @@ def join(given: CheckpointSettings) -> Coordinator:
         raise TrainingRefused(
             "cannot keep this training: msrun has not numbered its processes; start all of them on one machine"
         )
-    if (page := bootstrap.own_page() or bootstrap.take_page_for_launcher()) is not None:
+    if (page := bootstrap.own_page() or bootstrap.acquire_page_for_launcher()) is not None:
         supervised = Supervised(page)
         if supervised.attempt == 0 and given.directory not in (None, supervised.checkpoint_dir.absolute()):
             say(

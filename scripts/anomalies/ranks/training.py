@@ -61,7 +61,7 @@ def train(home: Path, how: str) -> None:
     from ftlaunch_hooks.process import bootstrap
     from ftlaunch_mindspore.kept_job import KeptJob
 
-    page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
+    page = bootstrap.own_page() or bootstrap.acquire_page_for_launcher()
     assert page is not None
     coordinator = Supervised(page)
     rank = coordinator.rank

@@ -20,7 +20,7 @@ Undisturbed = Callable[[str, int], dict[str, object]]
 
 @pytest.mark.parametrize("whom", ["job", pytest.param("rank", marks=pytest.mark.slow)])
 def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undisturbed) -> None:
-    """Taken out: without take_signal_back() the ranks wait for each other in Lightning's handler."""
+    """Taken out: without restore_signal_handler() the ranks wait for each other in Lightning's handler."""
     start(job, "slow+noise", ranks=2)
     job.wait_step(4)
     os.kill(job.supervisor.pid if whom == "job" else job.pids()[1], signal.SIGTERM)

@@ -122,8 +122,8 @@ def unnamed() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unnamed")
 def test_a_process_without_a_supervisor_writes_it_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    operations.tell_operation("deleted step 2, /ck/iteration_0000002 (1 are kept)")
+    operations.log_operation("deleted step 2, /ck/iteration_0000002 (1 are kept)")
     operations.name_file(tmp_path / "test.log")
-    operations.tell_operation("saved step 5 (interval, 64 bytes) to /ck/iteration_0000005")
+    operations.log_operation("saved step 5 (interval, 64 bytes) to /ck/iteration_0000005")
     assert [line.split()[0] for line in read(tmp_path / "test.log")] == ["deleted", "saved"]
     assert capsys.readouterr().err.count("ftlaunch: ") == 2

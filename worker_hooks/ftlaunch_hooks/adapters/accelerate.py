@@ -17,8 +17,8 @@ from ftlaunch_hooks.adapters.refusal import (
     check_members,
     check_ranks,
     check_saved,
+    pop_replicated,
     refuse,
-    take_replicated,
 )
 from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
@@ -62,7 +62,7 @@ def attach(accelerator: Any, **more: Any) -> ft.Job:
         objects, replicated = _of_engine(accelerator)
     else:
         objects = _objects(accelerator)
-    replicated += take_replicated(more)
+    replicated += pop_replicated(more)
     position.job = ft.attach(**objects, **more, accelerate=position, replicated=replicated)
     return position.job
 

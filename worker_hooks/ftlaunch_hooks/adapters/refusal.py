@@ -75,7 +75,7 @@ def check_ranks(saved: int, now: int) -> None:
         )
 
 
-def take_replicated(more: dict[str, Any]) -> list[str]:
+def pop_replicated(more: dict[str, Any]) -> list[str]:
     """Remove the option `replicated` from a script's further arguments to an adapter, and return its names.
 
     The adapter adds names of its own to these, of objects that are equal on all ranks.

@@ -88,7 +88,7 @@ class ResumableMixSampler(PositionedSampler):
     @property
     def consumed_of(self) -> list[int]:
         """Samples consumed of each data set, over all ranks and epochs."""
-        return self._taken(self._done)
+        return self._consumed(self._done)
 
     def advance(self) -> None:
         """Move the position past one global batch, which has been consumed."""
@@ -117,14 +117,14 @@ class ResumableMixSampler(PositionedSampler):
             begin, end = (done + part for part in self._share(self.global_batch))
             parts = [
                 iter(order.read(first, last - first))
-                for order, first, last in zip(self._orders, self._taken(begin), self._taken(end), strict=True)
+                for order, first, last in zip(self._orders, self._consumed(begin), self._consumed(end), strict=True)
             ]
             numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
             indices = [self._first[number] + next(parts[number]) for number in numbers]
             yield self._batch(indices, self._counted + begin)
             done += self.global_batch
 
-    def _taken(self, done: int) -> list[int]:
+    def _consumed(self, done: int) -> list[int]:
         """Return the samples consumed of each data set, `done` samples after the first cycle began."""
         cycles, place = divmod(done, len(self._cycle))
         return [
@@ -151,7 +151,9 @@ class ResumableMixSampler(PositionedSampler):
         """
         self._check(state)
         place = state["place_in_cycle"] if state["ratio"] == self._ratio else 0
-        self._base = [taken - before for taken, before in zip(state["consumed_of"], self._before[place], strict=True)]
+        self._base = [
+            consumed - before for consumed, before in zip(state["consumed_of"], self._before[place], strict=True)
+        ]
         self._done = place
         self._earlier = state.get("earlier", 0)  # earlier versions did not save this entry
 

@@ -106,7 +106,7 @@ def attach(
     found = generators.find(_script_frame(), objects)
     if _job is not None:
         check_other(training, _job._trainings.words)
-        _job._attach_again(objects, choices, found)
+        _job._begin_next_training(objects, choices, found)
         return _job
     job = _attach_first(objects, choices=choices, coordinator=coordinator, found=found)
     if is_asked_by_script:
@@ -313,6 +313,6 @@ def _join(action: str, function: str) -> Coordinator:
         )
     error_file.come_first()
     if _coordinator is None:
-        page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
+        page = bootstrap.own_page() or bootstrap.acquire_page_for_launcher()
         _coordinator = Supervised(page) if page is not None else standalone.join()
     return _coordinator

@@ -153,7 +153,7 @@ class EpochLoop:
             "own": [kept.between_passes() for kept in self._loaders.values()],
         }
 
-    def makes_again(self) -> bool:
+    def is_repeated(self) -> bool:
         """Return whether a job that resumes repeats in full what the script does now.
 
         That is true in the body of an epoch, except within a pass that counts steps.

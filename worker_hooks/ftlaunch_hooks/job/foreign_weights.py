@@ -15,21 +15,21 @@ from ftlaunch_contract.foreign_formats import Format
 from ftlaunch_contract.progress import SlowWork
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.module import ModulePart
-from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.state.parts import list_names
 from ftlaunch_hooks.storage.foreign.names import Match
 from ftlaunch_hooks.storage.foreign.reading import ForeignWeights
 from ftlaunch_hooks.tensors.dtypes import local_of
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
-def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tell: bool) -> None:
+def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, should_log: bool) -> None:
     """Fill in place those attached modules whose tensors the checkpoint holds completely.
 
     Args:
         path: the checkpoint.
         kind: the checkpoint's format.
         modules: the attached modules.
-        tell: whether to log what was taken; true on one rank.
+        should_log: whether to log what was loaded; true on one rank.
 
     Raises:
         StateError: no module fits, or several fit equally well. Nothing has changed then.
@@ -49,8 +49,8 @@ def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tel
     for fill, _ in loads.values():
         fill()
     slow.finish()
-    if tell:
-        _tell(path, tensors, {name: others for name, (_, others) in loads.items()})
+    if should_log:
+        _log_loaded(path, tensors, {name: others for name, (_, others) in loads.items()})
 
 
 def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
@@ -70,8 +70,8 @@ def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
             )
         if alike := [other for other in whole if other != name and fits[other].prefix == fits[name].prefix]:
             raise StateError(
-                f"cannot load weights: {path} holds one module, and it fits `{name}` as well as {few(alike)}; attach"
-                " with frozen= what is not to be loaded, or load it in the script"
+                f"cannot load weights: {path} holds one module, and it fits `{name}` as well as {list_names(alike)};"
+                " attach with frozen= what is not to be loaded, or load it in the script"
             )
     return whole
 
@@ -83,17 +83,20 @@ def _belongs_to_another(name: str, prefix: str, fits: Mapping[str, Match]) -> bo
 
 
 def _difference(fit: Match) -> str:
-    parts = [f"it lacks {few(fit.missing)}"] if fit.missing else []
+    parts = [f"it lacks {list_names(fit.missing)}"] if fit.missing else []
     if fit.surplus:
-        parts.append(f"the module has no {few(fit.surplus)}")
+        parts.append(f"the module has no {list_names(fit.surplus)}")
     return "; ".join(parts)
 
 
-def _tell(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], other_types: Mapping[str, Sequence[str]]) -> None:
+def _log_loaded(
+    path: Path, tensors: Mapping[str, Mapping[str, Tensor]], other_types: Mapping[str, Sequence[str]]
+) -> None:
     loaded = ", ".join(f"`{name}` ({len(tensors[name])} tensors)" for name in other_types)
     left = sorted(set(tensors) - set(other_types))
-    kept = f"; {few(left)} keep what the script gave them" if left else ""
+    kept = f"; {list_names(left)} keep what the script gave them" if left else ""
     say(f"took the weights of {loaded} from {path}{kept}; nothing else of that checkpoint is taken")
     for name, others in other_types.items():
         if others:
-            say(f"{len(others)} tensors of `{name}` were of another type there, and were converted: {few(others)}")
+            converted = list_names(others)
+            say(f"{len(others)} tensors of `{name}` were of another type there, and were converted: {converted}")

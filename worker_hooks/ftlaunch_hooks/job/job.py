@@ -54,7 +54,7 @@ from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.dtypes import local_of
 
-BEGINS_ANEW = (
+LOOP_RESTARTS = (
     "the loop `{written}` ({place}) begins at its first pass, although the job goes on at step {step}: steps that were"
     " made are made once more, and the run is not exact; write `{better}`, or begin where job.step says"
 )
@@ -178,7 +178,7 @@ class Job:
         self._unsaved = UnsavedState(
             self._known_objects, page=self._page, rank=self._coordinator.rank, state=self._state, choices=choices
         )
-        self._unsaved.pass_by(self._epoch_loop.makes_again)
+        self._unsaved.set_is_repeated(self._epoch_loop.is_repeated)
 
     def _follow_loops(self) -> None:
         """Make the loops of epochs() and batches(), which begin, or continue where the restored state was."""
@@ -190,7 +190,7 @@ class Job:
         )
         self._state.loops = self._epoch_loop.state
 
-    def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
+    def _begin_next_training(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         """Begin another training of this process, one step after the end of the training before. attach() calls this.
 
         Args:
@@ -232,7 +232,7 @@ class Job:
                 return True
             loop = beginning_loop(stepping, self, attached_at)
             if isinstance(loop, BeginningLoop):
-                say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
+                say(LOOP_RESTARTS.format(written=loop.written, place=loop.place, better=loop.better, step=step))
             return bool(loop)
 
         self._open_step.before_first = _check_loop
@@ -437,7 +437,7 @@ class Job:
         restored = self._restored
         self._restored = None
         if restored is not None and self.resumed and self._state.find_changed():
-            self._state.restore_again(restored)
+            self._state.restore_once_more(restored)
 
     def _begin_pass(self) -> None:
         self._state.put_back_gradients()
@@ -483,7 +483,9 @@ class Job:
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
         is_resharded = self._restored is not None and self._restored.world_size != self._coordinator.world_size
-        is_comparable = not (self._state.begins_anew or self._positions.are_moved_on_otherwise() or is_resharded)
+        is_comparable = not (
+            self._state.has_restarted_objects or self._positions.are_moved_on_otherwise() or is_resharded
+        )
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         if self._restored is not None:  # another job's checkpoint counts, too
             self._state.sample_restored()
@@ -530,7 +532,7 @@ class Job:
             self._has_passed_loops = True
         elif self._restored is not None:
             if self._has_passed_loops and self.resumed:
-                self._state.restore_again(self._restored)
+                self._state.restore_once_more(self._restored)
             self._restored = None
 
     def _leave_loop(self) -> None:
@@ -641,8 +643,8 @@ class Job:
     def _keep_at_end(self) -> str:
         """Hold the last step for the saver as the script ends. Return a clause that says what became of the step."""
         state_at_end = None if self._early_end is None else self._early_end.state
-        must_be_taken = self.step not in (self._kept_step, self._snapshots.newest)
-        if must_be_taken and state_at_end is not None and state_at_end != self._fingerprint():
+        is_snapshot_due = self.step not in (self._kept_step, self._snapshots.newest)
+        if is_snapshot_due and state_at_end is not None and state_at_end != self._fingerprint():
             return (
                 f"what is attached was changed since then, and its last step is not saved: {self._newest_in_memory()};"
                 " job.finish() behind the loop saves it"

@@ -35,7 +35,7 @@ _RESHARDED = (
     " batches are shared out otherwise, and {random}: from here on the numbers are not those of a run of {before}"
 )
 _RANDOM_OWN = "a rank that the checkpoint does not know has random numbers of its own"
-_RANDOM_TAKEN = "each rank has the random numbers of the rank for which it stands"
+_RANDOM_OF_OTHER = "each rank has the random numbers of the rank for which it stands"
 
 _WORKERS = (
     "torchdata saves no random numbers of the workers of `{name}`: where its data set draws any, those after a resume"
@@ -104,7 +104,7 @@ def restore(
             positions.check_ranks(restored.world_size, coordinator.world_size)
             if step > 0:
                 positions.check_not_read()
-                _tell_of_ended_passes(state, positions, coordinator)
+                _report_ended_passes(state, positions, coordinator)
             if coordinator.rank == 0:
                 for difference in differing_seeds(restored.seeds, bootstrap.own_seeds(), step):
                     say(difference)
@@ -112,7 +112,7 @@ def restore(
                 for name in positions.with_workers():
                     say(_WORKERS.format(name=name))
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
-                random = _RANDOM_OWN if state.stands_for is None else _RANDOM_TAKEN
+                random = _RANDOM_OWN if state.stands_for is None else _RANDOM_OF_OTHER
                 before = _ranks(restored.world_size)
                 say(_RESHARDED.format(step=step, before=before, now=coordinator.world_size, random=random))
     except StateError as error:
@@ -134,7 +134,7 @@ def differing_seeds(saved: Seeds, now: Seeds, step: int) -> list[str]:
     return sentences
 
 
-def _tell_of_ended_passes(state: RankState, positions: Positions, coordinator: Coordinator) -> None:
+def _report_ended_passes(state: RankState, positions: Positions, coordinator: Coordinator) -> None:
     """Name the loaders whose pass was complete at the step. Such a loader hands out no batch in its next pass.
 
     Nothing is said if the saved state has a place in loops of Job.epochs() and Job.batches(), which bring their loaders
@@ -224,7 +224,7 @@ def _load(
     """Load the state or the weights of a step. Return the saved state, or None as `restore` does."""
     if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path, step)) is not None:
         path = initial.foreign_at(coordinator.load_path, step)[1]
-        load_weights(path, other, state.modules(), tell=coordinator.rank == 0)
+        load_weights(path, other, state.modules(), should_log=coordinator.rank == 0)
         return None
     reader = opened or open_step(kind, step, coordinator)
     if reader is None:

@@ -90,7 +90,7 @@ class ResumeVerification:
                 page=self._page,
                 directory=self._coordinator.memory_dir,
                 rank=self._coordinator.rank,
-                on_end=self._tell,
+                on_end=self._log_verdict,
             )
         except OSError as error:
             self._proof = None
@@ -101,7 +101,7 @@ class ResumeVerification:
             step, kind=kind, copy=self._copy, is_comparable=is_comparable, restored_otherwise=restored_otherwise
         )
 
-    def _tell(self, proof: Proof, name: str) -> None:
+    def _log_verdict(self, proof: Proof, name: str) -> None:
         """Write a difference to this rank's log. Without a supervisor, write the other verdicts, too.
 
         Args:

@@ -1,6 +1,6 @@
-"""Tells the user that the running training loop has an adapter, where the loop runs without attach().
+"""Suggests the adapter of the running training loop, where the loop runs without attach().
 
-`optimizer_steps` calls `tell` at a rank's first optimizer step.
+`optimizer_steps` calls `suggest_adapter` at a rank's first optimizer step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ADAPTERS = {
 }
 
 
-def tell(frame: FrameType | None) -> None:
+def suggest_adapter(frame: FrameType | None) -> None:
     """Write a sentence to the log where a known loop is among the callers of `frame`. Only rank 0 writes.
 
     Args:

@@ -66,10 +66,10 @@ def beginning_loop(frame: FrameType | None, job: object, attached_at: Iterable[P
     frames = list(_script_frames(frame))
     places = list(attached_at)
     for outer in reversed(frames):  # the outermost loop is the loop over epochs
-        for loop in _loops_around(outer.f_code, outer.f_lineno):
+        for loop in _enclosing_loops(outer.f_code, outer.f_lineno):
             if any(code is outer.f_code and _is_within(loop, line) for code, line in places):
                 continue
-            if not _begins_anew(loop.iter, outer) or _asks(frames, job):
+            if not _is_restarted(loop.iter, outer) or _asks(frames, job):
                 return True
             return BeginningLoop(
                 written=f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}",
@@ -111,7 +111,7 @@ def _tree(path: str) -> ast.Module:
 # --- the loop ---------------------------------------------------------------------------------------------
 
 
-def _loops_around(code: CodeType, line: int) -> list[ast.For]:
+def _enclosing_loops(code: CodeType, line: int) -> list[ast.For]:
     """Return the `for` statements of a code object whose bodies contain a line, the outermost first."""
     found: list[ast.For] = []
     nodes: list[ast.AST] = [_tree(code.co_filename)]
@@ -141,13 +141,13 @@ def _is_within(loop: ast.For, line: int) -> bool:
     return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or loop.body[-1].lineno)
 
 
-def _begins_anew(iterated: ast.expr, frame: FrameType) -> bool:
+def _is_restarted(iterated: ast.expr, frame: FrameType) -> bool:
     """Return whether the expression of a `for` yields the same elements, from the first one on, in every attempt."""
     if not isinstance(iterated, ast.Call):
         return isinstance(_value(iterated, frame), DataLoader)
     name = _last_name(iterated.func)
     if name in _COUNTERS and iterated.args:
-        return _begins_anew(iterated.args[0], frame)
+        return _is_restarted(iterated.args[0], frame)
     if name in _RANGES and iterated.args:
         return len(iterated.args) == 1 or isinstance(iterated.args[0], ast.Constant)
     return False

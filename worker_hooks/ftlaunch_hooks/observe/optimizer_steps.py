@@ -72,7 +72,7 @@ class Observer:
         if made < page.seen_steps:
             return  # this optimizer steps less often than another optimizer
         if made == 1 and not page.seen_steps:
-            known_loops.tell(sys._getframe(1))
+            known_loops.suggest_adapter(sys._getframe(1))
         self._stopwatch.turn(now_ns)
         page.observe(made, now_ns - self._last_ns, now_ns)
         self._last_ns = now_ns

@@ -419,7 +419,7 @@ class _StreamPass(LoaderPass):
         indices = kept.indices(seed, self._began_at, skipped=0)
         self._iterator = kept.make(indices, from_place=place is not None)
         if place is None:
-            self._read_again(saved["had"])
+            self._reread(saved["had"])
         elif self._numbers is not None:
             self._numbers.go_to(saved["ahead"]["numbers"])
         self.had = saved["had"]
@@ -428,7 +428,7 @@ class _StreamPass(LoaderPass):
             say(OTHER_BATCHES)
         kept.draws.put_back_own(saved)
 
-    def _read_again(self, count: int) -> None:
+    def _reread(self, count: int) -> None:
         """Read the first `count` batches of the pass once more. Raises StateError if there are fewer."""
         for number in range(count):
             if self._load() is NO_BATCH:

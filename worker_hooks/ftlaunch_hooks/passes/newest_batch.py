@@ -71,10 +71,10 @@ class NewestFetch(NewestBatch):
             before = None if self._before is None else random_numbers.read_raw()
 
     def state(self) -> dict[str, Any]:
-        """Return what `fetch_again` needs, at a step boundary."""
+        """Return what `refetch` needs, at a step boundary."""
         return {"sample": self.sample(), "at": None if self._before is None else random_numbers.to_save(self._before)}
 
-    def fetch_again(self, fetch: Callable[[], Any], saved: dict[str, Any]) -> Any:
+    def refetch(self, fetch: Callable[[], Any], saved: dict[str, Any]) -> Any:
         """Return the result of `fetch`, which should be the batch that was the newest one when `saved` was returned."""
         if saved["at"] is not None:
             random_numbers.put_back({**saved["at"], "own": []})

@@ -22,7 +22,7 @@ from ftlaunch_contract.pages import exit_futex
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_hooks.process import error_file, interpreter_end, lossy_output
 
-_taken: Page | None = None
+_page: Page | None = None
 _forked = False
 _seeds = seeds.of_environment(os.environ)  # read at import: hashes do not depend on what a script sets later
 
@@ -30,7 +30,7 @@ _seeds = seeds.of_environment(os.environ)  # read at import: hashes do not depen
 def install() -> None:
     """Take the page of this rank, once. Without a supervisor and in a rank's children, do nothing."""
     global _seeds  # noqa: PLW0603 - one process is one rank
-    if _taken is not None or not _is_rank():
+    if _page is not None or not _is_rank():
         return
     _seeds = seeds.of_environment(os.environ)  # the fork server may have imported this module, and has no job's seed
     page = Page(_path_of_page())
@@ -40,8 +40,8 @@ def install() -> None:
     _show_stacks(page)
 
 
-def take_page_for_launcher() -> Page | None:
-    """Take the page of the rank that has started this process, if that rank is a launcher without hooks.
+def acquire_page_for_launcher() -> Page | None:
+    """Acquire the page of the rank that has started this process, if that rank is a launcher without hooks.
 
     A site's shell script may prepare the environment and start Python as its child. The process that attaches is the
     rank then; other processes of such a script may import torch without being ranks. The supervisor signals the
@@ -50,14 +50,14 @@ def take_page_for_launcher() -> Page | None:
     Returns:
         The page, or None if this process cannot be the rank, or if another process is the rank already.
     """
-    if _taken is not None or not _is_below_rank():
+    if _page is not None or not _is_below_rank():
         return None
     path = _path_of_page()
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # of two processes that attach at once only one becomes the rank
         page = Page(path)
-        is_taken = page.attempt == _own_attempt() and protocol.process_start_time(page.pid) == page.start_time
-        if is_taken:
+        is_in_use = page.attempt == _own_attempt() and protocol.process_start_time(page.pid) == page.start_time
+        if is_in_use:
             page.close()
             return None
         _begin(page)
@@ -73,19 +73,19 @@ def _own_attempt() -> int:
 
 
 def _begin(page: Page) -> None:
-    global _taken  # noqa: PLW0603 - one process is one rank
+    global _page  # noqa: PLW0603 - one process is one rank
     page.begin(_own_attempt(), os.getpid(), protocol.own_start_time())
     error_file.keep(page)
     lossy_output.install()
     interpreter_end.watch(page)
-    _taken = page
+    _page = page
     os.register_at_fork(after_in_child=_forget)
 
 
 def _forget() -> None:
     """Give up the page in a forked child of the rank: the page belongs to the parent."""
-    global _taken, _forked  # noqa: PLW0603 - one process is one rank
-    _taken = None
+    global _page, _forked  # noqa: PLW0603 - one process is one rank
+    _page = None
     _forked = True
 
 
@@ -123,7 +123,7 @@ def torch_is_being_imported() -> bool:
 def own_page() -> Page | None:
     """Return this rank's page, taken now if it was not yet; None without a supervisor."""
     install()
-    return _taken
+    return _page
 
 
 def _is_rank() -> bool:

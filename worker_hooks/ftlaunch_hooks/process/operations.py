@@ -16,7 +16,7 @@ _waiting = deque[str](maxlen=1000)  # lines from before the script names a file;
 _path: Path | None = None
 
 
-def tell_operation(sentence: str) -> None:
+def log_operation(sentence: str) -> None:
     """Log what was done to a checkpoint, and append the sentence to the file that the script has named, if any."""
     say(sentence)
     _waiting.append(operation_log.stamped(sentence))

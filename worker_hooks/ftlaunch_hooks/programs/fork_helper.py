@@ -40,7 +40,7 @@ def fork_ranks(link: socket.socket, relieved: int, pidfd_open: Callable[[int], i
         ready = {fd for fd, _ in poll.poll()}
         if relieved in ready:  # before an order is taken: the helper that replaces this process has more modules loaded
             os._exit(0)
-        if (received := take_order(link)) is not None:  # otherwise another helper has taken the order
+        if (received := receive_order(link)) is not None:  # otherwise another helper has taken the order
             break
     if not received:
         os._exit(OVER)
@@ -61,7 +61,7 @@ def fork_ranks(link: socket.socket, relieved: int, pidfd_open: Callable[[int], i
     os._exit(_MORE if order["more"] else 0)
 
 
-def take_order(link: socket.socket) -> list[int] | None:
+def receive_order(link: socket.socket) -> list[int] | None:
     """Receive an order without waiting.
 
     socket.recv_fds() would wait, as it does not pass flags on (https://github.com/python/cpython/issues/107898).

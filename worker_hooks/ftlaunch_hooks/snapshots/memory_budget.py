@@ -57,7 +57,7 @@ class MemoryBudget:
         self._directory = directory
         self._planned = 0  # bytes that a snapshot of this rank may take before the ranks agree again
         self._asked = 0  # steps between snapshots that rank 0 was asked for
-        self.look_ns = 0  # monotonic time at which `spaced` checks again how much memory is left
+        self.check_at_ns = 0  # monotonic time at which `spaced` checks again how much memory is left
         self._is_tight = False
 
     def noticed(self, need: int) -> None:
@@ -72,7 +72,7 @@ class MemoryBudget:
         """Return the interval that the memory allows where `interval` steps were asked for. Only rank 0 calls this.
 
         The page tells the supervisor the interval. Now and then this checks whether memory has become short: call it
-        again at `look_ns`.
+        again at `check_at_ns`.
         """
         self._check_memory()
         self._asked = interval
@@ -88,13 +88,13 @@ class MemoryBudget:
 
     def _check_memory(self) -> None:
         now = time.monotonic_ns()
-        if now < self.look_ns:
+        if now < self.check_at_ns:
             return
         was_tight = self._is_tight
         if self.slots:
             self._is_tight = is_tight(pools())
         ended = time.monotonic_ns()
-        self.look_ns = ended + max(_CHECK_INTERVAL_NS, _CHECK_INTERVAL_FACTOR * (ended - now))
+        self.check_at_ns = ended + max(_CHECK_INTERVAL_NS, _CHECK_INTERVAL_FACTOR * (ended - now))
         if self._is_tight and not was_tight:
             self.progress.grew()
 

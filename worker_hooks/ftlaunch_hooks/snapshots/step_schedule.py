@@ -191,7 +191,11 @@ class StepSchedule:
             ahead += 1
             if ahead - _RING > self._passed:
                 return False
-        if ahead >= self._idle_before or now_ns >= self._budget.look_ns or self._orders.requests() != self._requests:
+        if (
+            ahead >= self._idle_before
+            or now_ns >= self._budget.check_at_ns
+            or self._orders.requests() != self._requests
+        ):
             return False  # what `_decide` has found may no longer be true
         for page in self._all_pages:
             if page[_ASKED]:
@@ -209,7 +213,7 @@ class StepSchedule:
         Args:
             until_ns: the latest monotonic time to return, nanoseconds.
         """
-        return (self._idle_before, min(until_ns, self._budget.look_ns)) if self._alone else (0, 0)
+        return (self._idle_before, min(until_ns, self._budget.check_at_ns)) if self._alone else (0, 0)
 
     def decide_anew(self) -> None:
         """Make the next order take account of what was just changed."""

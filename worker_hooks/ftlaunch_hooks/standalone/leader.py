@@ -22,7 +22,7 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.process import bootstrap
-from ftlaunch_hooks.process.operations import tell_operation
+from ftlaunch_hooks.process.operations import log_operation
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import resume_choice
 from ftlaunch_hooks.standalone.peers import Peers
@@ -69,13 +69,13 @@ class NodeLeader:
         self._orders.decide_resume(kind, step)
 
     def _choose(self) -> tuple[Resume, int]:
-        self._take_custody()
+        self._acquire_custody()
         return self._choose_from_storage()
 
-    def _take_custody(self) -> None:
+    def _acquire_custody(self) -> None:
         directory = self._settings.checkpoint_dir
         try:
-            self._custody = Custody(directory, self._wait_for, tell_operation)
+            self._custody = Custody(directory, self._wait_for, log_operation)
             self._custody.forsake_in_children()
         except Locked as error:
             raise AloneError(_why_locked(error, directory)) from None
@@ -92,7 +92,7 @@ class NodeLeader:
                 load=settings.load,
                 command=settings.command,
                 is_fresh_asked=settings.fresh,
-                say=tell_operation,
+                say=log_operation,
             )
         except CannotLoad as error:
             raise AloneError(str(error)) from None
@@ -207,14 +207,14 @@ class NodeLeader:
         keep = self._settings.keep
         final = layout.iteration_dir(directory, target.step)
 
-        def tell_of_displaced(to: Path) -> None:
-            tell_operation(f"moved step {target.step} from {final} to {to} ({writer.REPEATED_STEP})")
+        def log_displaced(to: Path) -> None:
+            log_operation(f"moved step {target.step} from {final} to {to} ({writer.REPEATED_STEP})")
 
-        path, size = writer.commit(target, on_displaced=tell_of_displaced)
-        tell_operation(f"saved step {target.step} ({target.why}, {size} bytes) to {path}")
+        path, size = writer.commit(target, on_displaced=log_displaced)
+        log_operation(f"saved step {target.step} ({target.why}, {size} bytes) to {path}")
         retired = retention.retire(directory, keep, keep_every=self._settings.keep_every, spare=target.step)
         for step, note in retired:
-            tell_operation(note or f"deleted step {step}, {layout.iteration_dir(directory, step)} ({keep} are kept)")
+            log_operation(note or f"deleted step {step}, {layout.iteration_dir(directory, step)} ({keep} are kept)")
 
     def give_up(self, target: writer.SaveTarget) -> None:
         """Discard a step that could not be saved. Training continues, and the next save that is due is tried."""

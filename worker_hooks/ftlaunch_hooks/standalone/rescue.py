@@ -17,7 +17,7 @@ from ftlaunch_contract.checkpoint import layout, tensor_file, writer
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks.process.operations import tell_operation
+from ftlaunch_hooks.process.operations import log_operation
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import memory_dirs
 from ftlaunch_hooks.standalone.peers import Peers
@@ -115,7 +115,7 @@ class Rescue:
                 slot = layout.slot_dir(self._memory.of(peer), rank, peer.slot_steps().index(step))
                 writer.write_shard_of(target, rank, slot)
             path, size = writer.commit(target)
-            tell_operation(f"saved step {step} ({target.why}, {size} bytes) to {path}")
+            log_operation(f"saved step {step} ({target.why}, {size} bytes) to {path}")
         except (OSError, tensor_file.Damaged) as error:
             say(f"cannot save step {step} to {self._settings.checkpoint_dir}: {error}")
             return protocol.EXIT_GIVEN_UP

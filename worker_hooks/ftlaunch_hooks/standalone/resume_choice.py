@@ -45,7 +45,7 @@ def choose(
     if fresh.is_fresh:
         fresh_start.note_beginning(checkpoint_dir, command, fresh.run)
     step, refusals = verify.newest_verified(checkpoint_dir)
-    _tell(refusals, say)
+    _report_refusals(refusals, say)
     if step == NONE and layout.refused_before(checkpoint_dir):
         return Resume.REFUSED, NONE
     if load is not None and not own:
@@ -84,7 +84,7 @@ def choose_beside(memory_step: int, checkpoint_dir: Path, say: Say) -> tuple[Res
         return None
     if max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) > memory_step:
         step, refusals = verify.newest_verified(checkpoint_dir)
-        _tell(refusals, say)
+        _report_refusals(refusals, say)
         if step > memory_step:
             return Resume.STORAGE, step
     return Resume.MEMORY, memory_step
@@ -94,13 +94,13 @@ def _choose_initial(load: InitialCheckpoint, say: Say) -> tuple[Resume, int]:
     """Choose the checkpoint that the job was asked to begin with. Raises CannotLoad, OSError."""
     initial.check(load)
     step, refusals = initial.find(load.path)
-    _tell(refusals, say)
+    _report_refusals(refusals, say)
     if step == NONE:
         raise CannotLoad(initial.none_usable(load))
     say(initial.beginning(load, step))
     return (Resume.WEIGHTS if load.weights_only else Resume.LOADED), step
 
 
-def _tell(refusals: list[Refusal], say: Say) -> None:
+def _report_refusals(refusals: list[Refusal], say: Say) -> None:
     for refusal in refusals:
         say(f"checkpoint of step {refusal.step} refused: {refusal.why}; it is now {refusal.to}")

@@ -14,7 +14,7 @@ from torch import nn
 from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
-from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
+from ftlaunch_hooks.state.parts import Names, OtherPart, Part, list_names
 from ftlaunch_hooks.state.random_numbers.generators import kind_of
 from ftlaunch_hooks.storage import saved_digests
 from ftlaunch_hooks.tensors import memory_layout
@@ -24,7 +24,7 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 RNG = "rng"
 LOOPS = "epoch_loop"
 # Entries of the state that every rank saves by itself, so that no attached object may have their names.
-TAKEN = {
+RESERVED_NAMES = {
     RNG: "random numbers",
     gradients.NAME: "gradients",
     bucket_layout.NAME: "DDP's buckets",
@@ -43,7 +43,7 @@ def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> Non
         StateError: an object cannot be saved, a name is taken, or `frozen` names something that is not attached.
     """
     if unknown := set(frozen) - set(objects):
-        raise StateError(f"cannot attach: frozen names {few(unknown)}, which is not an argument")
+        raise StateError(f"cannot attach: frozen names {list_names(unknown)}, which is not an argument")
     for name, target in objects.items():
         _check(name, target)
 
@@ -51,8 +51,8 @@ def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> Non
 def _check(name: str, target: Any) -> None:
     if kind_of(target) is not None:
         return
-    if name in TAKEN:
-        raise StateError(f"cannot attach: `{name}` is the name of the {TAKEN[name]}, which are always saved")
+    if name in RESERVED_NAMES:
+        raise StateError(f"cannot attach: `{name}` is the name of the {RESERVED_NAMES[name]}, which are always saved")
     required = ("state_dict", "load_state_dict")
     missing = [method for method in required if not callable(getattr(target, method, None))]
     if missing:

@@ -122,7 +122,7 @@ class _Known:
         self.outside = item is None and _is_outside(tensor)
 
 
-Taken = dict[str, _Known]
+KnownTensors = dict[str, _Known]
 """tensors of a collection, by key"""
 
 
@@ -161,8 +161,8 @@ class Collector:
         """tensors of the collection under way"""
         self._has_changed = True
         """whether a tensor of the collection under way is new"""
-        self._told: set[str] = set()
-        """keys of tensors with a graph of which the user was told"""
+        self._warned_of: set[str] = set()
+        """keys of tensors with a graph of which the user was warned"""
         self.layouts: Json = describe(())
         """the layout in memory of the last collection's tensors; the same object if no tensor was replaced"""
 
@@ -220,9 +220,9 @@ class Collector:
             step, held=self._held, tensors=self._held_tensors, patience_seconds=patience_seconds
         )
 
-    def take_apart(self) -> list[str]:
+    def pop_differing(self) -> list[str]:
         """Return the attached objects whose values differ between ranks, and that were not returned before."""
-        return self._agreement.take_apart() if self._agreement is not None else []
+        return self._agreement.pop_differing() if self._agreement is not None else []
 
     def _can_agree_on(self, replica: Replica | None) -> TypeGuard[Replica]:
         return replica is not None and (self._agreement is None or self._agreement.is_known(replica))
@@ -238,20 +238,20 @@ class Collector:
         """Return the present position in the collection, for `since`."""
         return len(self._now)
 
-    def since(self, mark: int) -> Taken:
-        """Return the tensors that were added since `mark`, for `again`."""
+    def since(self, mark: int) -> KnownTensors:
+        """Return the tensors that were added since `mark`, for `add_unchanged`."""
         return dict(islice(self._now.items(), mark, None))
 
     def addresses(self) -> set[int]:
         """Return the addresses of the memory of all tensors that were added so far."""
         return {known.address for known in self._now.values()}
 
-    def again(self, taken: Taken) -> bool:
+    def add_unchanged(self, tensors: KnownTensors) -> bool:
         """Add tensors that are the same as last time. Return False, and add nothing, if one of the keys is in use."""
-        if not taken.keys().isdisjoint(self._now):
+        if not tensors.keys().isdisjoint(self._now):
             return False
-        self._now.update(taken)
-        for key, known in taken.items():
+        self._now.update(tensors)
+        for key, known in tensors.items():
             if known.is_watched:
                 self.watch.add(key, known.tensor)
         return True
@@ -265,7 +265,7 @@ class Collector:
         owner: Owner | None = None,
         settled: bool = False,
         key: str | None = None,
-        restored: Restored = Restored.ANEW,
+        restored: Restored = Restored.REPLACED,
     ) -> str:
         """Add a tensor to the collection.
 
@@ -295,7 +295,7 @@ class Collector:
                 replica = self._make_replica(str(path[0]), item=item, tensor=tensor, owner=owner)
             known = _Known(tensor, item=item, settled=settled, replica=replica, restored=restored)
             self._has_changed = True
-            self._tell_of_graph(path, key, tensor)
+            self._warn_of_graph(path, key, tensor)
         if key in self._now:
             raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")
         self._now[key] = known
@@ -303,10 +303,10 @@ class Collector:
             self.watch.add(key, known.tensor)
         return key
 
-    def _tell_of_graph(self, path: Path, key: str, tensor: Tensor) -> None:
-        """Tell the user once if a tensor carries an autograd graph over a boundary, because only values are saved."""
-        if tensor.grad_fn is not None and key not in self._told:
-            self._told.add(key)
+    def _warn_of_graph(self, path: Path, key: str, tensor: Tensor) -> None:
+        """Warn the user once if a tensor carries an autograd graph over a boundary, because only values are saved."""
+        if tensor.grad_fn is not None and key not in self._warned_of:
+            self._warned_of.add(key)
             say(
                 f"`{show(path)}` belongs to an autograd graph, which is not saved: where a later step goes back through"
                 " it, a resumed run is not exact; detach() it at the end of a step"

@@ -41,10 +41,10 @@ class CompiledShapes:
                 self._seen = any(_is_for_another_length(compilation) for compilation in metrics)
         return {"kind": NAME, "seen": True} if self._seen else {}
 
-    def resume(self, saved: Mapping[str, Json], *, tell: bool) -> None:
-        """Take over the saved entry; with `tell`, warn that the run may differ if code was recompiled."""
+    def resume(self, saved: Mapping[str, Json], *, should_log: bool) -> None:
+        """Take over the saved entry; with `should_log`, warn that the run may differ if code was recompiled."""
         self._seen = bool(saved.get("seen"))
-        if self._seen and tell:
+        if self._seen and should_log:
             say(_DIFFERS)
 
 

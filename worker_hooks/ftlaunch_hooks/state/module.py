@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.state.buffers import NonPersistentBuffers
-from ftlaunch_hooks.state.collector import Collector, Taken
+from ftlaunch_hooks.state.collector import Collector, KnownTensors
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
@@ -30,7 +30,7 @@ class _Before:
 
     unchanged: Unchanged
     stepped: set[int]
-    taken: Taken
+    tensors: KnownTensors
     keys: dict[int, str]
     tree: dict[str, Json]
 
@@ -111,7 +111,7 @@ class ModulePart:
             before is not None
             and before.stepped == names.stepped
             and before.unchanged.holds()
-            and collector.again(before.taken)
+            and collector.add_unchanged(before.tensors)
         ):
             names.keys = before.keys | names.keys
             return self._complete(before.tree, collector)
@@ -147,7 +147,7 @@ class ModulePart:
             self._before = None
         else:
             self._before = _Before(
-                unchanged=unchanged, stepped=names.stepped, taken=collector.since(mark), keys=keys, tree=tree
+                unchanged=unchanged, stepped=names.stepped, tensors=collector.since(mark), keys=keys, tree=tree
             )
         return self._complete(tree, collector)
 

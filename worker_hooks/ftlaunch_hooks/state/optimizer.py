@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.state.collector import Collector, Owner, Taken, owner_of_slot
+from ftlaunch_hooks.state.collector import Collector, KnownTensors, Owner, owner_of_slot
 from ftlaunch_hooks.state.parts import Loader, Names, check_names, loose_key
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
@@ -63,7 +63,7 @@ class _Before:
 
     unchanged: Unchanged
     keys: Mapping[int, str]
-    taken: Taken
+    tensors: KnownTensors
     params: list[list[str]]
     state: dict[str, _Slots]
     extra: Json
@@ -128,7 +128,7 @@ class OptimizerPart:
             before is not None
             and before.keys == self._names.keys
             and before.unchanged.holds()
-            and collector.again(before.taken)
+            and collector.add_unchanged(before.tensors)
         ):
             groups = self._collect_groups(self.optimizer.param_groups, before.params, collector)
             return {"state": before.state, "param_groups": groups, "extra": before.extra}
@@ -136,7 +136,7 @@ class OptimizerPart:
         labelled = self._labelled(state["param_groups"])
         mark = collector.mark()
         slots = self._collect_state(state["state"], labelled, collector)
-        taken = collector.since(mark)
+        tensors = collector.since(mark)
         params = [[labelled[name][0] for name in group["params"]] for group in state["param_groups"]]
         more = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
         more["state"] = {name: value for name, value in state["state"].items() if name not in labelled}
@@ -146,7 +146,7 @@ class OptimizerPart:
             self._before = None
         else:
             self._before = _Before(
-                unchanged=unchanged, keys=self._names.keys, taken=taken, params=params, state=slots, extra=extra
+                unchanged=unchanged, keys=self._names.keys, tensors=tensors, params=params, state=slots, extra=extra
             )
         groups = self._collect_groups(state["param_groups"], params, collector)
         return {"state": slots, "param_groups": groups, "extra": extra}

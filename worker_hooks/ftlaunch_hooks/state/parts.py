@@ -93,7 +93,7 @@ def loose_key(optimizer: str, position: int | str) -> str:
     return f"{optimizer}.{position}"
 
 
-def few(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """List at most three names for a message, and how many more there are."""
     ordered = sorted(names)
     more = f" and {len(ordered) - 3} more" if ordered[3:] else ""
@@ -105,9 +105,9 @@ def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
     now = set(live)
     then = set(saved)
     if missing := now - then:
-        raise StateError(f"cannot restore {what}: {few(missing)} not in what was saved")
+        raise StateError(f"cannot restore {what}: {list_names(missing)} not in what was saved")
     if surplus := then - now:
-        raise StateError(f"cannot restore {what}: {few(surplus)} saved, but not there now")
+        raise StateError(f"cannot restore {what}: {list_names(surplus)} saved, but not there now")
 
 
 class OtherPart:

@@ -20,8 +20,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
-from ftlaunch_hooks.state.anew import Anew
-from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
+from ftlaunch_hooks.state.attached import LOOPS, RESERVED_NAMES, RNG, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.compiled_shapes import CompiledShapes
 from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
@@ -29,9 +28,10 @@ from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.packed import pack, unpack
 from ftlaunch_hooks.state.part_digests import PartDigests, find_differing
-from ftlaunch_hooks.state.parts import Names, few
+from ftlaunch_hooks.state.parts import Names, list_names
 from ftlaunch_hooks.state.random_numbers import rng
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, kind_of
+from ftlaunch_hooks.state.restarted_objects import RestartedObjects
 from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage import saved_digests
 from ftlaunch_hooks.storage.own_copies import check_alike
@@ -66,7 +66,7 @@ class Choices:
     """names of objects of which the script says that all ranks, or all ranks of a group, hold the same values"""
     anew: Mapping[str, str]
     """name of an object -> a word that is saved with it; an object that was saved under another word, or under none,
-    stays as the script made it (anew.py)"""
+    stays as the script made it (restarted_objects.py)"""
     training: str
     """the word by which a job that resumes tells several trainings of one script apart"""
     stands_for: int | None = None
@@ -129,7 +129,7 @@ class RankState:
             node=self.node,
         )
         self._parts = make_parts(kept, self._names)
-        self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
+        self._restarted = RestartedObjects(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen = frozenset(frozen)
         self._layouts = BucketLayouts(world_size)
         self._gradients = _make_gradients(kept, self._names)
@@ -146,7 +146,7 @@ class RankState:
         self._training_began = False  # `restore_rng` was called: the script's own seeding and drawing is over
         self._warns_of_buckets = False  # a step above 0 was restored, and training has not begun since
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
-        self.begins_anew = False
+        self.has_restarted_objects = False
         """whether `restore` has left objects as the script made them, so that the resumed run is meant to differ"""
         self._structure: Structure | None = None
         self.loops: Callable[[], Any] | None = None
@@ -222,8 +222,8 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step, patience_seconds)
-        if apart := self._collector.take_apart():
-            say(_REPLICAS_DIFFER.format(names=few(apart)))
+        if apart := self._collector.pop_differing():
+            say(_REPLICAS_DIFFER.format(names=list_names(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
@@ -241,7 +241,7 @@ class RankState:
         self._collector.begin()
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
-            state[name] = self._anew.mark(name, {"kind": part.kind, **part.collect(self._collector)})
+            state[name] = self._restarted.mark(name, {"kind": part.kind, **part.collect(self._collector)})
         state[gradients.NAME] = self._gradients.collect(self._collector)
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
@@ -336,13 +336,13 @@ class RankState:
         self._warns_of_buckets = saved.step > 0  # at step 0 DDP has made the same buckets as in the first process
         if self._warns_of_buckets and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._warn_of_buckets(why)
-        self._compiled.resume(state.get(compiled_shapes.NAME, {}), tell=self.rank == 0)
-        anew = self._anew.names(state)
-        loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
+        self._compiled.resume(state.get(compiled_shapes.NAME, {}), should_log=self.rank == 0)
+        restarted = self._restarted.names(state)
+        loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in restarted]
         if gradients.NAME in state:
             other_ranks = saved.world_size != self.world_size
             loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
-        loads += self._anew.plan(state, saved.step, saved.consumed_samples, tell=self.rank == 0)
+        loads += self._restarted.plan(state, saved.step, saved.consumed_samples, should_log=self.rank == 0)
         lookup.layout.arrange()
         for load in loads:
             load()
@@ -358,7 +358,7 @@ class RankState:
         if loop_variables.NAME in state and rank < saved.world_size:
             self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
-    def restore_again(self, saved: SavedTensors) -> None:
+    def restore_once_more(self, saved: SavedTensors) -> None:
         """Put the attached objects back once more, after the script has changed what `restore` has put back.
 
         Gradients, random numbers, loops and objects that begin anew are not put back again.
@@ -373,8 +373,8 @@ class RankState:
         state = saved.state(self.reads_as(saved))
         # Not collected anew: that would drop the random numbers which are still to be put back.
         lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
-        anew = self._anew.names(state)
-        loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
+        restarted = self._restarted.names(state)
+        loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in restarted]
         lookup.layout.arrange()
         for load in loads:
             load()
@@ -439,15 +439,15 @@ class RankState:
         return [part for part in self._parts.values() if isinstance(part, ModulePart)]
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
-        names = set(state) - TAKEN.keys() - self._frozen
-        anew = self._anew.names(state)
-        self.begins_anew = bool(anew)
-        if missing := set(self._parts) - names - anew:
-            raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
+        names = set(state) - RESERVED_NAMES.keys() - self._frozen
+        restarted = self._restarted.names(state)
+        self.has_restarted_objects = bool(restarted)
+        if missing := set(self._parts) - names - restarted:
+            raise StateError(f"cannot restore {list_names(missing)}: attached now, but not when the state was saved")
         if surplus := names - set(self._parts):
-            raise StateError(f"cannot restore: {few(surplus)} saved, but not attached now")
+            raise StateError(f"cannot restore: {list_names(surplus)} saved, but not attached now")
         for name, part in self._parts.items():
-            if name not in anew and state[name]["kind"] != part.kind:
+            if name not in restarted and state[name]["kind"] != part.kind:
                 saved = state[name]["kind"]
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 

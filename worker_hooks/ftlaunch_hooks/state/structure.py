@@ -14,7 +14,7 @@ import torch
 from ftlaunch_contract import shared_keys
 from ftlaunch_contract.shared_keys import own_key
 from ftlaunch_hooks.state.collector import Collected
-from ftlaunch_hooks.state.parts import Names, few
+from ftlaunch_hooks.state.parts import Names, list_names
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
@@ -55,13 +55,13 @@ class Structure:
         before = self._shapes
         why = "a script that resumes does not have it when it attaches"
         if new := now.keys() - before.keys():
-            raise StateError(f"cannot save {few(new)}, which is new since attach(): {why}")
+            raise StateError(f"cannot save {list_names(new)}, which is new since attach(): {why}")
         if gone := before.keys() - now.keys():
-            raise StateError(f"cannot save a state without {few(gone)}, which was there at attach()")
+            raise StateError(f"cannot save a state without {list_names(gone)}, which was there at attach()")
         parameters = self._names.parameters()  # a buffer may have another shape, which a restore gives back
         if other := [key for key, shape in now.items() if shape != before[key] and key in parameters]:
             shapes = f"{before[other[0]]} at attach(), {now[other[0]]} now"
-            raise StateError(f"cannot save {few(other)}, whose shape has changed ({shapes}): {why}")
+            raise StateError(f"cannot save {list_names(other)}, whose shape has changed ({shapes}): {why}")
 
     def _check_groups(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         before = self._groups[name]

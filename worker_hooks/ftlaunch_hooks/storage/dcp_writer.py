@@ -153,16 +153,16 @@ def _refuse_tensor(path: coding.Path, tensor: Tensor) -> str:
     raise StateError(f"cannot save `{show(path)}`: a tensor inside a value that is not a dictionary or list")
 
 
-def _chunk_of(item: WriteItem, taken: set[str]) -> Chunk:
+def _chunk_of(item: WriteItem, used_names: set[str]) -> Chunk:
     """Return the chunk that a write item describes.
 
-    The chunk is named by its tensor's key, unless another chunk of the same file (`taken`) has that name.
+    The chunk is named by its tensor's key, unless another chunk of the same file (`used_names`) has that name.
     """
     assert item.tensor_data is not None
     key = item.index.fqn
     offset = tuple(item.tensor_data.chunk.offsets)
-    name = f"{key}[{','.join(map(str, offset))}]" if key in taken else key
-    taken.add(name)
+    name = f"{key}[{','.join(map(str, offset))}]" if key in used_names else key
+    used_names.add(name)
     return Chunk(
         name=name,
         dtype=DTYPES[item.tensor_data.properties.dtype],

@@ -38,7 +38,7 @@ class Restored(enum.Enum):
 
     IN_PLACE = enum.auto()
     """the existing tensor is filled"""
-    ANEW = enum.auto()
+    REPLACED = enum.auto()
     """an object gets a new tensor, through its load_state_dict()"""
     APART = enum.auto()
     """neither of the two: where the tensor lies does not matter"""
@@ -79,10 +79,10 @@ class _Region:
     @property
     def is_ordinary(self) -> bool:
         """Whether tensors that are allocated one by one, or filled in place, would lie in the same way."""
-        anew = [member.tensor for member in self.placed if member.restored is Restored.ANEW]
-        if not anew:
+        replaced = [member.tensor for member in self.placed if member.restored is Restored.REPLACED]
+        if not replaced:
             return not self.is_tied
-        return len(self.placed) == 1 and extent(anew[0]) == self.end - self.begin
+        return len(self.placed) == 1 and extent(replaced[0]) == self.end - self.begin
 
 
 class _Form(NamedTuple):

@@ -113,7 +113,7 @@ class ReplicaAgreement:
         self._apart: set[int] = set()
         """buckets whose values have differed"""
         self._untold: set[int] = set()
-        """buckets of `_apart` that `take_apart` has not returned"""
+        """buckets of `_apart` that `pop_differing` has not returned"""
 
     def meet(self, step: int, held: Held, tensors: Mapping[str, Tensor], patience_seconds: float = math.inf) -> bool:
         """Agree with all ranks, at the boundary of `step`, which replicas are the same, and set `agreed`.
@@ -162,7 +162,7 @@ class ReplicaAgreement:
         """Return whether the replica's object and group were named at construction, so that ranks can agree on it."""
         return (replica.part, replica.group) in self._buckets
 
-    def take_apart(self) -> list[str]:
+    def pop_differing(self) -> list[str]:
         """Return the attached objects whose values have been found to differ since the last call.
 
         Only the first of the ranks that compare an object gets its name, to tell the user once.

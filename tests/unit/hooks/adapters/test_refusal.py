@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ftlaunch_hooks.adapters import auto_attach
-from ftlaunch_hooks.adapters.refusal import check_members, take_replicated
+from ftlaunch_hooks.adapters.refusal import check_members, pop_replicated
 
 
 def test_what_has_moved_in_a_framework_is_named() -> None:
@@ -19,10 +19,10 @@ def test_what_has_moved_in_a_framework_is_named() -> None:
 def test_groups_of_ranks_beside_an_adapters_own_names_are_refused() -> None:
     """Taken out: the list of a mapping's names would say that all ranks have alike what a group has."""
     more = {"replicated": ["policy"], "policy": object()}
-    assert take_replicated(more) == ["policy"]
+    assert pop_replicated(more) == ["policy"]
     assert list(more) == ["policy"]
     with pytest.raises(RuntimeError, match="cannot attach: replicated tells of groups of ranks"):
-        take_replicated({"replicated": {"policy": lambda _: [0, 1]}})
+        pop_replicated({"replicated": {"policy": lambda _: [0, 1]}})
 
 
 @pytest.mark.parametrize("value", [None, "0", ""])

@@ -15,7 +15,7 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def load(path: Path, **modules: nn.Module) -> None:
-    load_weights(path, Format.TORCH, RankState(modules, (), 0, 1).modules(), tell=True)
+    load_weights(path, Format.TORCH, RankState(modules, (), 0, 1).modules(), should_log=True)
 
 
 def test_of_averaged_and_trained_weights_none_is_guessed(tmp_path: Path) -> None:

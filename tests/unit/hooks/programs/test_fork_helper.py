@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from ftlaunch_hooks.programs.fork_helper import take_order
+from ftlaunch_hooks.programs.fork_helper import receive_order
 
 Link = tuple[socket.socket, socket.socket]
 
@@ -25,7 +25,7 @@ def test_an_order_that_another_helper_has_taken_is_not_waited_for(link: Link) ->
     """Taken out: with socket.recv_fds() the helper waits for the next order, deaf to the end of its time."""
     supervisor, helper = link
     told: list[object] = []
-    thread = Thread(target=lambda: told.append(take_order(helper)))
+    thread = Thread(target=lambda: told.append(receive_order(helper)))
     thread.start()
     thread.join(60)
     waits = thread.is_alive()
@@ -39,7 +39,7 @@ def test_an_order_brings_two_descriptors(link: Link) -> None:
     supervisor, helper = link
     with open(os.devnull) as order, open(os.devnull) as gate:
         socket.send_fds(supervisor, [b"fork"], [order.fileno(), gate.fileno()])
-        received = take_order(helper)
+        received = receive_order(helper)
         assert received is not None
         assert [os.path.sameopenfile(one, given.fileno()) for one, given in zip(received, (order, gate), strict=True)]
     for one in received:
@@ -49,4 +49,4 @@ def test_an_order_brings_two_descriptors(link: Link) -> None:
 def test_a_supervisor_that_is_gone_brings_none(link: Link) -> None:
     supervisor, helper = link
     supervisor.close()
-    assert take_order(helper) == []
+    assert receive_order(helper) == []

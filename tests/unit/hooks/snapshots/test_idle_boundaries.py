@@ -124,7 +124,7 @@ def test_another_interval_counts_after_the_snapshot_that_changed_it(tmp_path: Pa
 
 def test_the_memory_that_is_left_is_looked_at_every_second(job: Job) -> None:
     settled(job)
-    now = job.budgets[0].look_ns
+    now = job.budgets[0].check_at_ns
     assert not job.schedules[0].idle(6, now)
     assert job.schedules[0].idle(6, now - 1)
 
@@ -173,7 +173,7 @@ def test_how_long_a_rank_without_peers_need_not_look(tmp_path: Path) -> None:
     """Until something is due, or its patience is over, or the memory that is left is to be looked at."""
     job = Job(tmp_path, 1, interval=50)
     settled(job)
-    look = job.budgets[0].look_ns
+    look = job.budgets[0].check_at_ns
     assert job.schedules[0].quiet(look - 7) == (50, look - 7)
     assert job.schedules[0].quiet(look + 7) == (50, look)
 

@@ -43,9 +43,9 @@ def test_it_is_told_in_the_process_that_resumes_and_in_the_next_one(
 ) -> None:
     given(monkeypatch, [None])
     shapes = CompiledShapes()
-    shapes.resume({}, tell=True)
+    shapes.resume({}, should_log=True)
     assert capfd.readouterr() == ("", "")
-    shapes.resume({"kind": NAME, "seen": True}, tell=True)
+    shapes.resume({"kind": NAME, "seen": True}, should_log=True)
     assert "may differ in the last bits" in "".join(capfd.readouterr())
     assert shapes.collect()["seen"]
 

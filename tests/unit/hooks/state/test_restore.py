@@ -127,7 +127,7 @@ def test_what_is_restored_again_lies_in_memory_as_it_did(tmp_path: Path) -> None
     state.restore(reader)
     assert [tensor.stride() for tensor in second.state[other[0].weight].values()] == strides
     second.state[other[0].weight] = {"momentum_buffer": torch.zeros(6, 4), "other": torch.zeros(6, 4)}
-    state.restore_again(reader)
+    state.restore_once_more(reader)
     assert equal(optimizer.state_dict(), second.state_dict())
     assert [tensor.stride() for tensor in second.state[other[0].weight].values()] == strides
 

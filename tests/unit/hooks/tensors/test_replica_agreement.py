@@ -101,8 +101,8 @@ def test_what_ranks_hold_with_other_values_is_each_ranks_own_from_then_on(ranks:
 
     told = ranks.live(dict.fromkeys(range(4), everywhere("adam.x", "adam.yy")), values)
     assert told == [[(True, {*MODEL, "adam.x", "adam.yy"})] * RANKS, *[[(True, set(MODEL))] * RANKS] * 3]
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [["adam"], [], []], "one rank tells of it"
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [[]] * RANKS, "once"
+    assert [agreement.pop_differing() for agreement in ranks.agreements] == [["adam"], [], []], "one rank tells of it"
+    assert [agreement.pop_differing() for agreement in ranks.agreements] == [[]] * RANKS, "once"
 
 
 def test_a_rank_that_has_gone_on_to_a_later_round_is_not_waited_for(tmp_path: Path) -> None:
@@ -226,4 +226,4 @@ def test_all_shards_are_apart_where_one_of_them_is(tmp_path: Path) -> None:
     holds = shards("model.w", "adam.w")
     told = ranks.live({0: holds, 1: holds}, lambda step, rank, key: float(key == "adam.w" and rank == 3))
     assert told == [[(True, {"model.w"})] * 4] * 2
-    assert [agreement.take_apart() for agreement in ranks.agreements] == [["adam"], [], [], []]
+    assert [agreement.pop_differing() for agreement in ranks.agreements] == [["adam"], [], [], []]

@@ -16,7 +16,7 @@ from deepspeed.runtime.activation_checkpointing import checkpointing
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.deepspeed.shared_parameters import SharedParameters
-from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse, take_replicated
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, pop_replicated, refuse
 from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 
 _KNOWN = "DeepSpeed 0.18 and 0.19"
@@ -62,7 +62,7 @@ def attach(engine: Any, **more: Any) -> ft.Job:
     check_first("ft.deepspeed.attach()")
     say_if_newer()
     objects, replicated = kept(engine, lambda: _gathered_here(engine))
-    replicated += take_replicated(more)
+    replicated += pop_replicated(more)
     return ft.attach(**objects, **more, replicated=replicated)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Look = Callable[[int, bool], Mapping[str, Any]]
+ReadState = Callable[[int, bool], Mapping[str, Any]]
 """Reads the saved state of a rank's Shards, given the rank and whether the values of its tensors are wanted."""
 Path = tuple[str, ...]
 """the keys that lead to a value in a shard's state"""
@@ -76,18 +76,18 @@ def stretches(wanted: Sequence[int], held: Mapping[int, Sequence[int]]) -> list[
     return found
 
 
-def merge(wanted: Mapping[str, Sequence[int]], ranks: Collection[int], look: Look) -> Merged:
+def merge(wanted: Mapping[str, Sequence[int]], ranks: Collection[int], read_state: ReadState) -> Merged:
     """Put shards together from those that other ranks saved. Only one rank's tensors are in memory at a time.
 
     Args:
         wanted: the range of values of each wanted shard, by key.
         ranks: the ranks that saved.
-        look: reads the state of a rank.
+        read_state: reads the state of a rank.
 
     Raises:
         MergeError: values are missing or saved twice, or the ranks do not agree.
     """
-    cuts = {rank: look(rank, False)["shards"] for rank in ranks}
+    cuts = {rank: read_state(rank, False)["shards"] for rank in ranks}
     plans = {}
     for key, span in wanted.items():
         held = {rank: shards[key]["range"] for rank, shards in cuts.items() if key in shards}
@@ -98,7 +98,7 @@ def merge(wanted: Mapping[str, Sequence[int]], ranks: Collection[int], look: Loo
     joined = {key: _Joined(key, span) for key, span in wanted.items()}
     groups: dict[int, Any] = {}
     for rank in sorted({stretch.rank for plan in plans.values() for stretch in plan}):
-        saved = look(rank, True)
+        saved = read_state(rank, True)
         for key, plan in plans.items():
             for stretch in plan:
                 if stretch.rank == rank:

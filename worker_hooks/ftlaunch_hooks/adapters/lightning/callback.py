@@ -82,12 +82,12 @@ class _Hooks:
     def on_sanity_check_start(self, trainer: Any, module: Any) -> None:
         """Put the hooks' handler of SIGTERM back: Lightning has just installed its own."""
         if self._fit is not None:
-            self._fit.take_signal_back()
+            self._fit.restore_signal_handler()
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Put the hooks' handler of SIGTERM back, for a fit() without a sanity check."""
         if self._fit is not None:
-            self._fit.take_signal_back()
+            self._fit.restore_signal_handler()
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
         """Begin the phase of an evaluation, to which other time limits apply than to a step."""

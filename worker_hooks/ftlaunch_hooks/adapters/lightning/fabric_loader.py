@@ -132,4 +132,4 @@ class FabricLoader:
         """
         if newest is None:
             return next(batches, _NONE)
-        return self._newest.fetch_again(lambda: next(batches, _NONE), newest)
+        return self._newest.refetch(lambda: next(batches, _NONE), newest)

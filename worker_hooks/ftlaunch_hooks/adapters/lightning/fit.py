@@ -152,7 +152,7 @@ class Fit:
             self._steps.close()
             self._job.finish()
 
-    def take_signal_back(self) -> None:
+    def restore_signal_handler(self) -> None:
         """Put the hooks' handler of SIGTERM back: Lightning's would wait for other ranks within the handler."""
         signal.signal(signal.SIGTERM, self._handler)
 

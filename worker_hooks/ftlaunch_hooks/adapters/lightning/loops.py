@@ -179,18 +179,18 @@ class Loops:
         if self._made_at is not None:
             iter(fetcher)
         fetcher.iterator = self._newest.of(fetcher.iterator)
-        self._tell_of_loaders(loader, had)
+        self._warn_of_loaders(loader, had)
         for batch in range(had):
             before = random_numbers.read_raw() if batch == had - 1 and fetcher.length is None else None
             if batch < had - 1:
                 next(fetcher)
             else:
-                self._newest.fetch_again(lambda: next(fetcher), saved["newest"])
+                self._newest.refetch(lambda: next(fetcher), saved["newest"])
             if before is not None and not random_numbers.are_alike(before, random_numbers.read_raw()):
                 say(_AHEAD)
         return int(fetcher.fetched) + self._began
 
-    def _tell_of_loaders(self, loader: Any, had: int) -> None:
+    def _warn_of_loaders(self, loader: Any, had: int) -> None:
         """Warn of loaders that cannot be brought back exactly."""
         if len(loader.flattened) > 1 and had >= min(loader.limits):
             say(_UNEQUAL)

@@ -143,7 +143,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
             self._loss = None
             self._counted = state.global_step
             self._kept.begun = True
-            self._unsaved.look(state.global_step)
+            self._unsaved.check(state.global_step)
             job.step_done(loss=loss)
         job.restore_rng()
 

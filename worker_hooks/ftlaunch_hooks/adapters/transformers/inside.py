@@ -153,7 +153,7 @@ def begins_at(trainer: Any, place: tuple[int, int] | None, on_begin: OnBegin) ->
     return loop_of(trainer).begins_at(trainer, place, on_begin)
 
 
-def around_saves(trainer: Any, make_context: Callable[[], Any]) -> None:
+def wrap_saves(trainer: Any, make_context: Callable[[], Any]) -> None:
     """Have the Trainer save each of its own checkpoints within the context that `make_context()` returns."""
     save = getattr(trainer, _SAVER)
 

@@ -1,6 +1,6 @@
 """Warn once of attributes of a script's own callbacks and trainers that change during training and are not saved.
 
-Boundaries calls `UnsavedAttributes.look` at each step boundary; only rank 0 looks.
+Boundaries calls `UnsavedAttributes.check` at each step boundary; only rank 0 checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers.trainer_callback import ExportableState
 from ftlaunch_hooks.process.say import say
 
 _LIBRARIES = ("accelerate", "builtins", "ftlaunch_hooks", "peft", "transformers", "trl")
-_LOOKED_AT = (bool, int, float, str, list, tuple, dict, set, deque, Tensor)
+_COMPARED_TYPES = (bool, int, float, str, list, tuple, dict, set, deque, Tensor)
 _MOST = 10_000  # elements; of a container with more only the length is compared
 
 
@@ -31,7 +31,7 @@ class UnsavedAttributes:
         self._first: list[dict[str, str]] = []
         self._due = 0
 
-    def look(self, step: int) -> None:
+    def check(self, step: int) -> None:
         """Compare, if that is due after `step`, and warn of the first attributes that changed."""
         if not self._holders or step < self._due:
             return
@@ -51,7 +51,9 @@ class UnsavedAttributes:
     def _plain(self, holder: Any) -> dict[str, str]:
         """Return the texts to compare of an object's plain attributes, by name."""
         own = self._own if holder is self._holders[0] else vars(holder).keys()
-        values = {name: value for name, value in vars(holder).items() if name in own and isinstance(value, _LOOKED_AT)}
+        values = {
+            name: value for name, value in vars(holder).items() if name in own and isinstance(value, _COMPARED_TYPES)
+        }
         return {name: _comparable(value) for name, value in values.items()}
 
 

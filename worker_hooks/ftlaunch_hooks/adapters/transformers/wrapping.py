@@ -84,7 +84,7 @@ class KeptTraining:
         self._boundaries = Boundaries(trainer)
         inside.put_first(trainer, self._boundaries)
         trainer.evaluate = self._in_phase("eval", trainer.evaluate)
-        inside.around_saves(trainer, lambda: self._phase("checkpoint"))
+        inside.wrap_saves(trainer, lambda: self._phase("checkpoint"))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Run Trainer.train() from the step that the job has reached. The arguments are those of Trainer.train().
@@ -154,11 +154,11 @@ class KeptTraining:
             return None
         own = NONE if point is None else point[1]["fields"]["global_step"]
         if not asked_for:
-            self._tell_of_newer(own)
+            self._report_newer(own)
             return None
         found = own_checkpoints.find(asked_for, self._trainer.args, whole=point is not None)
         if asked_for is True:
-            self._tell_of_incomplete(own if found is None else max(own, found.checkpoint.step))
+            self._report_incomplete(own if found is None else max(own, found.checkpoint.step))
         if found is None or found.checkpoint.step <= own:
             return None
         theirs = found.checkpoint
@@ -174,7 +174,7 @@ class KeptTraining:
             return None
         return theirs
 
-    def _tell_of_incomplete(self, step: int) -> None:
+    def _report_incomplete(self, step: int) -> None:
         """Report incomplete checkpoints of later steps than `step`, which are not used."""
         directory = self._trainer.args.output_dir
         if self._speaks and (names := own_checkpoints.incomplete(directory, step)):
@@ -182,7 +182,7 @@ class KeptTraining:
                 f"{', '.join(names)} in {directory} is incomplete, and passed over: the Trainer did not come to its end"
             )
 
-    def _tell_of_newer(self, own: int) -> None:
+    def _report_newer(self, own: int) -> None:
         """Report a checkpoint of the Trainer that is newer than the job's step `own`, if the script asks for none."""
         if not self._speaks or own == NONE:
             return

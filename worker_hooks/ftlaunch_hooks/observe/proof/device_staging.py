@@ -52,12 +52,12 @@ class DeviceStaging:
         module: Any = torch.get_device_module(device)
         return cls(sample_bytes, module.Event, is_pinned=True)
 
-    def take_buffer(self) -> StagingBuffer | None:
+    def acquire_buffer(self) -> StagingBuffer | None:
         """Return a free buffer, or None while copies into all buffers are under way."""
         return self._free.pop() if self._free else None
 
-    def give_back(self, buffer: StagingBuffer) -> None:
-        """Free a buffer from `take_buffer` for which no copy was queued."""
+    def release_buffer(self, buffer: StagingBuffer) -> None:
+        """Free a buffer from `acquire_buffer` for which no copy was queued."""
         self._free.append(buffer)
 
     def send(self, step: int, buffer: StagingBuffer, *, has_loss: bool) -> None:

@@ -313,11 +313,11 @@ class StepProof:
 
     def _send(self, step: int, staging: DeviceStaging) -> None:
         """Queue copies of the samples and the loss of a step on the device, if a buffer is free."""
-        buffer = staging.take_buffer()
+        buffer = staging.acquire_buffer()
         if buffer is None:
             return
         if not self._samples.gather(step, buffer.memory, 0):
-            staging.give_back(buffer)
+            staging.release_buffer(buffer)
             return
         if self._device_loss is not None:
             buffer.loss.copy_(self._device_loss.reshape(1), non_blocking=True)

@@ -44,8 +44,8 @@ class DataOrder:
         self._page = page
         self._saved_by_others = samplers_saved_by(objects.values())
         self._pid = os.getpid()
-        self._is_told = False
-        self.is_made_again: Callable[[], bool] = bool
+        self._is_reported = False
+        self.is_repeated: Callable[[], bool] = bool
         """tells whether an iterator that is made now would be made again after a resume, and read from its beginning"""
         self._replaced: dict[Any, tuple[Any, Any]] = {}
         """`__iter__` before and ours, by class"""
@@ -59,13 +59,13 @@ class DataOrder:
         @functools.wraps(make_iterator)
         def check_and_make(loader: Any) -> Any:
             if (
-                not self._is_told
+                not self._is_reported
                 and not is_kept(loader)
-                and not self.is_made_again()
+                and not self.is_repeated()
                 and self._is_training()
                 and self._is_lost(loader)
             ):
-                self._is_told = True
+                self._is_reported = True
                 self._say(loader)
             return make_iterator(loader)
 
@@ -73,7 +73,7 @@ class DataOrder:
 
     def close(self) -> None:
         """Stop checking, and restore `__iter__` where nobody else has replaced ours."""
-        self._is_told = True
+        self._is_reported = True
         for kind, (before, ours) in self._replaced.items():
             if kind.__iter__ is ours:
                 kind.__iter__ = before

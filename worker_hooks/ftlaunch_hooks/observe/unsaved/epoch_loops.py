@@ -40,9 +40,9 @@ class EpochLoops:
     """Checks the running loops over epochs at each pass, and writes each sentence once, on one rank."""
 
     def __init__(self, *, speaks: bool) -> None:
-        """Begin with nothing told. speaks: whether this rank writes sentences to its log."""
+        """Begin with nothing written. speaks: whether this rank writes sentences to its log."""
         self._speaks = speaks
-        self._told: set[str] = set()
+        self._written: set[str] = set()
 
     def begins(self, iteration: int) -> None:
         """Check the loops as a pass begins: after a resume they must not begin at their first epoch.
@@ -50,7 +50,7 @@ class EpochLoops:
         Args:
             iteration: number of the pass. The first pass is not checked.
         """
-        if iteration > 0 and _BLIND not in self._told and not any(_asks(frame) for frame in _frames()):
+        if iteration > 0 and _BLIND not in self._written and not any(_asks(frame) for frame in _frames()):
             self.say_once(_BLIND)
 
     def goes_on(self, had: int) -> None:
@@ -83,9 +83,9 @@ class EpochLoops:
 
     def say_once(self, sentence: str) -> None:
         """Write a sentence unless it was written before. Adapters also write sentences of their own with this."""
-        if self._speaks and sentence not in self._told:
+        if self._speaks and sentence not in self._written:
             say(sentence)
-        self._told.add(sentence)
+        self._written.add(sentence)
 
 
 def _frames() -> Iterator[FrameType]:

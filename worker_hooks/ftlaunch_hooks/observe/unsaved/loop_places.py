@@ -39,7 +39,7 @@ def lost_sources(frame: FrameType, saved: SavedElsewhere) -> set[str]:
         return set()  # the others may read the one with the position, or be read by it: `cycle(loader)`
     if any(_asks(frame, path) for path in values):
         return set()
-    return {path for path, (_, value) in values.items() if _begins_anew(value, saved)}
+    return {path for path, (_, value) in values.items() if _is_restarted(value, saved)}
 
 
 def has_position(frame: FrameType, saved: SavedElsewhere) -> bool:
@@ -92,7 +92,7 @@ def is_script_object(value: object) -> bool:
     return kind.category is Category.OBJECT and kind.is_of_script
 
 
-def _begins_anew(value: Any, saved: SavedElsewhere) -> bool:
+def _is_restarted(value: Any, saved: SavedElsewhere) -> bool:
     if isinstance(value, FunctionType):
         return inspect.isgeneratorfunction(value) and not is_library(value.__code__.co_filename)
     if is_lost_iterator(value, saved):

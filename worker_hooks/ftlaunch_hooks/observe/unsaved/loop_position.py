@@ -25,35 +25,35 @@ class LoopPosition:
     """Checks the functions in whose loops steps are made."""
 
     def __init__(
-        self, objects: Mapping[str, Any], kept: Collection[str], tell: Callable[[Collection[str]], None]
+        self, objects: Mapping[str, Any], kept: Collection[str], report_lost: Callable[[Collection[str]], None]
     ) -> None:
-        """Begin with nothing told.
+        """Begin with nothing reported.
 
         Args:
             objects: attached objects by name.
             kept: names of variables that attached objects bring back.
-            tell: called with the names of iterators that begin anew.
+            report_lost: called with the names of iterators that begin anew.
         """
         self._objects = objects
         self._kept = frozenset(kept)
-        self._tell = tell
-        self._is_place_told = False
+        self._report_lost = report_lost
+        self._is_place_reported = False
 
-    def look(self, frame: FrameType | None, *, own: bool) -> None:
+    def check(self, frame: FrameType | None, *, own: bool) -> None:
         """Check the loops around `frame`. own: whether these are the script's own loops, without steps()."""
         saved = SavedElsewhere(self._objects)
-        loops = loops_around(frame)
+        loops = enclosing_loops(frame)
         if not loops:
             return
         lost = lost_sources(loops[0][0], saved)
-        begins_anew = own and not lost and self._is_blind(loops, saved)
+        is_restarted = own and not lost and self._is_blind(loops, saved)
         for inner, names in loops:
             read = values_of(inner, names.read)
             lost |= {name for name, value in read.items() if is_lost_iterator(value, saved)}
             forget(inner, names.stored)
-        self._tell(lost - self._kept)
-        if begins_anew and not self._is_place_told:
-            self._is_place_told = True
+        self._report_lost(lost - self._kept)
+        if is_restarted and not self._is_place_reported:
+            self._is_place_reported = True
             say(
                 "the script's own loop does not ask for job.step: after a resume it begins at its first pass, and makes"
                 " steps again that were made; begin it at job.step, or use job.steps()"
@@ -66,7 +66,7 @@ class LoopPosition:
         return not has_position(loops[0][0], saved) and not any(asks_for_step(frame) for frame, _ in loops)
 
 
-def loops_around(innermost: FrameType | None) -> list[Loop]:
+def enclosing_loops(innermost: FrameType | None) -> list[Loop]:
     """Return the script's running functions that are in a loop, the innermost first.
 
     Functions of libraries may be between them.

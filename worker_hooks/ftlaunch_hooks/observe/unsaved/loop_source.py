@@ -24,7 +24,7 @@ def source_of(code: CodeType, offset: int) -> list[str]:
         An empty list if no `for` is around the instruction.
     """
     instructions = list(dis.get_instructions(code))
-    loops = [number for number, instruction in enumerate(instructions) if _is_loop_around(instruction, offset)]
+    loops = [number for number, instruction in enumerate(instructions) if _is_enclosing_loop(instruction, offset)]
     if not loops:
         return []
     expression: list[dis.Instruction] = []
@@ -44,7 +44,7 @@ def names_before_loops(code: CodeType, offset: int) -> list[str]:
             are those that are read before the instruction.
     """
     instructions = list(dis.get_instructions(code))
-    loops = [instruction.offset for instruction in instructions if _is_loop_around(instruction, offset)]
+    loops = [instruction.offset for instruction in instructions if _is_enclosing_loop(instruction, offset)]
     end = min(loops, default=offset)
     return list(_dotted(instruction for instruction in instructions if instruction.offset < end))
 
@@ -54,7 +54,7 @@ def names_in(code: CodeType) -> list[str]:
     return list(_dotted(dis.get_instructions(code)))
 
 
-def _is_loop_around(instruction: dis.Instruction, offset: int) -> bool:
+def _is_enclosing_loop(instruction: dis.Instruction, offset: int) -> bool:
     return instruction.opname == "FOR_ITER" and instruction.offset <= offset < instruction.argval
 
 

@@ -35,7 +35,7 @@ class SentenceWriter:
     """Writes sentences about names to the rank's log."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
+        self._written: set[tuple[str, str]] = set()
 
     def say(self, sentence: str, paths: Collection[str], rank: Callable[[str], tuple[int, str]]) -> None:
         """Write a sentence about the paths that are new for this sentence, in lines of a few names each.
@@ -46,8 +46,8 @@ class SentenceWriter:
             rank: key that sorts the paths.
         """
         names = list(dict.fromkeys(shown(path) for path in sorted(paths, key=rank)))
-        new = [name for name in names if (sentence, name) not in self._told]
-        self._told.update((sentence, name) for name in new)
+        new = [name for name in names if (sentence, name) not in self._written]
+        self._written.update((sentence, name) for name in new)
         for first in range(0, len(new), _NAMES_IN_LINE):
             listed = ", ".join(f"`{name}`" for name in new[first : first + _NAMES_IN_LINE])
             say(sentence.format(names=listed))

@@ -109,9 +109,9 @@ class Survey:
         self._buffers = Buffers()
         self._modules: dict[int, KnownModule] = {}
         self._writer = SentenceWriter()
-        self._are_kept_told = False
+        self._are_kept_reported = False
 
-    def tell_lost(self, names: Collection[str]) -> None:
+    def report_lost(self, names: Collection[str]) -> None:
         """Tell the user that the values that the loop keeps under these names are not saved. Each name is told once."""
         lost = [name for name in names if name not in self._ignore]
         self._writer.say(NOT_SAVED, lost, lambda name: (0, name))
@@ -201,7 +201,7 @@ class Survey:
         if self._restored is None or self._at_first_loop is not None:
             return
         walk = self._walk(frame)
-        self._tell_of_constants(walk)
+        self._report_constants(walk)
         values: list[Json] = []
         tensors: dict[str, Tensor] = {}
 
@@ -224,7 +224,7 @@ class Survey:
     def _undo(self, walk: LoopWalk) -> None:
         """Put back values that the script has changed since the first loop that was passed by."""
         if self._at_first_loop is None:
-            self._tell_of_constants(walk)
+            self._report_constants(walk)
             return
         values, tensors = self._at_first_loop
         differing = [entry for text, entry in values if _fingerprint_at(walk, entry[0], walk.is_saved) != text]
@@ -237,9 +237,9 @@ class Survey:
             return
         walk = self._walk(frame)
         if self._restored is not None:
-            self._tell_of_constants(walk)
+            self._report_constants(walk)
             if not cannot_put_back:
-                self._tell_of_differences(walk, self._restored.tree)
+                self._report_differences(walk, self._restored.tree)
             self._drop_restored()
         self._cannot_put_back = cannot_put_back
         self._note_beginning(walk)
@@ -258,9 +258,9 @@ class Survey:
         self._undo(walk)
         values = restored.tree["values"] if self._keep else ()
         put_back(walk, values, tensors=restored.tensors, saved=walk.is_saved)
-        self._tell_of_differences(self._walk(frame), restored.tree)
+        self._report_differences(self._walk(frame), restored.tree)
 
-    def _tell_of_differences(self, walk: LoopWalk, tree: Mapping[str, Json]) -> None:
+    def _report_differences(self, walk: LoopWalk, tree: Mapping[str, Json]) -> None:
         """Name the values that differ from an earlier life's at the snapshot, where they matter."""
         unkept: Mapping[str, bool] = tree["unkept"]
         saved = walk.is_saved
@@ -271,7 +271,7 @@ class Survey:
         ]
         self._say(DIFFERS, differs, walk)
 
-    def _tell_of_constants(self, walk: LoopWalk) -> None:
+    def _report_constants(self, walk: LoopWalk) -> None:
         """Name the values that training never changed, and that the script has made differently in this life."""
         made_differently = []
         for path, text in self._history.begin.items():
@@ -323,7 +323,7 @@ class Survey:
         values, unkept = self._encode(changed, walk, collector=collector, saved=saved)
         lost = [path for path, matters in unkept.items() if matters]
         self._say(NOT_SAVED, lost, walk)
-        self._tell_of_kept([path for path, *_ in values], walk)
+        self._report_kept([path for path, *_ in values], walk)
         return {
             "place": place_of(scopes),
             "begin": self._history.begin,
@@ -448,9 +448,9 @@ class Survey:
             ranked[name] = min(importance(path), ranked.get(name, importance(path)))
         self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
-    def _tell_of_kept(self, paths: Collection[str], walk: LoopWalk) -> None:
-        if paths and not self._are_kept_told:
-            self._are_kept_told = True
+    def _report_kept(self, paths: Collection[str], walk: LoopWalk) -> None:
+        if paths and not self._are_kept_reported:
+            self._are_kept_reported = True
             self._say(ALSO_KEPT, paths, walk)
 
 

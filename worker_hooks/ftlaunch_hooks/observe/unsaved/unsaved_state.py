@@ -45,18 +45,18 @@ class UnsavedState:
         self._states = {id(target.state) for target in objects.values() if isinstance(target, Optimizer)}
         self._first_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         """the step in which an optimizer that is not attached was first seen; -1 once the user was told"""
-        self._hooks_told: set[str] = set()
+        self._reported_hooks: set[str] = set()
         self._numbers_at_end: object = None
         """random numbers at the end of the newest loop of steps()"""
         # Numbers that were drawn into variables that are kept are not drawn again.
-        self._are_draws_told = rank != 0 or choices.keep
+        self._are_draws_reported = rank != 0 or choices.keep
         self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []
         self._hooks_seen = -1
         self._search_hooks()
         self._order = DataOrder(objects, page) if rank == 0 else None
         self._survey = Survey(objects, choices, state)
         state.loop_variables = self._survey
-        self._position = LoopPosition(objects, self._survey.kept_by_objects, self._survey.tell_lost)
+        self._position = LoopPosition(objects, self._survey.kept_by_objects, self._survey.report_lost)
         self.due = 0
         """number of the step after which `step_made` is to be called; sys.maxsize once it was called"""
         self._hook = register_optimizer_step_post_hook(self._stepped)
@@ -69,7 +69,7 @@ class UnsavedState:
         """
         self.due = sys.maxsize
         frame = sys._getframe(1)
-        self._position.look(frame, own=own)
+        self._position.check(frame, own=own)
         self._survey.first_step_made(frame, cannot_put_back=own)
 
     def loop_left(self, random_numbers: object) -> None:
@@ -89,13 +89,13 @@ class UnsavedState:
         """
         frame = sys._getframe(1)
         if end is None or end >= step:
-            self._position.look(frame, own=False)
+            self._position.check(frame, own=False)
             self._survey.begin(frame)
         else:
             self._survey.pass_loop(frame)
         has_drawn = self._numbers_at_end is not None and self._numbers_at_end != random_numbers
-        if has_drawn and not self._are_draws_told:
-            self._are_draws_told = True
+        if has_drawn and not self._are_draws_reported:
+            self._are_draws_reported = True
             say(
                 "random numbers are drawn between two loops of steps(): a job that goes on in a later loop draws others"
                 " there, and is not exact where training uses them; draw them from a generator seeded for the loop"
@@ -110,10 +110,10 @@ class UnsavedState:
         """
         self._survey.begin(sys._getframe(1))
 
-    def pass_by(self, is_made_again: Callable[[], bool]) -> None:
-        """Set the function `DataOrder.is_made_again`. While it returns True, no sentence about data is written."""
+    def set_is_repeated(self, is_repeated: Callable[[], bool]) -> None:
+        """Set the function `DataOrder.is_repeated`. While it returns True, no sentence about data is written."""
         if self._order is not None:
-            self._order.is_made_again = is_made_again
+            self._order.is_repeated = is_repeated
 
     def close(self) -> None:
         """Stop observing."""
@@ -128,9 +128,9 @@ class UnsavedState:
             return
         self._hooks_seen = registered
         for hook in stateful_hooks(self._parallel, list(self._objects.values())):
-            if hook in self._hooks_told:
+            if hook in self._reported_hooks:
                 continue
-            self._hooks_told.add(hook)
+            self._reported_hooks.add(hook)
             say(
                 f"DistributedDataParallel has a communication hook with state ({hook}), which is not saved: after a"
                 " resume it begins anew, and the run is not exact"

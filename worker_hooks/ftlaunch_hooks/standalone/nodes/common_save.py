@@ -40,7 +40,7 @@ class CommonSave:
         Raises:
             AloneError: another node is gone, or was gone at an earlier exchange.
         """
-        is_made = self._hear_first(made)
+        is_made = self._broadcast_first(made)
         if is_made:
             self._writing = step
         else:
@@ -85,7 +85,7 @@ class CommonSave:
             AloneError: another node is gone, or was gone at an earlier exchange.
         """
         self._over = step
-        return self._hear_first(done)
+        return self._broadcast_first(done)
 
     def give_up(self, step: int) -> None:
         """Report this node's failure in the exchanges of `step` that are still due. Raises AloneError."""
@@ -94,11 +94,11 @@ class CommonSave:
         if self._writing == step or self.prepared(step, made=False):
             self.written(step, done=False)
 
-    def _hear_first(self, answer: bool) -> bool:
+    def _broadcast_first(self, answer: bool) -> bool:
         """Return the first node's answer."""
         self._check()
         try:
-            return self._group.hear_first([answer])[0] == [1]
+            return self._group.broadcast_first([answer])[0] == [1]
         except AloneError as error:
             self._lost = str(error)
             raise

@@ -87,7 +87,7 @@ class LeaderGroup:
             raise _lost_node(error) from None
         return [tensor.tolist() for tensor in by_node]
 
-    def hear_first(self, numbers: Sequence[int], text: str = "") -> tuple[list[int], str]:
+    def broadcast_first(self, numbers: Sequence[int], text: str = "") -> tuple[list[int], str]:
         """Return the numbers and the text of the first node.
 
         Args:

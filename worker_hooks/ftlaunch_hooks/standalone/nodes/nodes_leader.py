@@ -91,14 +91,14 @@ class NodesLeader(NodeLeader):
         error = ""
         if self._first:
             try:
-                self._take_custody()
+                self._acquire_custody()
                 mark = secrets.randbits(62)
                 shared_directory.leave_mark(directory, mark)
             except AloneError as problem:
                 error = str(problem)
             except OSError as problem:
                 error = f"cannot attach: cannot write to {directory}: {problem.strerror}"
-        [mark], error = self._links.saves.hear_first([mark], error)
+        [mark], error = self._links.saves.broadcast_first([mark], error)
         if error:
             raise AloneError(error)
         seen = self._links.meeting.gather([shared_directory.sees_mark(directory, mark)])
@@ -137,7 +137,7 @@ class NodesLeader(NodeLeader):
                 error = str(problem)
             except OSError as problem:
                 error = f"cannot attach: cannot read {self._settings.checkpoint_dir}: {problem.strerror}"
-        (number, step, lineage), error = self._links.saves.hear_first([kind, step, lineage], error)
+        (number, step, lineage), error = self._links.saves.broadcast_first([kind, step, lineage], error)
         if error:
             raise AloneError(error)
         return Resume(number), step, lineage

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.state.parts import list_names
 from ftlaunch_hooks.state.random_numbers.made_generators import make
 from ftlaunch_hooks.state.random_numbers.shared import python_from, python_to_save
 from ftlaunch_hooks.state.random_numbers.walk import generators_within
@@ -120,12 +120,14 @@ class OwnGenerators:
         other = {name for name, target in self._all.items() if name not in saved or not _fits(target, saved[name])}
         if other:
             say(
-                f"the random number generator {few(other)} was not saved: its numbers begin anew: this run is not exact"
+                f"the random number generator {list_names(other)} was not saved: its numbers begin anew: this run is"
+                " not exact"
             )
         if gone := set(saved) - set(self._all):
             say(
-                f"the random number generator {few(gone)} was saved, and is not there when attach() is called: where "
-                "the script makes it later its numbers begin anew, and this run is not exact; make it before attach()"
+                f"the random number generator {list_names(gone)} was saved, and is not there when attach() is called:"
+                " where the script makes it later its numbers begin anew, and this run is not exact; make it before"
+                " attach()"
             )
 
     def _make(self, saved: Mapping[str, Any]) -> None:

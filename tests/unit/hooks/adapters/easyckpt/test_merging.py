@@ -36,7 +36,7 @@ class Ranks:
     def __init__(self, *entries: dict[str, Any]) -> None:
         self.entries, self.read = dict(enumerate(entries)), list[int]()
 
-    def look(self, rank: int, values: bool) -> dict[str, Any]:
+    def read_state(self, rank: int, values: bool) -> dict[str, Any]:
         self.read += [rank] if values else []
         return self.entries[rank]
 
@@ -48,7 +48,7 @@ def test_each_new_rank_has_its_range_of_the_whole(before: int, now: int) -> None
     for first, last in cut(now):
         if first == last:
             continue
-        merged = merge({"0.w": [first, last]}, ranks.entries, ranks.look)
+        merged = merge({"0.w": [first, last]}, ranks.entries, ranks.read_state)
         entry = merged.shards["0.w"]
         assert entry["range"] == [first, last]
         assert same(entry["master"], WHOLE["master"][first:last].clone())
@@ -60,7 +60,7 @@ def test_each_new_rank_has_its_range_of_the_whole(before: int, now: int) -> None
 
 def test_only_ranks_that_have_a_part_are_read() -> None:
     ranks = Ranks(*(saved(*span) for span in cut(4)))
-    merge({"0.w": [6, 9]}, ranks.entries, ranks.look)
+    merge({"0.w": [6, 9]}, ranks.entries, ranks.read_state)
     assert ranks.read == [1]
 
 
@@ -77,7 +77,7 @@ def test_a_value_that_nobody_has_saved_or_two_have_is_refused(held: dict[int, li
 def test_the_parameter_is_named_that_nobody_has_saved() -> None:
     ranks = Ranks(saved(0, 20))
     with pytest.raises(MergeError, match=r"`0\.other`: of its values 0 to 5 each is to be saved once"):
-        merge({"0.other": [0, 5]}, ranks.entries, ranks.look)
+        merge({"0.other": [0, 5]}, ranks.entries, ranks.read_state)
 
 
 def drop(entry: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def test_what_ranks_had_otherwise_is_refused(change: Any, told: str) -> None:
     change(entries[1])
     ranks = Ranks(*entries)
     with pytest.raises(MergeError, match=told):
-        merge({"0.w": [0, 20]}, ranks.entries, ranks.look)
+        merge({"0.w": [0, 20]}, ranks.entries, ranks.read_state)
 
 
 def test_before_the_first_step_there_are_no_slots() -> None:
@@ -123,7 +123,7 @@ def test_before_the_first_step_there_are_no_slots() -> None:
     for entry in entries:
         drop(entry)
     ranks = Ranks(*entries)
-    entry = merge({"0.w": [5, 15]}, ranks.entries, ranks.look).shards["0.w"]
+    entry = merge({"0.w": [5, 15]}, ranks.entries, ranks.read_state).shards["0.w"]
     assert entry["state"] == {}
     assert same(entry["master"], WHOLE["master"][5:15].clone())
 

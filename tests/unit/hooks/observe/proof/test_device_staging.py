@@ -27,7 +27,7 @@ class FakeEvent:
 
 
 def send(staging: DeviceStaging, step: int) -> FakeEvent:
-    buffer = staging.take_buffer()
+    buffer = staging.acquire_buffer()
     assert buffer is not None
     buffer.samples.fill_(step)
     buffer.loss.fill_(step / 2)
@@ -54,11 +54,11 @@ def test_samples_are_read_in_the_order_of_the_steps_once_they_are_there() -> Non
 def test_where_all_buffers_are_on_their_way_there_is_none_until_one_has_arrived() -> None:
     staging = DeviceStaging(8, FakeEvent, is_pinned=False)
     events = [send(staging, step) for step in range(4)]
-    assert staging.take_buffer() is None
+    assert staging.acquire_buffer() is None
     events[0].has_happened = True
     assert len(arrived(staging)) == 1
-    buffer = staging.take_buffer()
+    buffer = staging.acquire_buffer()
     assert buffer is not None
-    staging.give_back(buffer)
-    assert staging.take_buffer() is buffer
+    staging.release_buffer(buffer)
+    assert staging.acquire_buffer() is buffer
     assert buffer.samples.dtype is torch.uint8

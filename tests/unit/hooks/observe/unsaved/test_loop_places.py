@@ -97,7 +97,7 @@ def of_a_list(boundary: Boundary, job: Any) -> None:
     [(zipped, ["batches"]), (of_a_method, ["reader.all"]), (of_an_object, ["reader"]), (of_a_list, ["data"])],
 )
 def test_sources_that_begin_anew(placed: Any, loop: Loop, names: list[str]) -> None:
-    """Tried: each fails where `_begins_anew` leaves out its kind."""
+    """Tried: each fails where `_is_restarted` leaves out its kind."""
     assert placed(loop) == (names, False)
     assert placed(loop, own=False) == (names, False)
 

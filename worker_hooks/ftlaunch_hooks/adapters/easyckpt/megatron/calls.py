@@ -74,7 +74,7 @@ def load_checkpoint(
     training.job = ft.attach(**training.objects(), replicated=training.replicated(), stands_for=stands_for)
     _training = training
     if point is not None and (directory := getattr(inside.arguments(), load_arg, None)):
-        training.tell(
+        training.say_on_first(
             f"--{load_arg} {directory} is not read: the job goes on from its own iteration {training.iteration}"
         )
     return inside.as_returned(training.iteration, training.operations)
@@ -110,7 +110,7 @@ def initialize_easyckpt(
         keep=max_ckpt_num,
     )
     given = training.job.ask_saves(request)
-    training.tell(answer(asked, given, log_file_path))
+    training.say_on_first(answer(asked, given, log_file_path))
     begin_log(log_file_path, first=inside.rank() == 0)
     training.begin_loop()
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.adapters.easyckpt.megatron.inside import KNOWN
-from ftlaunch_hooks.adapters.easyckpt.merging import Look, Merged, merge
+from ftlaunch_hooks.adapters.easyckpt.merging import Merged, ReadState, merge
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
 _OF_OPTIMIZER = (
@@ -80,17 +80,17 @@ class Shards:
         found = {"range": shard.span, "group": shard.group, "state": self._inner.state.get(shard.tensor, {})}
         return {**found, "master": shard.tensor} if shard.is_master else found
 
-    def merge(self, saved: Mapping[str, Any], look: Look) -> None:
+    def merge(self, saved: Mapping[str, Any], read_state: ReadState) -> None:
         """Put this rank's shards together from those of another number of ranks, for the next load_state_dict().
 
         Args:
             saved: the state of the rank for which this rank stands.
-            look: reads the state of a rank that saved.
+            read_state: reads the state of a rank that saved.
 
         Raises:
             MergeError: the shards cannot be merged.
         """
-        self._merged = merge({shard.key: shard.span for shard in self._shards}, saved["ranks"], look)
+        self._merged = merge({shard.key: shard.span for shard in self._shards}, saved["ranks"], read_state)
 
     @torch.no_grad()
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

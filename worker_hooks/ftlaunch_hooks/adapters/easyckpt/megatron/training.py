@@ -175,7 +175,7 @@ class MegatronTraining:
                 shards.merge(_saved(name, rank), partial(_saved, name))
         except merging.MergeError as why:
             refuse(_NOT_MERGED.format(then=then, here=here, why=why))
-        self.tell(_MERGED.format(then=then, here=here))
+        self.say_on_first(_MERGED.format(then=then, here=here))
         return rank
 
     # --- the loop -------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class MegatronTraining:
         inside.put_back_random_states(self._random)
         every = inside.evaluates_at(self.iteration) if self.job.resumed else 0
         if every and (every == 1 or not self._evaluated):
-            self.tell(_NOT_EVALUATED.format(iteration=self.iteration))
+            self.say_on_first(_NOT_EVALUATED.format(iteration=self.iteration))
 
     def complete(self, iteration: int, *, operations: Any, model: Any, optimizer: Any, scheduler: Any) -> None:
         """Cross the boundary after `iteration` iterations.
@@ -219,8 +219,8 @@ class MegatronTraining:
         self._random = {}
         self.job.step_done()
 
-    def tell(self, sentence: str) -> None:
-        """Tell the user a sentence, on rank 0."""
+    def say_on_first(self, sentence: str) -> None:
+        """Write a sentence to the log, on rank 0 alone."""
         if _is_first():
             say(sentence)
 

@@ -62,7 +62,7 @@ class Fetches:
         workers = getattr(base, "num_workers", 0)
         self._workers = WorkerDraws(base) if workers else None
         self._outliving = bool(workers and base.persistent_workers)
-        self._all_again = going_back.cannot_skip(loader)
+        self._should_repeat_pass = going_back.cannot_skip(loader)
         self._numbers = Numbers(loader)
         if not workers:
             going_back.before_each_fetch(loader, self._reads_ahead)
@@ -121,7 +121,7 @@ class Fetches:
         """
         if self._restored and not self.has_begun:
             return self._restored
-        needs_numbers = self._draws and not self._all_again
+        needs_numbers = self._draws and not self._should_repeat_pass
         noted = {name: to_save(reading) for name, reading in self._noted.items()} if needs_numbers else {}
         return {
             "ranks": self._ranks,
@@ -170,14 +170,14 @@ class Fetches:
         if saved is not None:
             self._arrive(saved)
         if self._workers is None:
-            self._notice_draws(self._numbers.read(), made_again=saved is not None)
+            self._notice_draws(self._numbers.read(), is_repeated=saved is not None)
         return found
 
     def _note(self, before: Reading) -> None:
         """Note the generators before a step's batches: of these one was read ahead, and the others are read now."""
         self._noted = {"before": before} if self._ahead is None else {"before": before, "ahead": self._ahead}
         self._ahead = None
-        if self._after is not None and self._all_again:
+        if self._after is not None and self._should_repeat_pass:
             self._between |= drawn_from(self._after, before)
 
     def _reads_ahead(self) -> None:
@@ -188,19 +188,19 @@ class Fetches:
         else:
             self._ahead = self._numbers.read()
 
-    def _notice_draws(self, after: Reading, *, made_again: bool) -> None:
+    def _notice_draws(self, after: Reading, *, is_repeated: bool) -> None:
         """Record whether the newest fetch drew random numbers, and warn if a resumed run would draw others.
 
         Draws for the first batch of a pass do not count: they are repeated when the pass begins again.
         """
         before = self._ahead if self._after is None else self._noted["before"]
         self._after = after
-        if made_again or before is None:
+        if is_repeated or before is None:
             return
         drawn = drawn_from(before, after)
         if drawn and not self._draws:
             self._draws = bool(drawn - self._unused_orders())
-        if self._all_again and drawn & self._between:
+        if self._should_repeat_pass and drawn & self._between:
             self._say(_BETWEEN)
 
     def _unused_orders(self) -> set[str]:
@@ -218,7 +218,7 @@ class Fetches:
         """Return the loader, moved to the first batch of the step that was saved."""
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self._pass)
-        if self._all_again or saved["drawn_in_workers"]:
+        if self._should_repeat_pass or saved["drawn_in_workers"]:
             return going_back.read_on(self._loader, self._count)
         noted = saved["noted"] if self._workers is None else {}
         order = ["ahead", "before"] if "ahead" in noted else ["before"]

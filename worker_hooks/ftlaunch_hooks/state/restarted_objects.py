@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, ReduceLROnPl
 
 from ftlaunch_hooks.data.batch_sampler import PositionedSampler, global_batch_of
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.state.parts import list_names
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
 
 _WORD = "anew"  # in an object's saved tree
@@ -25,7 +25,7 @@ _NOT_MOVABLE = (ChainedScheduler, ReduceLROnPlateau)  # the first has no positio
 _POSITION = "last_epoch"  # the key of a position in the state_dict() of torch's schedulers
 
 
-class Anew:
+class RestartedObjects:
     """Decides which attached objects begin anew, and where new schedules and samplers begin."""
 
     def __init__(self, words: Mapping[str, str], objects: Mapping[str, Any]) -> None:
@@ -39,9 +39,11 @@ class Anew:
             StateError: a name or a word is not valid.
         """
         if unknown := words.keys() - objects.keys():
-            raise StateError(f"cannot attach: anew names {few(unknown)}, which no saved object is attached as")
+            raise StateError(f"cannot attach: anew names {list_names(unknown)}, which no saved object is attached as")
         if bad := [name for name, word in words.items() if not isinstance(word, str) or not word]:
-            raise StateError(f"cannot attach: anew gives {few(bad)} no word, as in anew={{{bad[0]!r}: 'part 2'}}")
+            raise StateError(
+                f"cannot attach: anew gives {list_names(bad)} no word, as in anew={{{bad[0]!r}: 'part 2'}}"
+            )
         self._words = words
         self._objects = objects
 
@@ -53,14 +55,16 @@ class Anew:
         """Return the names of the objects that begin anew when `state` is resumed."""
         return {name for name, word in self._words.items() if state.get(name, {}).get(_WORD) != word}
 
-    def plan(self, state: Mapping[str, Json], step: int, consumed: int, *, tell: bool) -> list[Callable[[], None]]:
+    def plan(
+        self, state: Mapping[str, Json], step: int, consumed: int, *, should_log: bool
+    ) -> list[Callable[[], None]]:
         """Return what to call for each object that begins anew, once the others are restored.
 
         Args:
             state: name of an object -> its saved tree.
             step: the step at which the state was saved.
             consumed: samples consumed over all ranks at that step.
-            tell: whether this rank writes to the log.
+            should_log: whether this rank writes to the log.
 
         Raises:
             StateError: an object cannot begin anew.
@@ -76,7 +80,7 @@ class Anew:
             elif isinstance(target, PositionedSampler):
                 target.count_on(consumed)
                 how = f"at its first sample; samples are counted on from {consumed}"
-            if tell:
+            if should_log:
                 say(f"`{name}` begins anew ({self._words[name]}), {how}; what was saved of it is not restored")
         return loaders
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from ftlaunch_hooks.data.batch_sampler import PositionedSampler, ResumableBatchSampler
 from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
-from ftlaunch_hooks.state.anew import Anew
+from ftlaunch_hooks.state.restarted_objects import RestartedObjects
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
@@ -25,16 +25,16 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 )
 def test_what_is_no_word_of_an_object_is_refused(words: dict[str, Any], why: str) -> None:
     with pytest.raises(StateError, match=why):
-        Anew(words, {"model": nn.Linear(1, 1)})
+        RestartedObjects(words, {"model": nn.Linear(1, 1)})
 
 
 def test_an_object_begins_anew_once_for_each_word() -> None:
-    anew = Anew({"box": "part 2"}, {"box": object(), "other": object()})
-    assert anew.names({"box": {"kind": "other"}, "other": {}}) == {"box"}
-    assert anew.names({"box": anew.mark("box", {}), "other": {}}) == set()
-    assert anew.names({"box": {"anew": "part 1"}}) == {"box"}
-    assert anew.names({}) == {"box"}, "it was not attached before"
-    assert anew.mark("other", {"kind": "other"}) == {"kind": "other"}
+    restarted = RestartedObjects({"box": "part 2"}, {"box": object(), "other": object()})
+    assert restarted.names({"box": {"kind": "other"}, "other": {}}) == {"box"}
+    assert restarted.names({"box": restarted.mark("box", {}), "other": {}}) == set()
+    assert restarted.names({"box": {"anew": "part 1"}}) == {"box"}
+    assert restarted.names({}) == {"box"}, "it was not attached before"
+    assert restarted.mark("other", {"kind": "other"}) == {"kind": "other"}
 
 
 SCHEDULES: dict[str, Any] = {
@@ -60,8 +60,8 @@ def test_a_schedule_is_where_it_would_be_had_it_been_the_first_one(kind: str) ->
     expected, new = SCHEDULES[kind](first), SCHEDULES[kind](second)
     for _ in range(12):
         expected.step()
-    [move] = Anew({"schedule": "2"}, {"schedule": new}).plan(
-        {"schedule": {"state": {"last_epoch": 12}}}, 0, 0, tell=False
+    [move] = RestartedObjects({"schedule": "2"}, {"schedule": new}).plan(
+        {"schedule": {"state": {"last_epoch": 12}}}, 0, 0, should_log=False
     )
     second.param_groups[0].update(lr=7.0, initial_lr=9.0)
     move()
@@ -96,8 +96,8 @@ def test_a_position_is_rescaled_where_a_step_takes_other_samples(
         "schedule": {"state": {"last_epoch": 12}},
         "sampler": {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1, endless=True).state_dict()},
     }
-    anew = Anew({"schedule": "2"}, {"schedule": new, "sampler": sampler})
-    [move] = anew.plan(state, step, 4 * step, tell=True)
+    restarted = RestartedObjects({"schedule": "2"}, {"schedule": new, "sampler": sampler})
+    [move] = restarted.plan(state, step, 4 * step, should_log=True)
     move()
     assert new.last_epoch == begins
     assert optimizer.param_groups[0]["lr"] == 0.5**begins
@@ -112,8 +112,8 @@ def test_samplers_that_changed_otherwise_rescale_no_position(capsys: pytest.Capt
         name: ResumableBatchSampler(100, batch, rank=0, world_size=1, endless=True)
         for name, batch in (("a", 8), ("b", 4))
     }
-    anew = Anew({"schedule": "2"}, {"schedule": new, **objects})
-    anew.plan({"schedule": {"state": {"last_epoch": 12}}, "a": before, "b": before}, 12, 48, tell=True)
+    restarted = RestartedObjects({"schedule": "2"}, {"schedule": new, **objects})
+    restarted.plan({"schedule": {"state": {"last_epoch": 12}}, "a": before, "b": before}, 12, 48, should_log=True)
     assert "at position 12, which is not rescaled, as the samplers do not tell of one" in capsys.readouterr().err
 
 
@@ -123,11 +123,11 @@ def test_a_schedule_without_a_position_is_refused(kind: str) -> None:
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     make = getattr(torch.optim.lr_scheduler, kind)
     new = make([torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)] if kind == "ChainedScheduler" else optimizer)
-    anew = Anew({"schedule": "2"}, {"schedule": new})
+    restarted = RestartedObjects({"schedule": "2"}, {"schedule": new})
     with pytest.raises(StateError, match=f"a {kind} cannot be moved to a position"):
-        anew.plan({"schedule": {"state": {"last_epoch": 12}}}, 0, 0, tell=False)
+        restarted.plan({"schedule": {"state": {"last_epoch": 12}}}, 0, 0, should_log=False)
     with pytest.raises(StateError, match="what was saved of it says no position"):
-        anew.plan({"schedule": {"state": {}}}, 0, 0, tell=False)
+        restarted.plan({"schedule": {"state": {}}}, 0, 0, should_log=False)
 
 
 def batches_of(length: int) -> ResumableBatchSampler:
