@@ -130,7 +130,7 @@ def _fail_in_turn(left: Sequence[Left], every: int) -> None:
     under_way: dict[Left, Series] = {}
     while True:
         for of_process in left:
-            if of_process not in under_way and (series := of_process.take()) is not None:
+            if of_process not in under_way and (series := of_process.pop_series()) is not None:
                 under_way[of_process] = series
         if not under_way:
             return
@@ -138,25 +138,25 @@ def _fail_in_turn(left: Sequence[Left], every: int) -> None:
             of_process.end(under_way.pop(of_process))
 
 
-def _fail(taken: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
+def _fail(failing: Sequence[tuple[Left, Series]], every: int) -> list[Left]:
     """Fail the next call of each series in one job; return the processes whose series are over."""
-    outcome, home = _run([series.next for _, series in taken])
+    outcome, home = _run([series.next for _, series in failing])
     is_wrong = bool(outcome.wrong) and outcome.are_possible
     is_single = sum(failed.calls for failed in outcome.failed) == 1
-    names = " with ".join(str(series.next) for _, series in taken)
-    known = _wrongs(taken)
+    names = " with ".join(str(series.next) for _, series in failing)
+    known = _wrongs(failing)
     over: list[Left] = []
-    for (of_process, series), failed in zip(taken, outcome.failed, strict=True):
-        if len(taken) > 1 and not failed.calls:  # another failing call may have ended the job before this one
+    for (of_process, series), failed in zip(failing, outcome.failed, strict=True):
+        if len(failing) > 1 and not failed.calls:  # another failing call may have ended the job before this one
             over += _fail([(of_process, series)], every)
             continue
         if outcome.wrong and not is_single:  # any of the failing calls may be the cause
             _fail_each(series, failed)
         series.advance(every, failed, is_done=outcome.is_done)
         over += [of_process] if series.is_over else []
-    if is_wrong and _wrongs(taken) == known:  # the calls end the job wrongly only together
-        taken[0][1].wrong.append(f"{names}: {outcome.wrong} ({home})")
-        print(f"WRONG {taken[0][1].wrong[-1]}", flush=True)
+    if is_wrong and _wrongs(failing) == known:  # the calls end the job wrongly only together
+        failing[0][1].wrong.append(f"{names}: {outcome.wrong} ({home})")
+        print(f"WRONG {failing[0][1].wrong[-1]}", flush=True)
     return over
 
 
@@ -171,8 +171,8 @@ def _fail_each(series: Series, failed: Failed) -> None:
             print(f"WRONG {series.wrong[-1]}", flush=True)
 
 
-def _wrongs(taken: Sequence[tuple[Left, Series]]) -> int:
-    return sum(len(series.wrong) for _, series in taken)
+def _wrongs(failing: Sequence[tuple[Left, Series]]) -> int:
+    return sum(len(series.wrong) for _, series in failing)
 
 
 def _run(anomalies: Sequence[Anomaly]) -> tuple[Outcome, Path]:

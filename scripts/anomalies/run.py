@@ -274,8 +274,8 @@ def _judge(job: Job, codes: Sequence[int | None], *, several: bool) -> str:
     can_journal = "going on without a journal" not in output
     if can_journal and events and events[-1]["event"] not in _LAST_EVENTS:
         return f"the journal ends with {events[-1]['event']}"
-    is_told = "memory" in output or "cannot remove" in output
-    if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and not is_told:
+    is_reported = "memory" in output or "cannot remove" in output
+    if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and not is_reported:
         return f"memory is left, and nothing is said of it: {job.memories()}"
     return ""
 

@@ -121,7 +121,7 @@ class Left:
             return []
         return [json.loads(line) for line in self._record.read_text().splitlines()]
 
-    def take(self) -> Series | None:
+    def pop_series(self) -> Series | None:
         """Return the next series, or None if none is left. Workers in several threads may call this."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None

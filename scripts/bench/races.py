@@ -75,7 +75,7 @@ def training(home: Path, launcher: Launcher, found: Figures) -> None:
         found["launcher, resident"] = sum(process.memory_info().rss for process in own) / 2**20
         everything = [*own, *(process for process in trial.below() if process not in own)]
         found["job with launcher, memory"] = sum(process.memory_full_info().pss for process in everything) / 2**20
-        signalled = trial.tell(signal.SIGTERM)
+        signalled = trial.send_signal(signal.SIGTERM)
         found["SIGTERM to exit"] = trial.ended(3 * _PATIENCE) - signalled
         found["steps lost at SIGTERM"] = trial.notes("step")[-1].step - _saved(home, launcher)
 

@@ -18,7 +18,7 @@ from peers import Launcher, by_hand
 from ftlaunch_contract.protocol import memory_root
 
 JOBS = Path(__file__).parent / "jobs"
-_LOOK = 0.002  # seconds between two looks at the notes
+_POLL_SECONDS = 0.002  # between two readings of the notes
 
 
 class Note(NamedTuple):
@@ -111,7 +111,7 @@ class Trial:
                 raise Failed(f"it ended with {self._processes[0].returncode} before {what}")
             if time.monotonic() > until:
                 raise Failed(f"no {what} within {seconds:.0f} s")
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     def all_noted(self, what: str, since: float, seconds: float) -> float:
         """Return when the last rank has made its first note of a kind since `since`. Raises Failed."""
@@ -138,7 +138,7 @@ class Trial:
             *(process for process in self.below() if process.pid not in ranks | beneath),
         ]
 
-    def tell(self, signum: int) -> float:
+    def send_signal(self, signum: int) -> float:
         """Send a signal to the launcher; return the moment."""
         at = time.monotonic()
         self._processes[0].send_signal(signum)

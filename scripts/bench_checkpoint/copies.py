@@ -182,7 +182,7 @@ def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str,
     bench = Bench(trained, job, home)
     for _ in range(4):  # the first snapshot into each slot lays the slot out
         bench.time(bench.snapshot)
-    taken = [bench.round(number) for number in range(rounds + 1)][1:]
+    measured = [bench.round(number) for number in range(rounds + 1)][1:]
     directories = [path for path in bench.coordinator.memory_dir.glob("slot_*") if path.is_dir()]
     used = sum(file.stat().st_blocks * 512 for path in directories for file in path.iterdir())
     return {
@@ -190,5 +190,5 @@ def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str,
         "share_bytes": sum(tensor.nbytes for tensor in bench.pairs["share"][0]),
         "slot_bytes": used * bench.coordinator.world_size // len(directories),
         "slots": len(directories) // bench.coordinator.world_size,
-        "seconds": {name: [entry[name] for entry in taken] for name in taken[0]},
+        "seconds": {name: [entry[name] for entry in measured] for name in measured[0]},
     }

@@ -44,7 +44,7 @@ class Journal:
         for minute in range(1, minutes):
             self._write(60.0 * minute, "progress", step=600 * minute, loss=pairs, step_seconds=pairs, of=8)
             if minute % 1000 == 0:
-                self.tell(60.0 * minute)
+                self.append_incident(60.0 * minute)
         self._file.flush()
         self._file.reconfigure(line_buffering=True)
 
@@ -54,7 +54,7 @@ class Journal:
         self.lines += 1
         self._file.write(json.dumps({"t": stamp, "mono": mono, "attempt": 0, "event": event, **fields}) + "\n")
 
-    def tell(self, now: float | None = None) -> str:
+    def append_incident(self, now: float | None = None) -> str:
         """Write one more incident, now or at a second of the job; return its sentence."""
         self.step += 1
         sentence = f"incident {self.step} of the benchmark"
@@ -64,10 +64,10 @@ class Journal:
 
 
 class Client:
-    """A browser, which notes when it has heard of which sentence."""
+    """A browser, which notes when each sentence came."""
 
     def __init__(self) -> None:
-        self.heard: dict[str, float] = {}
+        self.received_at: dict[str, float] = {}
         self.awaited = "?"
         self.ready = asyncio.Event()
 
@@ -79,7 +79,7 @@ class Client:
                 self.ready.set()
                 # Parsing JSON in a hundred clients would measure the clients instead of the server.
                 if self.awaited in line:
-                    self.heard.setdefault(self.awaited, time.monotonic())
+                    self.received_at.setdefault(self.awaited, time.monotonic())
 
 
 async def measured(dashboard: Dashboard, journal: Journal, count: int, rounds: int) -> None:
@@ -100,10 +100,10 @@ async def measured(dashboard: Dashboard, journal: Journal, count: int, rounds: i
             written = time.monotonic()
             for client in clients:
                 client.awaited = sentence
-            journal.tell()
-            while not all(sentence in client.heard for client in clients):
+            journal.append_incident()
+            while not all(sentence in client.received_at for client in clients):
                 await asyncio.sleep(0.005)
-            delays += [client.heard[sentence] - written for client in clients]
+            delays += [client.received_at[sentence] - written for client in clients]
             await asyncio.sleep(0.5)
         wall = time.monotonic() - began
         spent = processor_time(dashboard.process.pid) - used

@@ -96,11 +96,11 @@ def ratios(home: Path, framework: str, size: str, rounds: int, steps: int) -> tu
         The seconds of the steps without hooks, and how many times as long the steps with hooks beside them take.
     """
     kinds = ["nothing", *["hooks", "nothing"] * rounds]
-    taken = [
+    measured = [
         step(home / f"{framework}-{size}-{number}", kind, framework, size, steps) for number, kind in enumerate(kinds)
     ]
-    bare = taken[::2]
-    hooked = taken[1::2]
+    bare = measured[::2]
+    hooked = measured[1::2]
     return bare, [2 * mine / sum(beside) for mine, beside in zip(hooked, itertools.pairwise(bare), strict=True)]
 
 

@@ -118,7 +118,7 @@ def ours(home: Path, figures: Figures) -> None:
         machines[3].cut()
         figures["a machine silent to ready, standby"] = run.ready(cut, "second standby") - cut
         run.stand_by(trial.NODES + 1)
-        figures["the head's process killed to a new head, no restart"] = run.led_again()
+        figures["the head's process killed to a new head, no restart"] = run.replace_head()
         killed = time.monotonic()
         machines[0].kill_all()
         figures["the head's machine killed to ready, standby"] = run.ready(killed, "third standby") - killed

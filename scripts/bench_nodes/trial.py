@@ -20,7 +20,7 @@ JOB = Path(__file__).with_name("job.py")
 NODES = 3
 RANKS = 2  # on each machine
 PATIENCE = 90.0  # seconds
-_LOOK = 0.002  # seconds between two looks at the notes
+_POLL_SECONDS = 0.002  # between two readings of the notes
 _OF_THIS_SHELL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # would slow the launchers down
 _IDLE = 0.05  # processor seconds in a second: more than beats take, less than imports
 _CALM = 3.0  # seconds before a fault, in which everything that warms up gets ready
@@ -98,7 +98,7 @@ class Trial:
         while not ready():
             if time.monotonic() > until:
                 raise Failed(f"no {what} within {PATIENCE:.0f} s")
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     def calm(self) -> None:
         """Let the job train for some seconds."""
@@ -143,7 +143,7 @@ class OurTrial(Trial):
         *_, started = (event for event in read_events(self.home / "run") if event["event"] == "job_started")
         return psutil.Process(self.machines[0].processes()[started["pid"]])
 
-    def led_again(self) -> float:
+    def replace_head(self) -> float:
         """Kill the head's process; return the seconds until another head has adopted the ranks. Raises Failed."""
         killed = time.monotonic()
         self.head().kill()

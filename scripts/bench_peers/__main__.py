@@ -45,12 +45,12 @@ def main() -> int:
             print(f"\na machine with {mib} MiB of state is lost, steps of {step_seconds:g} s")
             rounds = [lost.lose(home / f"lost-{mib}-{number}", mib, step_seconds) for number in range(args.rounds)]
             for name in rounds[0]:
-                copies.told_spread(name, [figures[name] for figures in rounds], UNITS.get(name, "s"))
+                copies.print_spread(name, [figures[name] for figures in rounds], UNITS.get(name, "s"))
         costs = [lost.cost(home / f"cost-{number}", 64, 0.1) for number in range(args.rounds)]
-        copies.told_spread("\nsteps with copies / without (64 MiB, 0.1 s)", costs, "")
+        copies.print_spread("\nsteps with copies / without (64 MiB, 0.1 s)", costs, "")
         print("\nsteps of a job that fills its link with copies / without")
         for name, ratios in link.measure(home, args.rounds).items():
-            copies.told_spread(name, ratios, "")
+            copies.print_spread(name, ratios, "")
     finally:
         shutil.rmtree(home)
     return 0

@@ -28,7 +28,7 @@ SMALL = 200  # small copies
 MEMORY = Path("/dev/shm")  # of each machine
 
 
-def told_spread(name: str, values: list[float], unit: str) -> None:
+def print_spread(name: str, values: list[float], unit: str) -> None:
     """Print median and range."""
     low = min(values)
     middle = statistics.median(values)
@@ -87,10 +87,10 @@ def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None
             copied.append(answer["bytes"] / answer["seconds"] / 1e9)
             processor.append(answer["processor_seconds"] / answer["seconds"])
             alone.append(size // 2 / plain(path, size // 2, receiver, ports["plain"]) / 1e9)
-    told_spread(f"a copy of {size // MIB} MiB", copied, "GB/s")
-    told_spread("  processor time of its sender", processor, "of one core")
-    told_spread("the same by a plain socket", alone, "GB/s")
-    told_spread("copy / plain socket", [a / b for a, b in zip(copied, alone, strict=True)], "    ")
+    print_spread(f"a copy of {size // MIB} MiB", copied, "GB/s")
+    print_spread("  processor time of its sender", processor, "of one core")
+    print_spread("the same by a plain socket", alone, "GB/s")
+    print_spread("copy / plain socket", [a / b for a, b in zip(copied, alone, strict=True)], "    ")
     node.close()
 
 
@@ -123,8 +123,8 @@ def small() -> None:
         took.append(1000 * answer["seconds"])
         worked.append(1000 * answer["processor_seconds"])
         size = answer["bytes"]
-    told_spread(f"a copy of {size} bytes of two ranks", took, "ms")
-    told_spread("  processor time of its sender", worked, "ms")
+    print_spread(f"a copy of {size} bytes of two ranks", took, "ms")
+    print_spread("  processor time of its sender", worked, "ms")
     sender.close()
     other.close()
 

@@ -83,11 +83,11 @@ def measure_on_silent_disk(home: Path, nodes: int) -> dict[str, list[float]]:
             with disk.silent():
                 died = trial.agents[0].ask("lose rank", agent=3)["at"]
                 trial.wait_left(died, trial.nodes)
-                left = max(answer["left"] for answer in trial.look())
+                left = max(answer["left"] for answer in trial.read_summaries())
                 with suppress(Failed):  # a restart that waits for the disk shows in the figure
                     trial.wait_starts(2, trial.nodes, patience=_SILENT)
             trial.wait_starts(2, trial.nodes)
-            started = max(answer["started"] for answer in trial.look())
+            started = max(answer["started"] for answer in trial.read_summaries())
             time.sleep(_SETTLES)
             trial.finish()
         finally:
@@ -127,10 +127,10 @@ def _lose_rank(trial: Trial, starts: int) -> Figures:
     died = trial.agents[0].ask("lose rank", agent=3)["at"]
     trial.wait_left(died, trial.nodes)
     cpu_to_leave = _cpu(trial, before)
-    left = max(answer["left"] for answer in trial.look())
+    left = max(answer["left"] for answer in trial.read_summaries())
     trial.wait_starts(starts, trial.nodes)
     cpu_to_start = _cpu(trial, before)
-    started = max(answer["started"] for answer in trial.look())
+    started = max(answer["started"] for answer in trial.read_summaries())
     traffic = [process.ask("traffic") for process in trial.agents]
     time.sleep(_SETTLES)
     return {
@@ -147,7 +147,7 @@ def _lose_node(trial: Trial, starts: int) -> Figures:
     """Have a machine vanish at once, and measure the restart with a standby in its place."""
     died = trial.lose_agent("die", 5)
     trial.wait_starts(starts, trial.nodes - 1)
-    started = max(answer["started"] for answer in trial.look())
+    started = max(answer["started"] for answer in trial.read_summaries())
     time.sleep(_SETTLES)
     return {"a node ends to all orders to start": started - died}
 
@@ -156,7 +156,7 @@ def _silence_node(trial: Trial, starts: int) -> Figures:
     """Have a node fall silent, and measure the restart with another standby in its place."""
     fell = trial.lose_agent("fall silent", 6)
     trial.wait_starts(starts, trial.nodes - 2)
-    started = max(answer["started"] for answer in trial.look())
+    started = max(answer["started"] for answer in trial.read_summaries())
     time.sleep(_SETTLES)
     return {"a node falls silent to all orders to start, beyond --node-timeout": started - fell - trial.timeout}
 
@@ -201,7 +201,7 @@ def table(found: dict[int, dict[str, list[float]]]) -> str:
     return as_table(rows)
 
 
-def _take_priority(nice: int) -> None:
+def _raise_priority(nice: int) -> None:
     """Give this process and its children priority over other processes of this machine, which are not measured."""
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     group = Path("/proc/self/autogroup")
@@ -222,7 +222,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.nice:
         if not os.fork():  # only a process that leads no group can begin a session of its own
-            _take_priority(args.nice)
+            _raise_priority(args.nice)
             os._exit(_run(args))
         return os.waitstatus_to_exitcode(os.wait()[1])
     return _run(args)

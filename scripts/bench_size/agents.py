@@ -51,7 +51,7 @@ class Agents:
             "warnings": [], "topology": facts.gather(spec).machine,
         }  # fmt: skip
         assert spec.nodes.address is not None
-        self._around = Surroundings(
+        self._shared = Surroundings(
             loop=self.loop,
             endpoint=(spec.nodes.address, spec.nodes.port),
             token=job_token.read_or_make(Path(spec.run_dir) / TOKEN),
@@ -66,7 +66,7 @@ class Agents:
         self.agents: dict[int, PretendedAgent] = {}
         self._orders = b""
         os.set_blocking(0, False)
-        self.loop.register(0, self._hear)
+        self.loop.register(0, self._read_orders)
         self._begin_some()
 
     def _begin_some(self) -> None:
@@ -76,13 +76,13 @@ class Agents:
             probe = self._probe
             if len(self.agents) < _WITH_OWN_PROBE:
                 probe = self._own_probes[number] = open_probe_socket()
-            self.agents[number] = PretendedAgent(number, self._around, probe.getsockname()[1])
+            self.agents[number] = PretendedAgent(number, self._shared, probe.getsockname()[1])
         if self._waiting:
             self.loop.call_at(time.monotonic() + 0.005, "begin", self._begin_some)
 
     # --- orders -----------------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
+    def _read_orders(self) -> None:
         block = os.read(0, _MOST)
         if not block:
             self.loop.over = True
@@ -94,18 +94,18 @@ class Agents:
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
 
-    def _look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    def _summarize(self, order: Mapping[str, Any]) -> dict[str, Any]:
         agents = self.agents.values()
         return {
             "connected": sum(agent.link.alone_since is None for agent in agents),
             "starts": Counter(agent.starts for agent in agents),
             "terms": Counter(agent.terms[-1] if agent.terms else 0 for agent in agents),
             "over": sum(agent.code is not None for agent in agents),
-            "left": max(agent.told_to_leave for agent in agents),
-            "started": max(agent.told_to_start for agent in agents),
+            "left": max(agent.leave_ordered_at for agent in agents),
+            "started": max(agent.start_ordered_at for agent in agents),
             "met": max(agent.met for agent in agents),
             "waiting": len(self._waiting),
-            "left since": sum(agent.told_to_leave > order.get("since", 0.0) for agent in agents),
+            "left since": sum(agent.leave_ordered_at > order.get("since", 0.0) for agent in agents),
         }
 
     def _watch(self, order: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Agents:
         return {}
 
     _orders_by_name: Mapping[str, Callable[[Agents, Mapping[str, Any]], dict[str, Any]]] = {
-        "look": _look,
+        "look": _summarize,
         "watch": _watch,
         "traffic": _traffic,
         "lose rank": _lose_rank,

@@ -69,16 +69,16 @@ class Traffic:
 class PretendedAgent:
     """The agent of one node."""
 
-    def __init__(self, number: int, around: Surroundings, probe: int) -> None:
+    def __init__(self, number: int, shared: Surroundings, probe: int) -> None:
         """Begin to look for the head.
 
         Args:
             number: the number of the node.
-            around: what the agents of this process share.
+            shared: what the agents of this process share.
             probe: a port at which nobody listens any more once this agent has ended.
         """
         self.number = number
-        self._around = around
+        self._shared = shared
         self._probe = probe
         self._ranks: PretendedRanks | None = None
         self._place = -1
@@ -87,9 +87,9 @@ class PretendedAgent:
         self._next: Mapping[str, Any] | None = None
         self._beats = 0
         self._silent = self._dead = False
-        self._exits = ExitReports(around.loop, time.monotonic, self._send_exits)
+        self._exits = ExitReports(shared.loop, time.monotonic, self._send_exits)
         self.traffic = Traffic()
-        self.told_to_leave = self.told_to_start = 0.0
+        self.leave_ordered_at = self.start_ordered_at = 0.0
         """when the newest orders came, in monotonic seconds"""
         self.starts = 0
         self.met = 0.0
@@ -97,16 +97,16 @@ class PretendedAgent:
         self.terms: list[int] = []
         self.code: int | None = None
         self.link = HeadLink(
-            loop=around.loop,
+            loop=shared.loop,
             clock=time.monotonic,
-            endpoint=around.endpoint,
-            token=around.token,
+            endpoint=shared.endpoint,
+            token=shared.token,
             on_message=self._on_message,
             on_ready=self._on_head,
             on_no_listener=self._on_no_listener,
-            silence_seconds=around.node_timeout,
+            silence_seconds=shared.node_timeout,
         )
-        around.loop.call_at(time.monotonic() + around.beat_seconds * (number % 97) / 97, self, self._beat)
+        shared.loop.call_at(time.monotonic() + shared.beat_seconds * (number % 97) / 97, self, self._beat)
 
     # --- what happens on the node -----------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class PretendedAgent:
         if self._dead or self.code is not None:
             return
         now = time.monotonic()
-        self._around.loop.call_at(now + self._around.beat_seconds, self, self._beat)
+        self._shared.loop.call_at(now + self._shared.beat_seconds, self, self._beat)
         if self._ranks is not None:
             self._ranks.train(now)
         if self.link.alone_since is None:
@@ -187,7 +187,7 @@ class PretendedAgent:
     # --- what the head says -----------------------------------------------------------------------------------
 
     def _on_no_listener(self) -> None:
-        self._around.find_head()
+        self._shared.find_head()
 
     def _on_head(self) -> None:
         if self._silent:
@@ -198,11 +198,11 @@ class PretendedAgent:
         held: list[int] = []
         running: dict[str, Any] = {}
         if ranks is not None:
-            ranks.forget_told()
+            ranks.forget_reported()
             slots = ranks.slots()
             held = [ranks.numbers.start, len(ranks.numbers)]
             if ranks.alive:
-                resume, stop_at = ranks.told_resume()
+                resume, stop_at = ranks.ordered_resume()
                 pids = {rank: 1 << 22 | rank for rank in ranks.numbers}
                 running = {
                     "place": self._place, "pids": pids, "ended": {}, "resume": resume, "stop_at": stop_at,
@@ -210,7 +210,7 @@ class PretendedAgent:
                 }  # fmt: skip
         self._send(
             "hello",
-            **self._around.hello,
+            **self._shared.hello,
             probe=self._probe,
             port=20000 + self.number,
             wall=time.time(),
@@ -231,15 +231,15 @@ class PretendedAgent:
             self.terms.append(message["term"])
             self._send("ready")
         elif do == "spawn":
-            self.told_to_start = time.monotonic()
+            self.start_ordered_at = time.monotonic()
             self._spawn(message)
         elif do == "pages" and self._ranks is not None:
             self._ranks.perform(message["verb"], message["values"])
         elif do in ("leave", "kill") and self._ranks is not None and self._ranks.alive:
-            self.told_to_leave = time.monotonic()
+            self.leave_ordered_at = time.monotonic()
             code = _SIGTERM if do == "leave" else _KILLED
             leaving = sorted(self._ranks.alive)
-            self._around.loop.call_at(
+            self._shared.loop.call_at(
                 time.monotonic() + _LEAVES_AFTER, (self, "leave"), lambda: self._end_ranks(leaving, code)
             )
         elif do == "saver":
@@ -256,7 +256,7 @@ class PretendedAgent:
             return
         place = message["place"]
         if self._ranks is None or self._place != place["node"]:
-            self._ranks = PretendedRanks(place["count"], place["first"], self._around.step_seconds)
+            self._ranks = PretendedRanks(place["count"], place["first"], self._shared.step_seconds)
         self._place = place["node"]
         self._attempt = message["attempt"]
         self._lineage = message["lineage"]

@@ -120,7 +120,7 @@ class PretendedRanks:
         """Return what has changed in the pages, as `words` of the message `beat`."""
         return [[rank, changes] for rank, found in self._changes.items() if (changes := found.collect())]
 
-    def forget_told(self) -> None:
+    def forget_reported(self) -> None:
         """Have the next `words` return everything, for a new head."""
         self._changes = {rank: Changes(self._pages[rank]) for rank in self.numbers}
 
@@ -128,7 +128,7 @@ class PretendedRanks:
         """Return the steps in the slots of each rank."""
         return {rank: list(steps) for rank, steps in self._pages.slots().items()}
 
-    def told_resume(self) -> tuple[list[int], int]:
+    def ordered_resume(self) -> tuple[list[int], int]:
         """Return the state from which the ranks were told to resume, and the step at which they were told to stop."""
         first = self._pages.pages[0]
         return [int(first.resume[0]), first.resume[1]], first.stop_at

@@ -23,7 +23,7 @@ from ftlaunch.system.control_socket import SOCKET
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0  # seconds
-_LOOK = 0.02  # seconds between two questions to the agents
+_POLL_SECONDS = 0.02  # between two questions to the agents
 
 
 class Failed(Exception):
@@ -156,7 +156,7 @@ class Trial:
             self.agents.append(AgentsProcess(begin, self.home / f"agents_{number}"))
             first += share
         self.wait_starts(1, self.nodes)
-        return max(found["started"] for found in self.look())
+        return max(found["started"] for found in self.read_summaries())
 
     @property
     def socket(self) -> Path:
@@ -180,7 +180,7 @@ class Trial:
             When the head was killed; when the new head said that it leads, which includes the start of Python that a
             forked head does not need; and when the last agent had its welcome.
         """
-        terms = max(int(term) for found in self.look() for term in found["terms"])
+        terms = max(int(term) for found in self.read_summaries() for term in found["terms"])
         killed = time.monotonic()
         self._heads[-1].kill()
         self._heads[-1].wait()
@@ -189,12 +189,12 @@ class Trial:
         count = self.nodes + self.standbys - self._lost
 
         def met() -> bool:
-            welcomes = [answer["terms"] for answer in self.look()]
+            welcomes = [answer["terms"] for answer in self.read_summaries()]
             newer = sum(number for counts in welcomes for term, number in counts.items() if int(term) > terms)
             return newer >= count
 
         self.wait(met, "welcome of all agents by the new head")
-        return killed, started, max(found["met"] for found in self.look())
+        return killed, started, max(found["met"] for found in self.read_summaries())
 
     def finish(self) -> float:
         """Bring the training of all ranks to its end; return the seconds until the head has ended. Raises Failed."""
@@ -227,16 +227,16 @@ class Trial:
         until = time.monotonic() + patience
         while not ready():
             if time.monotonic() > until:
-                raise Failed(f"no {what} within {patience:.0f} s: {self.look()}\n{self.said()}")
+                raise Failed(f"no {what} within {patience:.0f} s: {self.read_summaries()}\n{self.said()}")
             if self._heads[-1].poll() is not None:
                 raise Failed(f"the head has ended with {self._heads[-1].returncode}:\n{self.said()}")
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     def wait_starts(self, starts: int, count: int, patience: float = PATIENCE) -> None:
         """Wait until `count` agents have been told at least `starts` times to start their ranks. Raises Failed."""
 
         def started() -> bool:
-            answers = [answer["starts"] for answer in self.look()]
+            answers = [answer["starts"] for answer in self.read_summaries()]
             informed = sum(agents for counts in answers for times, agents in counts.items() if int(times) >= starts)
             return informed >= count
 
@@ -246,11 +246,11 @@ class Trial:
         """Wait until `count` agents have been told after `since` to let their ranks leave. Raises Failed."""
 
         def left() -> bool:
-            return sum(int(answer["left since"]) for answer in self.look(since)) >= count
+            return sum(int(answer["left since"]) for answer in self.read_summaries(since)) >= count
 
         self.wait(left, f"orders to {count} nodes to let their ranks leave")
 
-    def look(self, since: float = 0.0) -> list[dict[str, Any]]:
+    def read_summaries(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Return the summary that each process gives of its agents. since: for `left since`, in monotonic seconds."""
         return [process.ask("look", since=since) for process in self.agents]
 

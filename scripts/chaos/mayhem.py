@@ -25,7 +25,7 @@ from ftlaunch_contract.progress import Advance
 RANKS = 2
 _STUCK = 120.0  # seconds without a birth, a death or an end after which the job counts as hanging
 _LIVES = 20  # lives without a kill after which ranks must be dying of something else
-_LOOK = 0.001  # seconds between two looks at the journal
+_POLL_SECONDS = 0.001  # between two readings of the journal
 _FIRST_HORIZON = 0.4  # seconds
 # What is killed, and how often: one rank, all ranks at about the same moment, the saver, the process that ranks are
 # forked from, the supervisor (its ranks die with it, and the memory stays), and the node with all its memory.
@@ -162,12 +162,12 @@ class Mayhem:
                 if seconds is not None:
                     return False
                 raise Broken("nothing happens any more; the ranks' stacks are in its logs")
-            self._ended = self._supervisor.wait(min(left, _LOOK))
-            if self._hear() and seconds is None:
+            self._ended = self._supervisor.wait(min(left, _POLL_SECONDS))
+            if self._read_events() and seconds is None:
                 give_up = time.monotonic() + _STUCK
         return True
 
-    def _hear(self) -> bool:
+    def _read_events(self) -> bool:
         """Read new events; return whether ranks have been started. Raises Broken."""
         born = False
         for event in self._supervisor.events():

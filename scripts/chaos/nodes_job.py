@@ -28,7 +28,7 @@ from ftlaunch_contract.protocol import memory_root
 RANKS = 3  # one on each of three machines
 MACHINES = 4  # the fourth one stands by
 _STUCK = 120.0  # seconds without an attempt or an end after which the job counts as hanging
-_LOOK = 0.02  # seconds between two looks at the journal
+_POLL_SECONDS = 0.02  # between two readings of the journal
 _HORIZON = 1.5  # seconds in which a fault comes, from the last fault or from the moment at which all ranks run
 _SURPRISE = 0.25  # the share of faults that do not wait for all ranks, and meet a restart
 _LATE = 10.0  # seconds before the job's end in which an agent counts as late
@@ -140,7 +140,7 @@ class NodesMayhem:
                 raise Broken("nothing happens any more; see terminal_* and run/")
             if not self._back and all(agent.poll() is not None for agent in self._job.agents.values()):
                 raise Broken("all agents have ended, and the job has not")
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     def _bring_back(self) -> None:
         for number in [number for number, when in self._back.items() if time.monotonic() >= when]:
@@ -168,7 +168,7 @@ class NodesMayhem:
         late = self._started[number] > self._finished - _LATE
         give_up = time.monotonic() + (_LATE if late else _STUCK)
         while agent.poll() is None and time.monotonic() < give_up:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         if agent.poll() is None and late:
             self._machines[number].kill_all()
             return 0

@@ -71,9 +71,9 @@ def _section(words: tuple[str, ...], described: click.Command) -> str:
 
 def _row(option: click.Option, context: click.Context) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    takes = "" if option.is_flag else f" {option.make_metavar(context)}"
+    metavar = "" if option.is_flag else f" {option.make_metavar(context)}"
     shown = option.default if option.show_default is True else ""
-    return f"| {names}{_cell(takes)} | {_cell(_plain(option.help or ''))} | {f'`{shown}`' if shown != '' else ''} |"
+    return f"| {names}{_cell(metavar)} | {_cell(_plain(option.help or ''))} | {f'`{shown}`' if shown != '' else ''} |"
 
 
 def _plain(text: str) -> str:

@@ -13,7 +13,7 @@ _HANDED_ON = {"warm_parent": ["state", "pid", "status", "why", "ranks"]}
 _FIRST = ("job", "ranks", "nodes", "incidents", "checkpoints")  # the modules with which the page begins
 
 
-class Told(NamedTuple):
+class JournalEvent(NamedTuple):
     """One event of the journal."""
 
     name: str
@@ -24,7 +24,7 @@ class Told(NamedTuple):
 def table() -> str:
     """Return all events as a Markdown table."""
     lines = ["| event | when | fields |", "| --- | --- | --- |"]
-    by_name: dict[str, list[Told]] = {}
+    by_name: dict[str, list[JournalEvent]] = {}
     for event in events():
         by_name.setdefault(event.name, []).append(event)
     for name, alike in by_name.items():
@@ -32,7 +32,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def events() -> Iterator[Told]:
+def events() -> Iterator[JournalEvent]:
     """Yield each class with a name for the journal: those of the modules in `_FIRST` first."""
     found = sorted((SOURCES["ftlaunch"] / "reporting/events").glob("*.py"))
     for path in sorted(found, key=lambda path: _FIRST.index(path.stem) if path.stem in _FIRST else len(_FIRST)):
@@ -40,7 +40,7 @@ def events() -> Iterator[Told]:
         for node in classes.values():
             if name := _name(node):
                 when = " ".join((ast.get_docstring(node) or "").split("\n\n", 1)[0].split())
-                yield Told(name, when, _fields(node, classes) or _HANDED_ON[name])
+                yield JournalEvent(name, when, _fields(node, classes) or _HANDED_ON[name])
 
 
 def _name(node: ast.ClassDef) -> str:

@@ -141,7 +141,7 @@ def silenced() -> Iterator[None]:
         table.update(hooks)
 
 
-def taken(steps: int, step: Step, cross: Callable[[], object]) -> float:
+def measure_steps(steps: int, step: Step, cross: Callable[[], object]) -> float:
     """Return the mean seconds of a step, with `cross` after each, over one turn."""
     began = time.perf_counter()
     for _ in range(steps):
@@ -168,10 +168,10 @@ def main() -> None:
     end = time.perf_counter() + 4 * seconds
     while time.perf_counter() < end or len(hooked) < 10:
         with silenced():
-            bare.append(taken(steps, step, lambda: None))
-        hooked.append(taken(steps, step, lambda: next(loop)))
+            bare.append(measure_steps(steps, step, lambda: None))
+        hooked.append(measure_steps(steps, step, lambda: next(loop)))
     with silenced():
-        bare.append(taken(steps, step, lambda: None))
+        bare.append(measure_steps(steps, step, lambda: None))
     ratios = [2 * mine / sum(beside) for mine, beside in zip(hooked, pairwise(bare), strict=True)]
     half = len(ratios) // 2
     figures = {"step": median(bare), "first": fmean(ratios[:half]), "then": fmean(ratios[half:])}
