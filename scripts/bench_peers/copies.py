@@ -73,7 +73,7 @@ def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None
     """Measure copies of one shard, and the same bytes through a plain socket."""
     node = CopierNode(0, MEMORY, range(1), address=address)
     node.attempt(world=1)
-    node.tell("buddy", to={"node": 1, "address": receiver, "port": ports["copier"]})
+    node.send("buddy", to={"node": 1, "address": receiver, "port": ports["copier"]})
     node.snapshot(1, 0, "fsdp", size // 2)
     path = node.slot(0, 0) / "model.safetensors"
     copied = []

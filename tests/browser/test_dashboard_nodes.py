@@ -40,11 +40,11 @@ def test_a_node_that_is_chosen_leaves(nodes: NodesJob, serve: Serve, window: Win
     chosen.select_option(label=f"1: {host}")
     dialog.get_by_role("button", name="Drain this node").click()
     page.get_by_role("status").filter(has_text="then node 1 leaves").wait_for()
-    assert nodes.supervisors[1].wait(DEADLINE) == 75, nodes.told
+    assert nodes.supervisors[1].wait(DEADLINE) == 75, nodes.transcript
     (asked,) = nodes.events("drain_requested")
     assert (asked["node"], asked["by"]) == ("1", f"dashboard of {getpass.getuser()}, asked from 127.0.0.1")
     page.locator("#history", has_text="asked to let a node leave, node 1").wait_for()
     nodes.wait_event("attempt_started", 2)
     page.get_by_role("button", name="Stop the job").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop the job").click()
-    assert nodes.codes() == [75, 75], nodes.told
+    assert nodes.codes() == [75, 75], nodes.transcript

@@ -61,7 +61,7 @@ def test_the_page_describes_what_jobs_leave(job: FtJob, nodes: NodesJob) -> None
     files += run(job)
     nodes.words = ("--steps", "400", "--step-time", "0.05")  # a busy machine looks at it seconds later
     nodes.begin("--detach")
-    assert [agent.wait(60) for agent in nodes.supervisors] == [0, 0], nodes.told  # the commands', not the job's
+    assert [agent.wait(60) for agent in nodes.supervisors] == [0, 0], nodes.transcript  # the commands', not the job's
     pid = wait_for(lambda: pid_at(nodes, 10), "step 10 of the job of two nodes")
     files += left(nodes.run_dir)
     os.kill(pid, signal.SIGKILL)

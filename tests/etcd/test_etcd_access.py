@@ -91,7 +91,7 @@ def test_a_node_says_that_nobody_answers_and_ends(tmp_path: Path) -> None:
     nodes.etcd = f"127.0.0.1:{one},localhost:{other}"
     try:
         nodes.agent()
-        assert nodes.codes() == [2], nodes.told
+        assert nodes.codes() == [2], nodes.transcript
         assert nodes.said(0) == (
             f"ftlaunch: cannot be the head: etcd at 127.0.0.1:{one},localhost:{other}:"
             f" 127.0.0.1:{one}: connection refused; localhost:{other}: connection refused\n"
@@ -146,10 +146,10 @@ def test_a_wrong_password_ends_a_node_and_is_not_shown(guarded: EtcdCluster, tmp
     nodes.etcd = guarded.endpoints
     try:
         nodes.agent(env={ETCD_USER: "me", ETCD_PASSWORD: "wr0ng-5ecret"})
-        assert nodes.codes() == [2], nodes.told
+        assert nodes.codes() == [2], nodes.transcript
         told = f"ftlaunch: cannot be the head: etcd at {guarded.endpoints}: authentication failed, invalid user ID"
         assert nodes.said(0).startswith(told)
-        assert "wr0ng-5ecret" not in nodes.told
+        assert "wr0ng-5ecret" not in nodes.transcript
     finally:
         nodes.dispose()
 

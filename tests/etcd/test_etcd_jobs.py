@@ -22,7 +22,7 @@ KILL_EVERY = 5.0  # seconds
 
 def test_two_nodes_meet_in_etcd_and_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJob) -> None:
     nodes.begin()
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     assert not (nodes.run_dir / "head").exists(), "nobody has claimed anything in the run dir"
     nodes.assert_clean()
@@ -39,7 +39,7 @@ def test_a_killed_head_is_replaced_by_a_claim_in_etcd_and_the_ranks_run_on(nodes
     nodes.wait_event("attempt_adopted")
     assert nodes.head != head
     assert nodes.ranks_of(0) + nodes.ranks_of(1) == ranks
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert len(nodes.events("attempt_started")) == 1
     nodes.assert_same_end(alone)
     nodes.assert_clean()
@@ -55,7 +55,7 @@ def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> N
     os.kill(head, signal.SIGSTOP)
     nodes.wait_event("job_started", 2)
     nodes.wait_gone([head])
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -90,7 +90,7 @@ def test_etcds_leader_may_be_killed_every_five_seconds(nodes: NodesJob, alone: F
     nodes.begin("--storage-interval", "5")
     nodes.wait_step(1)
     with leaders_killed(cluster) as killed:
-        assert nodes.codes() == [0, 0], nodes.told
+        assert nodes.codes() == [0, 0], nodes.transcript
     assert len(killed) >= 3, "the faults came too late"
     assert nodes.events("job_finished")[-1]["restarts"] == 0
     assert len(nodes.events("attempt_started")) == 1
@@ -116,7 +116,7 @@ def test_training_goes_on_without_any_etcd_and_ends_once_it_is_back(
     assert nodes.fired() == ["sigkill 3 0"]
     for member in range(3):
         cluster.start(member)
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert nodes.events("job_finished")[-1]["restarts"] == 1
     assert len(nodes.events("attempt_started")) == 2
     assert len(nodes.events("job_started")) == 1, "and the head stays"
@@ -140,9 +140,9 @@ def test_a_password_gets_to_head_and_saver_and_to_nobody_else(
         assert b"5ecret" not in environ
     for pid in carriers(nodes.tag):
         assert b"5ecret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     first, *_, last = [one["step"] for one in nodes.events("checkpoint_committed")]
     assert 10 <= first < last == 30
-    assert "5ecret" not in nodes.told
+    assert "5ecret" not in nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()

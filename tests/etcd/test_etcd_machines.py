@@ -70,7 +70,7 @@ def test_the_heads_machine_is_lost_with_its_member_of_etcd(machines: Machines, t
     lost = head_at(job)
     machines[lost].lose()
     rest = others(job, lost)
-    assert set(job.wait(*rest)) == {0}, job.told()
+    assert set(job.wait(*rest)) == {0}, job.transcript()
     assert len(job.events("job_started")) == 2, "the fault came too late"
     assert job.result() == alone
 
@@ -83,8 +83,8 @@ def test_the_heads_machine_is_cut_off_with_its_member_of_etcd(machines: Machines
     rest = others(job, lost)
     job.wait_event("job_started", 2)
     machines[lost].mend()
-    assert set(job.wait(*rest)) == {0}, job.told()
-    assert "another head has taken over the job" in job.said(lost), job.told()
+    assert set(job.wait(*rest)) == {0}, job.transcript()
+    assert "another head has taken over the job" in job.said(lost), job.transcript()
     assert job.result() == alone
 
 
@@ -99,6 +99,6 @@ def test_all_machines_begin_anew_after_all_were_lost(machines: Machines, tmp_pat
     rest = others(job, before)  # the head's own machine would know at once that it is gone
     for number in rest:
         job.start(number)
-    assert set(job.wait(*rest)) == {0}, job.told()
-    assert len(job.events("job_started")) == 2, job.told()
+    assert set(job.wait(*rest)) == {0}, job.transcript()
+    assert len(job.events("job_started")) == 2, job.transcript()
     assert job.result() == alone

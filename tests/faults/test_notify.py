@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.support.harness import FtJob
 from tests.support.leftovers import alive, assert_ended
-from tests.support.notified import SECRET, Hook, notifiers, outcomes, start, told, writer
+from tests.support.notified import SECRET, Hook, notifiers, outcomes, read_notices, start, writer
 
 
 def test_an_incident_and_the_end_are_told_by_command_shell_and_webhook(job: FtJob, hooks: list[Hook]) -> None:
@@ -24,12 +24,12 @@ def test_an_incident_and_the_end_are_told_by_command_shell_and_webhook(job: FtJo
     assert job.wait() == 0, job.stderr
     assert len(job.events("incident")) == 1, "the fault fired"
     (incident,) = job.events("incident")
-    for bodies in (told(listed), told(shelled), hook.bodies):
+    for bodies in (read_notices(listed), read_notices(shelled), hook.bodies):
         assert [body["notify"] for body in bodies] == ["incident", "done"]
         assert {name: bodies[0][name] for name in incident} == incident
         assert bodies[0]["job_id"] == job.job_id
         assert incident["sentence"] in bodies[0]["text"]
-    assert [body["notify"] for body in told(done)] == ["done"]
+    assert [body["notify"] for body in read_notices(done)] == ["done"]
     credentials = base64.b64encode(f"me:{SECRET}".encode()).decode()
     assert hook.requests == [("POST", f"/T0/{SECRET}?key={SECRET}", f"Basic {credentials}")] * 2
     masked = f"http://127.0.0.1:{hook.port}/***"
@@ -52,7 +52,7 @@ def test_no_process_where_nobody_is_told(job: FtJob) -> None:
 def test_given_up_is_told(job: FtJob) -> None:
     start(job, {"command": writer(job.home / "told")}, options=("--max-restarts", "0"), FAULT="0 7")
     assert job.wait() == 1
-    assert [body["notify"] for body in told(job.home / "told")] == ["incident", "give_up"]
+    assert [body["notify"] for body in read_notices(job.home / "told")] == ["incident", "give_up"]
 
 
 @pytest.mark.long
@@ -71,7 +71,7 @@ def test_half_of_a_silence_is_told_once_and_again_for_another_silence(job: FtJob
     assert job.wait() == 143
     assert len(job.events("hang_suspected")) == 2, "once for each silence"
     assert job.events("incident") == []
-    assert [body["notify"] for body in told(job.home / "told")] == ["hang_suspected"] * 2
+    assert [body["notify"] for body in read_notices(job.home / "told")] == ["hang_suspected"] * 2
 
 
 # --- faults -----------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_a_notifier_that_was_killed_is_replaced_and_what_it_had_is_said(job: FtJ
     job.wait_event("recovered")
     os.kill(job.pids()[0], signal.SIGKILL)
     job.wait_event("notified", 2)
-    assert [body["notify"] for body in told(job.home / "told")] == ["incident"] * 2
+    assert [body["notify"] for body in read_notices(job.home / "told")] == ["incident"] * 2
     job.supervisor.terminate()
     job.wait()
     job.assert_clean()

@@ -20,7 +20,7 @@ def test_status_nodes_and_stop_on_a_node_without_the_head(nodes: NodesJob) -> No
     nodes.begin()
     nodes.wait_step(3)
     code, out, err = ftctl("status", other(nodes), cwd=nodes.home)
-    assert (code, err) == (0, ""), nodes.told
+    assert (code, err) == (0, ""), nodes.transcript
     first, second, *_ = out.splitlines()
     assert first.startswith(f"asked on node {1 - nodes.speaker} (")
     assert f"the head of the job is at 127.0.0.1:{nodes.port} (" in first
@@ -40,8 +40,8 @@ def test_status_nodes_and_stop_on_a_node_without_the_head(nodes: NodesJob) -> No
     code, _, err = ftctl("nodes", other(nodes), "forgive", "nobody", cwd=nodes.home)
     assert (code, "no node has that host or place" in err) == (1, True)
     code, out, err = ftctl("stop", other(nodes), cwd=nodes.home)
-    assert (code, err) == (0, ""), nodes.told
-    assert nodes.codes() == [75, 75], nodes.told
+    assert (code, err) == (0, ""), nodes.transcript
+    assert nodes.codes() == [75, 75], nodes.transcript
     assert nodes.events("stop_requested")[0]["by"] == "ftctl stop"
     nodes.assert_clean()
 
@@ -62,5 +62,5 @@ def test_a_frozen_head_makes_ftctl_end_with_a_sentence(nodes: NodesJob) -> None:
     assert f"the head at 127.0.0.1:{nodes.port} has not answered for 3 s: it is frozen, or the network" in err
     assert ftctl("status", name, cwd=nodes.home)[0] == 0, "it answers again"
     assert ftctl("stop", name, cwd=nodes.home)[0] == 0
-    assert nodes.codes() == [75, 75], nodes.told
+    assert nodes.codes() == [75, 75], nodes.transcript
     nodes.assert_clean()

@@ -64,7 +64,7 @@ def test_another_program_listens_at_the_endpoint(nodes: NodesJob, other: Listeni
     """One sentence, which says what is wrong with the endpoint."""
     with other() as nodes.port:
         nodes.agent(*SHORT, "--node-wait", "6s")
-        assert nodes.codes() == [1], nodes.told
+        assert nodes.codes() == [1], nodes.transcript
     (line,) = nodes.said(0).splitlines()
     at = f"127.0.0.1:{nodes.port}"
     line = re.sub(r"nothing for [45]\.\d s", "nothing for 5.0 s", line)  # the last try may have had less time
@@ -77,7 +77,7 @@ def test_a_run_dir_without_hard_links(nodes: NodesJob, token: str) -> None:
     """Taken out: an agent with a token of its own says the same again and again, until --node-wait is over."""
     nodes.env = {"FTLAUNCH_TOKEN": token} if token else {}
     nodes.agent("--no-warm", enter=refuse(dict.fromkeys(LINKS, errno.EPERM)))
-    assert nodes.codes() == [2], nodes.told
+    assert nodes.codes() == [2], nodes.transcript
     name = nodes.run_dir / ("head/claim.1" if token else "token")
     what = "cannot be the head" if token else "cannot start"
     assert nodes.said(0) == (
@@ -92,7 +92,7 @@ def test_a_run_dir_that_a_job_of_one_node_uses(nodes: NodesJob) -> None:
     nodes.start("--no-warm", args=("--out", str(nodes.out), "--step-time", "0.2"), ranks=1)
     FtJob.wait_event(nodes, "job_started")
     nodes.agent("--no-warm")
-    assert nodes.supervisors[1].wait(60.0) == 2, nodes.told
+    assert nodes.supervisors[1].wait(60.0) == 2, nodes.transcript
     pid = nodes.supervisors[0].pid
     assert nodes.said(1) == f"ftlaunch: cannot start: {nodes.run_dir} is in use by a running supervisor (pid {pid})\n"
     nodes.supervisors[0].terminate()
@@ -108,7 +108,7 @@ def test_a_second_job_in_the_run_dir_of_one_that_runs(nodes: NodesJob, alone: Ft
     held, head, port = nodes.ranks_of(1)[1], nodes.head, nodes.port
     nodes.port = free_port()
     other = nodes.agent("--no-warm", words=("--steps", "31"))
-    assert other.wait(60.0) == 2, nodes.told
+    assert other.wait(60.0) == 2, nodes.transcript
     assert "cannot join: the job at this endpoint is another one" in nodes.said(2)
     nodes.agent("--no-warm")
     nodes.wait_said(3, "this node stands by: ")
@@ -116,7 +116,7 @@ def test_a_second_job_in_the_run_dir_of_one_that_runs(nodes: NodesJob, alone: Ft
     assert nodes.head == head
     assert not nodes.events("incident")
     os.kill(held, signal.SIGKILL)
-    assert nodes.codes() == [0, 0, 2, 0], nodes.told
+    assert nodes.codes() == [0, 0, 2, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -131,11 +131,11 @@ def test_clocks_an_hour_apart_change_nothing(nodes: NodesJob, alone: FtJob, shif
         mine = node == shifted
         enter = booted_earlier(86_400) if mine else None
         nodes.agent("--node-rank", str(node), env=ahead if mine else None, enter=enter)
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert nodes.fired() == ["sigkill 3 0"]
-    assert "warning: the clock of " in nodes.told, "it was not shifted"
-    assert "times in logs and of files will differ, and nothing else" in nodes.told
-    assert nodes.resumed()[0::2] == ("memory", 0), nodes.told
+    assert "warning: the clock of " in nodes.transcript, "it was not shifted"
+    assert "times in logs and of files will differ, and nothing else" in nodes.transcript
+    assert nodes.resumed()[0::2] == ("memory", 0), nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -149,6 +149,6 @@ def test_a_node_whose_own_check_fails_keeps_out_and_a_standby_takes_its_place(no
     assert unfit.wait(60) == 75
     assert "): it ends with exit code 7: its flaw: ECC" in nodes.said(1)
     nodes.agent()
-    assert nodes.codes() == [0, 75, 0], nodes.told
+    assert nodes.codes() == [0, 75, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()

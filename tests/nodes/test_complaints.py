@@ -72,12 +72,12 @@ def test_an_agent_that_was_signalled_joins_again(nodes: NodesJob, alone: FtJob, 
     nodes.wait_gone(ranks)
     if signum == signal.SIGKILL:
         nodes.agent("--node-rank", "1")
-        assert nodes.codes() == [0, -signum, 0], nodes.told
+        assert nodes.codes() == [0, -signum, 0], nodes.transcript
         assert nodes.resumed()[0] == "memory"
     else:
-        assert nodes.codes() == [75, 75], nodes.told
+        assert nodes.codes() == [75, 75], nodes.transcript
         nodes.begin()
-        assert nodes.codes()[2:] == [0, 0], nodes.told
+        assert nodes.codes()[2:] == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -87,10 +87,10 @@ def test_nodes_have_one_budget(naps: NodesJob) -> None:
     naps.env["FAIL"] = "0 0; 1 1"
     naps.options = (*naps.options, "--max-restarts", "1")
     started(naps, 60)
-    assert naps.codes() == [1, 1], naps.told
+    assert naps.codes() == [1, 1], naps.transcript
     first, second = naps.events("incident")
-    assert (first["rank"], first["verdict"]) == (0, "restart"), naps.told
-    assert (second["rank"], second["verdict"]) == (1, "give up"), naps.told
+    assert (first["rank"], first["verdict"]) == (0, "restart"), naps.transcript
+    assert (second["rank"], second["verdict"]) == (1, "give up"), naps.transcript
     naps.assert_clean()
 
 
@@ -102,7 +102,7 @@ def test_the_heads_node_finishes_long_before_the_others(naps: NodesJob) -> None:
     last = naps.wait_event("rank_exited", 2)
     assert (ended["rank"], last["rank"]) == (0, 1)
     assert last["mono"] - ended["mono"] > 30.0
-    assert naps.codes() == [0, 0], naps.told
+    assert naps.codes() == [0, 0], naps.transcript
     assert not naps.events("incident")
     naps.assert_clean()
 
@@ -119,7 +119,7 @@ def test_the_first_node_leaves(nodes: NodesJob, alone: FtJob) -> None:
     nodes.wait_said(2, "this node stands by")
     assert nodes.speaker == 0
     nodes.supervisors[0].terminate()
-    assert nodes.codes() == [75, 0, 0], nodes.told
+    assert nodes.codes() == [75, 0, 0], nodes.transcript
     assert nodes.events("job_finished")[-1]["restarts"] == 0
     assert not nodes.events("incident")
     nodes.assert_same_end(alone)
@@ -142,9 +142,9 @@ def test_forty_agents_of_four_nodes(naps: NodesJob) -> None:
             naps.wait_said(number, "this node stands by: ")
     for number in range(4, 40):
         naps.wait_said(number, "this node stands by: ")
-    assert not any("stands by" in naps.said(number) for number in range(4)), naps.told
+    assert not any("stands by" in naps.said(number) for number in range(4)), naps.transcript
     naps.out.mkdir()
     (naps.out / "awake").touch()
-    assert naps.codes() == [0] * 40, naps.told
+    assert naps.codes() == [0] * 40, naps.transcript
     assert len(naps.events("attempt_started")) == 1
     naps.assert_clean()

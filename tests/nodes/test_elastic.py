@@ -38,13 +38,13 @@ def test_a_lost_node_without_a_standby_leaves_a_smaller_job(elastic: NodesJob) -
     elastic.begin()
     elastic.wait_step(13)
     elastic.supervisors[1].kill()
-    assert elastic.codes() == [0, -signal.SIGKILL], elastic.told
+    assert elastic.codes() == [0, -signal.SIGKILL], elastic.transcript
     (incident,) = elastic.events("incident")
     assert incident["kind"] == "node-lost", incident
     source, step, _ = elastic.resumed()
     assert source == "storage"
     assert step >= 10, "the checkpoint of step 10, or what the other node had in memory, and has saved"
-    assert "the job goes on with 1 node instead of 2 (1:2), 2 ranks" in elastic.journal_text + elastic.told
+    assert "the job goes on with 1 node instead of 2 (1:2), 2 ranks" in elastic.journal_text + elastic.transcript
     elastic.assert_clean(".node1")
 
 
@@ -60,9 +60,9 @@ def test_a_node_that_comes_later_is_taken_in_when_that_is_asked_for(elastic: Nod
     assert len(elastic.events("attempt_started")) == 1, "nobody was restarted because somebody came"
     code, told = asked(elastic, "grow")
     assert (code, told) == (0, "all ranks stop at one step, which is saved; then the job goes on with 2 nodes\n")
-    assert elastic.codes() == [0, 0], elastic.told
-    assert elastic.resumed()[2] == 0, elastic.told
-    assert "the job goes on with 2 nodes instead of 1 (1:2), 4 ranks" in elastic.journal_text + elastic.told
+    assert elastic.codes() == [0, 0], elastic.transcript
+    assert elastic.resumed()[2] == 0, elastic.transcript
+    assert "the job goes on with 2 nodes instead of 1 (1:2), 4 ranks" in elastic.journal_text + elastic.transcript
     assert elastic.events("job_finished")[-1]["restarts"] == 0
     assert not elastic.events("incident")
     elastic.assert_clean()
@@ -82,9 +82,9 @@ def with_standby(nodes: NodesJob) -> None:
 
 def assert_replaced(nodes: NodesJob, alone: FtJob) -> None:
     """Node 1 has left for a standby, and nothing else has happened."""
-    assert nodes.codes() == [0, 75, 0], nodes.told
+    assert nodes.codes() == [0, 75, 0], nodes.transcript
     assert "this node leaves the job, which goes on without it" in nodes.said(1)
-    assert nodes.resumed()[2] == 0, nodes.told
+    assert nodes.resumed()[2] == 0, nodes.transcript
     assert nodes.events("job_finished")[-1]["restarts"] == 0
     assert not nodes.events("incident")
     assert len(nodes.events("attempt_started")) == 2
@@ -105,7 +105,7 @@ def test_a_drained_node_leaves_its_place_to_a_standby(nodes: NodesJob, alone: Ft
 def drained(nodes: NodesJob) -> str:
     """What `ftctl drain 1` says; nothing while no standby is ready."""
     code, told, err = ftctl("drain", "1", nodes.run_dir, cwd=nodes.home)
-    assert code == 0 or "none that stands by is ready yet" in err, err + nodes.told
+    assert code == 0 or "none that stands by is ready yet" in err, err + nodes.transcript
     return told
 
 
@@ -128,11 +128,11 @@ def test_signals_to_all_agents_stop_the_job(nodes: NodesJob, alone: FtJob) -> No
     with_standby(nodes)
     for agent in nodes.supervisors:
         agent.terminate()
-    assert nodes.codes() == [75, 75, 75], nodes.told
+    assert nodes.codes() == [75, 75, 75], nodes.transcript
     (committed,) = nodes.events("checkpoint_committed")
     assert {max(nodes.losses(rank)) for rank in range(4)} == {committed["step"] - 1}, "not all stopped at one step"
     nodes.begin()
-    assert nodes.codes()[3:] == [0, 0], nodes.told
+    assert nodes.codes()[3:] == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -155,11 +155,11 @@ def test_memory_of_a_smaller_job_is_saved_before_the_larger_one_begins(elastic: 
     kill_all(elastic)
     elastic.options = ("--grace", "3s", "--rdzv-conf", "last_call_timeout=60")
     elastic.begin()
-    assert elastic.codes()[1:] == [0, 0], elastic.told
+    assert elastic.codes()[1:] == [0, 0], elastic.transcript
     committed = elastic.events("checkpoint_committed")[0]["step"]
     assert committed >= 5
-    assert elastic.resumed()[:2] == ("storage", committed), elastic.told
-    assert "the job goes on with 2 nodes instead of 1" in elastic.told
+    assert elastic.resumed()[:2] == ("storage", committed), elastic.transcript
+    assert "the job goes on with 2 nodes instead of 1" in elastic.transcript
     elastic.assert_clean()
 
 
@@ -172,7 +172,7 @@ def test_half_of_the_memory_of_two_nodes_is_not_taken_for_that_of_one(elastic: N
     kill_all(elastic)
     elastic.options = (*elastic.options, *AT_ONCE)
     elastic.agent("--node-rank", "0")
-    assert elastic.codes()[2:] == [0], elastic.told
-    assert elastic.resumed()[:2] == ("storage", 10), elastic.told
-    assert "steps in memory of 2 nodes are not all here, and not used" in elastic.told
+    assert elastic.codes()[2:] == [0], elastic.transcript
+    assert elastic.resumed()[:2] == ("storage", 10), elastic.transcript
+    assert "steps in memory of 2 nodes are not all here, and not used" in elastic.transcript
     elastic.assert_clean(".node1")

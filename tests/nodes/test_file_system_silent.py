@@ -56,7 +56,7 @@ def test_the_ranks_of_three_machines_go_on(
         ask(control, {"do": "save"})  # its event is to be written
         before, until = steps_made(), time.monotonic() + seconds
         wait_for(lambda: steps_made() > before and time.monotonic() > until, "steps, and seconds of silence")
-    assert set(job.wait()) == {0}, job.told()
+    assert set(job.wait()) == {0}, job.transcript()
     assert [job.events(name) for name in ("incident", "node_lost")] == [[], []]
     assert job.events("files_silent"), "nothing had to wait"
     assert len(job.events("files_answer")) == 1

@@ -29,8 +29,8 @@ def test_memory_counts_for_the_command_that_made_it(nodes: NodesJob, alone: FtJo
     if other_arguments:
         nodes.words = (*nodes.words, "--step-time", "0.01")
     nodes.begin(*FRESH)
-    assert nodes.codes()[2:] == [0, 0], nodes.told
-    assert (GOES_ON in nodes.told) is not other_arguments
+    assert nodes.codes()[2:] == [0, 0], nodes.transcript
+    assert (GOES_ON in nodes.transcript) is not other_arguments
     assert nodes.resumed()[:2] == ((None, 0) if other_arguments else ("memory", AT))
     nodes.assert_same_end(alone)
     nodes.assert_clean()

@@ -8,7 +8,7 @@ import signal
 import socket
 
 import pytest
-from tests.support.agents import NodesJob, taken_port
+from tests.support.agents import NodesJob, occupied_port
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
@@ -17,9 +17,9 @@ SHORT = ("--node-wait", "2s", "--node-timeout", "1s", "--no-warm")
 
 def test_nobody_answers_at_the_endpoint(nodes: NodesJob) -> None:
     """An address of this machine that another program has: no head can be started there, and none is found."""
-    with taken_port() as nodes.port:
+    with occupied_port() as nodes.port:
         nodes.agent(*SHORT)
-        assert nodes.codes() == [1], nodes.told
+        assert nodes.codes() == [1], nodes.transcript
     assert f"cannot join: no head answers at 127.0.0.1:{nodes.port} for 2 s" in nodes.said(0)
     nodes.assert_clean()
 
@@ -27,11 +27,11 @@ def test_nobody_answers_at_the_endpoint(nodes: NodesJob) -> None:
 @pytest.mark.slow
 def test_an_agent_of_any_node_leaves_the_memory_of_a_named_one_alone(nodes: NodesJob) -> None:
     """Taken out: where the first has the memory of node 0, the second is told that there is another node 0."""
-    with taken_port() as nodes.port:
+    with occupied_port() as nodes.port:
         nodes.agent(*SHORT)
         wait_for(nodes.memories, "the memory of the first")
         nodes.agent(*SHORT, "--node-rank", "0")
-        assert nodes.codes() == [1, 1], nodes.told
+        assert nodes.codes() == [1, 1], nodes.transcript
     assert "cannot join: no head answers" in nodes.said(1)
     nodes.assert_clean()
 
@@ -66,7 +66,7 @@ def test_strangers_are_turned_away_and_the_job_goes_on(nodes: NodesJob, alone: F
     for _ in range(2):
         nodes.agent("--no-warm")  # of this job, and not needed
     garbage(nodes.port)
-    assert [agent.wait(90.0) for agent in strangers.values()] == [2, 2, 2, 2], nodes.told
+    assert [agent.wait(90.0) for agent in strangers.values()] == [2, 2, 2, 2], nodes.transcript
     nodes.wait_joined(4)
     assert "cannot join: the job at this endpoint is another one" in nodes.said(2)
     assert "--steps 31" in nodes.said(2)
@@ -76,7 +76,7 @@ def test_strangers_are_turned_away_and_the_job_goes_on(nodes: NodesJob, alone: F
     assert not nodes.events("incident")
     os.kill(held, signal.SIGKILL)
     codes = nodes.codes()
-    assert codes[:2] + codes[6:] == [0] * 4, nodes.told
+    assert codes[:2] + codes[6:] == [0] * 4, nodes.transcript
     assert nodes.fired() == ["deaf 3 0"]
     assert nodes.resumed() == ("memory", 12, 0)
     nodes.assert_same_end(alone)

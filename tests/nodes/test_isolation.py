@@ -30,7 +30,7 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
     try:
         nodes.wait_event("resumed", 3, 60.0)
     except AssertionError:
-        print(nodes.told)
+        print(nodes.transcript)
         raise
     assert nodes.resumed()[0] in ("peer", "storage"), "the standby has nothing in memory"
     assert nodes.events("resumed")[-1]["steps_lost"] == 0, "it was saved before the machine lost its place"
@@ -41,19 +41,19 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
     told = json.loads(ftctl("nodes", "--json", name, cwd=nodes.home)[1])["nodes"]
     assert [(one["host"], one["place"], one["isolated"], one["failures"]) for one in told] == [
         ("first", 0, False, 0), ("third", 1, False, 0), ("second", None, True, 2),
-    ], nodes.told  # fmt: skip
+    ], nodes.transcript  # fmt: skip
     assert "isolated" in ftctl("nodes", nodes.run_dir, cwd=nodes.home)[1], "the journal names a host that is not this"
     code, out, err = ftctl("nodes", nodes.run_dir, "forgive", "second", cwd=nodes.home)
     assert (code, out, err) == (0, "second: 2 failures forgiven\n", "")
     speakers = [nodes.said(number) for number in range(3)]
     lines = [line for text in speakers for line in text.splitlines() if "failures have begun on node" in line]
-    assert len(lines) == 1, nodes.told
+    assert len(lines) == 1, nodes.transcript
     assert "2 failures have begun on node 1 (second; --isolate-after): it gets no ranks any more, and third" in lines[0]
     assert nodes.fired()[:2] == ["sigkill 3 0", "sigkill 3 1"]
     assert ftctl("stop", nodes.run_dir, cwd=nodes.home)[0] == 0
-    assert nodes.codes() == [75] * 3, nodes.told
+    assert nodes.codes() == [75] * 3, nodes.transcript
     del nodes.env["FAULT"]
     nodes.begin()
-    assert nodes.codes()[3:] == [0, 0], nodes.told
+    assert nodes.codes()[3:] == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()

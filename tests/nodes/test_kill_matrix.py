@@ -45,7 +45,7 @@ def finish(job: CellJob, moment: str, gone: set[int]) -> None:
     """The disturbed job ends as it must, and is started again where it was told to stop. gone: broken agents."""
     expected = 75 if moment == "stop" else 0
     living = [number for number in range(MACHINES) if number not in gone]
-    assert job.codes(*living) == {expected}, job.told()
+    assert job.codes(*living) == {expected}, job.transcript()
     job.assert_whole_checkpoints()
     for machine in job.made.all:
         machine.mend()
@@ -54,7 +54,7 @@ def finish(job: CellJob, moment: str, gone: set[int]) -> None:
         job.codes(*gone)
     if moment == "stop":
         job.start_all()
-        assert job.codes(*range(NODES)) == {0}, job.told()
+        assert job.codes(*range(NODES)) == {0}, job.transcript()
     job.assert_right_states()
 
 

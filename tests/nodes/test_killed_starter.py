@@ -62,7 +62,7 @@ def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: A
         os.kill(head, signal.SIGKILL)
         job.wait_event("attempt_adopted")
         assert job.wait_step(6) == ranks
-        assert set(job.wait()) == {0}, job.told()
+        assert set(job.wait()) == {0}, job.transcript()
         assert len(job.events("attempt_started")) == 1
         assert job.result() == alone
         wait_for(lambda: not any(map(job.held, machines.all)), "the end of the head, which comes after its agents'")

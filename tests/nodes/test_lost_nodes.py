@@ -30,7 +30,7 @@ def assert_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     """Start the commands again without the fault: the job resumes from memory and ends as the undisturbed job does."""
     del nodes.env["FAULT"]
     nodes.begin()
-    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.codes()[2:] == [0, 0], nodes.transcript
     assert nodes.resumed()[:2] == ("memory", AT)
     nodes.assert_same_end(alone)
     nodes.assert_clean()
@@ -56,7 +56,7 @@ def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJ
     nodes.agent("--node-rank", str(lost))
     codes = nodes.codes()
     assert codes.pop(lost) == -signal.SIGKILL
-    assert codes == [0, 0], nodes.told
+    assert codes == [0, 0], nodes.transcript
     assert_lost(nodes, lost)
     assert nodes.resumed() == ("memory", AT, 0)
     nodes.assert_same_end(alone)
@@ -74,7 +74,7 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
     nodes.agent()
     nodes.wait_joined(3)
     lose(nodes, 1)
-    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.transcript
     assert_lost(nodes, 1)
     (resumed,) = [event for event in nodes.events("resumed") if event["step"] > 0]
     committed = [event for event in nodes.events("checkpoint_committed") if event["mono"] < resumed["mono"]]
@@ -93,7 +93,7 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
     nodes.wait_held(AT)
     speaker = nodes.speaker
     lose(nodes, 1)
-    assert nodes.codes() == [75, -signal.SIGKILL], nodes.told
+    assert nodes.codes() == [75, -signal.SIGKILL], nodes.transcript
     assert_lost(nodes, 1)
     assert "1 node is missing, and none has come in 20 s (--node-wait)" in nodes.said(speaker)
     assert f"step {AT} could not be saved without the missing nodes" in nodes.said(speaker)
@@ -114,9 +114,9 @@ def test_nodes_that_have_come_back_keep_their_memory_where_the_job_is_given_up(n
     nodes.wait_event("node_left", 2)
     for agent in agents:
         os.kill(agent.pid, signal.SIGCONT)
-    assert nodes.codes() == [1, 1], nodes.told
-    assert "giving up" in nodes.told
-    assert f"step {AT} could not be saved without the missing nodes" in nodes.told
+    assert nodes.codes() == [1, 1], nodes.transcript
+    assert "giving up" in nodes.transcript
+    assert f"step {AT} could not be saved without the missing nodes" in nodes.transcript
     assert_goes_on(nodes, alone)
 
 
@@ -139,7 +139,7 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
         os.kill(pid, signal.SIGCONT)
     nodes.wait_gone(ranks)
     assert not nodes.events("job_finished"), "the test came too late"
-    assert nodes.codes() == [0, 0, 0], nodes.told
+    assert nodes.codes() == [0, 0, 0], nodes.transcript
     assert_lost(nodes, 1)
     assert "no sign of life for" in nodes.events("incident")[0]["sentence"]
     assert nodes.resumed() == ("storage", 10, 5)
@@ -160,7 +160,7 @@ def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: 
     nodes.wait_event("attempt_adopted")
     assert nodes.head != head
     assert nodes.ranks_of(0) + nodes.ranks_of(1) == ranks
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert len(nodes.events("attempt_started")) == 2
     assert nodes.events("job_finished")[-1]["restarts"] == 1
     nodes.assert_same_end(alone)
@@ -177,7 +177,7 @@ def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> N
     os.kill(head, signal.SIGSTOP)
     nodes.wait_event("job_started", 2)
     nodes.wait_gone([head])
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -198,7 +198,7 @@ def test_a_head_that_dies_in_mid_save_keeps_no_slot(nodes: NodesJob, alone: FtJo
     assert not nodes.events("checkpoint_committed"), "a save came first"
     for page in pages:
         page.close()
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -210,13 +210,13 @@ def test_a_signal_to_any_agent_stops_all_nodes_at_one_step(nodes: NodesJob, alon
     nodes.wait_step(5)
     other = 1 - nodes.speaker
     nodes.supervisors[other].terminate()
-    assert nodes.codes() == [75, 75], nodes.told
+    assert nodes.codes() == [75, 75], nodes.transcript
     (committed,) = nodes.events("checkpoint_committed")
     assert 5 <= committed["step"] < 30, committed
     assert {max(nodes.losses(rank)) for rank in range(4)} == {committed["step"] - 1}, "not all stopped at one step"
     nodes.assert_clean()
     nodes.begin()
-    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.codes()[2:] == [0, 0], nodes.transcript
     assert nodes.resumed()[:2] == ("storage", committed["step"])
     nodes.assert_same_end(alone)
     nodes.assert_clean()

@@ -44,7 +44,7 @@ def started(machines: Machines, home: Path, step: int, *options: str, env: dict[
 
 
 def assert_ended_well(job: Cluster, alone: Any, *machines: int) -> None:
-    assert set(job.wait(*machines)) == {0}, job.told()
+    assert set(job.wait(*machines)) == {0}, job.transcript()
     losses, final = job.result()
     assert (losses, final) == alone
 
@@ -76,7 +76,7 @@ def test_a_link_that_is_down_for_less_than_the_timeout(machines: Machines, tmp_p
     pause(0.8)
     machines[1].mend()
     assert_ended_well(job, alone)
-    assert len(job.events("attempt_started")) <= 2, job.told()
+    assert len(job.events("attempt_started")) <= 2, job.transcript()
 
 
 def test_a_node_may_be_silent_as_long_as_was_asked_for(machines: Machines, tmp_path: Path, alone: Any) -> None:
@@ -86,7 +86,7 @@ def test_a_node_may_be_silent_as_long_as_was_asked_for(machines: Machines, tmp_p
     pause(2.5 * NODE_TIMEOUT)
     machines[1].mend()
     assert_ended_well(job, alone)
-    assert len(job.events("attempt_started")) == 1, job.told()
+    assert len(job.events("attempt_started")) == 1, job.transcript()
 
 
 def test_a_cut_machine_ends_its_ranks_before_others_begin(machines: Machines, tmp_path: Path, alone: Any) -> None:
@@ -163,7 +163,7 @@ def test_the_heads_machine_freezes_and_does_no_harm_when_it_goes_on(
     job.wait_event("attempt_started", 2)
     machines[0].thaw()
     assert_ended_well(job, alone)
-    assert "another head has taken over the job" in job.said(0), job.told()
+    assert "another head has taken over the job" in job.said(0), job.transcript()
     wait_for(lambda: job.held(machines[0]) == [], "the end of what the deposed head had in memory")
 
 

@@ -36,7 +36,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def assert_ended_well(job: Cluster, alone: Any) -> None:
-    assert set(job.wait()) == {0}, job.told()
+    assert set(job.wait()) == {0}, job.transcript()
     assert job.result() == alone
 
 

@@ -9,7 +9,7 @@ from tests.support.harness import FtJob
 
 def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJob) -> None:
     nodes.begin()
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     (committed,) = nodes.events("checkpoint_committed")
     assert (committed["step"], committed["why"]) == (30, "end")
@@ -29,7 +29,7 @@ def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJ
     nodes.words = ("--steps", "30", "--step-time", "0.1")
     nodes.env["FAULT"] = "sigkill 3 12; exception 0 20"
     nodes.begin()
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert nodes.fired() == ["sigkill 3 0", "exception 0 1"]
     killed, raised = nodes.events("incident")
     assert (killed["kind"], killed["rank"]) == ("killed", 3)
@@ -47,7 +47,7 @@ def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJ
 def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = "spin 2 12"
     nodes.begin("--hang-timeout", "3s", "--verify-resume", "off")
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert nodes.fired() == ["spin 2 0"]
     (incident,) = nodes.events("incident")
     assert (incident["kind"], incident["rank"]) == ("hang", 2), incident

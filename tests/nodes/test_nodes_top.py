@@ -39,7 +39,7 @@ def end(nodes: NodesJob) -> None:
 
 
 def shows(top: Terminal, *texts: str) -> None:
-    wait_for(lambda: top.take() and all(text in top.text for text in texts), f"{texts}")
+    wait_for(lambda: top.read() and all(text in top.text for text in texts), f"{texts}")
 
 
 def test_nodes_are_shown_as_they_are_now_and_a_lost_one_is_told_of(nodes: NodesJob) -> None:

@@ -58,7 +58,7 @@ def test_a_standby_goes_on_from_copies_in_the_memory_of_another_node(nodes: Node
     nodes.agent()
     nodes.wait_joined(3)
     lose(nodes, 1)
-    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.transcript
     assert_lost(nodes, 1)
     (fetched,) = nodes.events("fetched")
     assert (fetched["step"], fetched["error"]) == (AT, "")
@@ -129,10 +129,10 @@ def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) ->
         assert held and all((present["model"] == []) is are_replicas for present in held), "the shards of ranks 2 and 3"
         assert kind == "hsdp" or all(present["opt"] for present in held), "their own"
         lose(nodes, 1)
-        assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+        assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.transcript
         (fetched,) = nodes.events("fetched")
         source, step, _ = nodes.resumed()
-        assert (source, step) == ("peer", fetched["step"]), nodes.told
+        assert (source, step) == ("peer", fetched["step"]), nodes.transcript
         recovery = json.loads((nodes.run_dir / "recovery.json").read_text())
         assert_planned_before_the_restart(nodes, step, recovery)
         supplies = recovery["fetched"][0]["sources"]
@@ -161,8 +161,8 @@ def test_a_new_head_knows_of_the_copies(nodes: NodesJob, alone: FtJob, lost: int
     nodes.wait_event("attempt_adopted")
     lose(nodes, lost)
     codes = nodes.codes()
-    assert codes.count(0) == 2, nodes.told
-    assert nodes.resumed() == ("peer", AT, 0), nodes.told
+    assert codes.count(0) == 2, nodes.transcript
+    assert nodes.resumed() == ("peer", AT, 0), nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -187,11 +187,11 @@ def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) ->
         nodes.wait_step(12)
         wait_for(lambda: copied(nodes), "copies of all ranks")
         lose(nodes, 2)
-        assert nodes.codes() == [0, 0, -signal.SIGKILL, 0], nodes.told
+        assert nodes.codes() == [0, 0, -signal.SIGKILL, 0], nodes.transcript
         (fetched,) = nodes.events("fetched")
         source, step, lost = nodes.resumed()
-        assert (source, step) == ("peer", fetched["step"]), nodes.told
-        assert step >= 4 and lost <= 8, nodes.told
+        assert (source, step) == ("peer", fetched["step"]), nodes.transcript
+        assert step >= 4 and lost <= 8, nodes.transcript
         assert [end_of(nodes, rank) for rank in range(3)] == [end_of(alone, rank) for rank in range(3)]
         nodes.assert_clean(".node2")
     finally:
@@ -211,20 +211,20 @@ def test_replicas_that_differ_are_restored_from_storage_by_as_many_ranks_only(tm
         nodes.script, nodes.words = SHAPES, ("--kind", "hsdp", "--apart", "--steps", "4")
         nodes.options = (*nodes.options, "--max-restarts", "0")
         nodes.begin()
-        assert nodes.codes() == [0, 0], nodes.told
+        assert nodes.codes() == [0, 0], nodes.transcript
         before = [end_of(nodes, rank) for rank in range(4)]
         assert before[0]["weights"] != before[2]["weights"], "the replicas differ"
         nodes.words = ("--kind", "hsdp", "--apart", "--steps", "6")
         nodes.begin()
-        assert nodes.codes() == [0] * 4, nodes.told
-        assert nodes.resumed()[:2] == ("storage", 4), nodes.told
+        assert nodes.codes() == [0] * 4, nodes.transcript
+        assert nodes.resumed()[:2] == ("storage", 4), nodes.transcript
         begin = [json.loads((nodes.out / f"begin_{rank}.json").read_text()) for rank in range(4)]
         assert [(one["digest"], one["rng"]) for one in begin] == [(one["digest"], one["rng"]) for one in before]
         assert nodes.events("resume_differs") == []
         nodes.range = "1"
         nodes.words = ("--kind", "hsdp", "--steps", "8")
         nodes.agent("--node-rank", "0")
-        assert nodes.codes()[-1] != 0, nodes.told
+        assert nodes.codes()[-1] != 0, nodes.transcript
         said = "".join(path.read_text() for path in (nodes.run_dir / "logs").rglob("*.log"))
         words = r"cannot restore `model\.[^`]*` on 2 ranks: ranks that were to hold the same of it"
         assert re.search(words, said), said
@@ -256,7 +256,7 @@ def test_a_copier_that_dies_is_followed_by_another_one(nodes: NodesJob, alone: F
     nodes.wait_joined(3)
     wait_copied(nodes, AT)
     lose(nodes, 1)
-    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.transcript
     assert nodes.resumed() == ("peer", AT, 0)
     nodes.assert_same_end(alone)
 
@@ -287,6 +287,6 @@ def test_a_node_and_the_one_that_keeps_its_copies_are_lost_together(nodes: Nodes
     lose(nodes, lost)
     nodes.agent()
     codes = nodes.codes()
-    assert codes.count(0) == 2, nodes.told
+    assert codes.count(0) == 2, nodes.transcript
     assert nodes.resumed()[:2] == ("storage", 10)
     nodes.assert_same_end(alone)

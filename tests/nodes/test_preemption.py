@@ -19,14 +19,14 @@ def test_notice_to_a_node_that_is_needed_stops_the_job_at_one_step(nodes: NodesJ
     nodes.agent("--node-rank", "1", "--preempt-when", "./notice", *SOON)
     nodes.wait_step(3)
     (nodes.home / "notice").touch()
-    assert nodes.codes() == [75, 75], nodes.told
+    assert nodes.codes() == [75, 75], nodes.transcript
     (asked,) = nodes.events("stop_requested")
     assert asked["by"].startswith("preemption notice: ./notice is there ("), asked
     (committed,) = nodes.events("checkpoint_committed")
-    assert {max(nodes.losses(rank)) for rank in range(4)} == {committed["step"] - 1}, nodes.told
+    assert {max(nodes.losses(rank)) for rank in range(4)} == {committed["step"] - 1}, nodes.transcript
     nodes.words = ("--steps", "30")
     nodes.begin()
-    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.codes()[2:] == [0, 0], nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -37,11 +37,11 @@ def test_notice_to_a_node_whose_place_another_can_take_drains_it(nodes: NodesJob
     nodes.agent("--node-rank", "1", "--preempt-when", "test -e notice", *SOON)
     nodes.wait_event("attempt_started")
     nodes.agent("--no-warm")
-    wait_for(lambda: "this node stands by" in nodes.told, "a standby that is ready")
+    wait_for(lambda: "this node stands by" in nodes.transcript, "a standby that is ready")
     nodes.wait_step(1)
     (nodes.home / "notice").touch()
-    assert nodes.codes() == [0, 75, 0], nodes.told
-    assert "test -e notice says that this machine will be taken away" in nodes.told
+    assert nodes.codes() == [0, 75, 0], nodes.transcript
+    assert "test -e notice says that this machine will be taken away" in nodes.transcript
     assert not nodes.events("incident")
     nodes.assert_same_end(alone)
     nodes.assert_clean()

@@ -11,7 +11,7 @@ from tests.support.agents import NodesJob
 def test_the_head_writes_the_page_of_all_nodes(nodes: NodesJob) -> None:
     nodes.env["FAULT"] = "sigkill 3 12"
     nodes.begin("--report-page")
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     said = [nodes.said(number) for number in range(2)]
     assert sum(f"the report for a browser is {nodes.run_dir}/report.html" in text for text in said) == 1
     text = (nodes.run_dir / "report.html").read_text()

@@ -39,14 +39,14 @@ def test_a_job_that_waits_in_vain_for_a_node_saves_its_newest_step(held: NodesJo
     held.wait_held(AT)
     wait_copied(held, AT)
     lose(held, 1)
-    assert held.codes() == [75, -signal.SIGKILL], held.told
-    assert WHOLE in held.told
+    assert held.codes() == [75, -signal.SIGKILL], held.transcript
+    assert WHOLE in held.transcript
     assert [step for step, _ in layout.list_iterations(held.run_dir / "checkpoints")] == [AT]
     held.assert_clean(".node1")
     shutil.rmtree(held.memory_of(1))  # its machine is gone for good
     del held.env["FAULT"]
     held.begin()
-    assert held.codes()[2:] == [0, 0], held.told
+    assert held.codes()[2:] == [0, 0], held.transcript
     assert held.resumed()[:2] == ("storage", AT)
     held.assert_same_end(alone)
 
@@ -58,10 +58,10 @@ def test_a_job_that_goes_on_with_fewer_nodes_loses_no_step(held: NodesJob) -> No
     held.wait_held(AT)
     wait_copied(held, AT)
     lose(held, 1)
-    assert held.codes() == [0, -signal.SIGKILL], held.told
-    assert WHOLE in held.told
-    assert held.resumed() == ("storage", AT, 0), held.told
-    assert "the job goes on with 1 node instead of 2 (1:2), 2 ranks" in held.journal_text + held.told
+    assert held.codes() == [0, -signal.SIGKILL], held.transcript
+    assert WHOLE in held.transcript
+    assert held.resumed() == ("storage", AT, 0), held.transcript
+    assert "the job goes on with 1 node instead of 2 (1:2), 2 ranks" in held.journal_text + held.transcript
     held.assert_clean(".node1")
 
 
@@ -81,12 +81,12 @@ def test_shards_of_a_lost_node_are_saved_by_its_buddy(tmp_path: Path) -> None:
         nodes.wait_step(12)
         wait_for(lambda: copied(nodes), "copies of all ranks")
         lose(nodes, 2)
-        assert nodes.codes() == [75, 75, -signal.SIGKILL], nodes.told
+        assert nodes.codes() == [75, 75, -signal.SIGKILL], nodes.transcript
         [(step, _)] = layout.list_iterations(nodes.run_dir / "checkpoints")
-        assert step >= 4, nodes.told
+        assert step >= 4, nodes.transcript
         shutil.rmtree(nodes.memory_of(2))
         nodes.begin()
-        assert nodes.codes()[3:] == [0, 0, 0], nodes.told
+        assert nodes.codes()[3:] == [0, 0, 0], nodes.transcript
         assert nodes.resumed()[1] == step
         assert [end_of(nodes, rank) for rank in range(3)] == [end_of(alone, rank) for rank in range(3)]
     finally:
@@ -106,8 +106,8 @@ def test_without_a_copy_nothing_is_made_up(held: NodesJob) -> None:
         if told["rank"] == 3:
             os.truncate(note.parent / "opt.safetensors", 16)
     lose(held, 1)
-    assert held.codes() == [75, -signal.SIGKILL], held.told
+    assert held.codes() == [75, -signal.SIGKILL], held.transcript
     assert not layout.list_iterations(held.run_dir / "checkpoints")
-    assert f"step {AT} could not be saved without the missing nodes" in held.told
-    assert f"cannot save step {AT}, of which a node is lost: " in held.told
+    assert f"step {AT} could not be saved without the missing nodes" in held.transcript
+    assert f"cannot save step {AT}, of which a node is lost: " in held.transcript
     held.assert_clean(".node0", ".node1")

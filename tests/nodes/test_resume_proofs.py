@@ -18,7 +18,7 @@ def test_ranks_of_all_nodes_prove_a_resume(nodes: NodesJob, alone: FtJob) -> Non
     nodes.env["FAULT"] = "sigkill 3 12"
     nodes.options = ("--verify-resume", "on")
     nodes.begin()
-    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.codes() == [0, 0], nodes.transcript
     assert nodes.fired() == ["sigkill 3 0"]
     (resumed,) = nodes.events("resumed")[1:]
     assert resumed["source"] == "memory"

@@ -39,8 +39,8 @@ def test_a_slow_link_makes_copies_rare_and_a_lost_machine_goes_on_from_them(tmp_
         page.close()
         job.wait_step(10 + 2 * every + 20)
         machines[1].lose()
-        assert set(job.wait(0, 2)) == {0}, job.told()
+        assert set(job.wait(0, 2)) == {0}, job.transcript()
         resumed = job.events("resumed")[-1]
-        assert resumed["source"] == "peer", job.told()
-        assert resumed["steps_lost"] <= 2 * every, job.told()
+        assert resumed["source"] == "peer", job.transcript()
+        assert resumed["steps_lost"] <= 2 * every, job.transcript()
         assert job.result() == alone

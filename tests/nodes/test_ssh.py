@@ -49,9 +49,9 @@ def agents(job: NodesJob) -> list[psutil.Process]:
 
 def test_two_hosts_train_to_what_one_machine_trains_to(nodes: NodesJob, hosts: SshHosts, alone: FtJob) -> None:
     start(nodes, hosts)
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     nodes.assert_same_end(alone)
-    assert "[ada] ftlaunch: " in nodes.stderr, nodes.told
+    assert "[ada] ftlaunch: " in nodes.stderr, nodes.transcript
     assert "[bob] ftlaunch: " in nodes.stderr
     nodes.assert_clean()
 
@@ -61,12 +61,12 @@ def test_sigterm_to_the_command_stops_the_job_with_a_checkpoint(nodes: NodesJob,
     nodes.wait_step(5)
     assert len(agents(nodes)) == 2
     nodes.supervisor.send_signal(signal.SIGTERM)
-    assert nodes.wait() == 75, nodes.told
+    assert nodes.wait() == 75, nodes.transcript
     assert "SIGTERM: passed on to the agents" in nodes.stderr
-    assert nodes.events("checkpoint_committed"), nodes.told
+    assert nodes.events("checkpoint_committed"), nodes.transcript
     wait_for(lambda: not carriers(nodes.tag), "the end of all processes")
     start(nodes, hosts)
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 
@@ -77,7 +77,7 @@ def test_an_agent_that_is_killed_is_started_again(nodes: NodesJob, hosts: SshHos
     (agent,) = [one for one in agents(nodes) if "--node-rank=1" in one.cmdline()]
     assert TOKEN not in "".join(agent.environ().values()) + "".join(agent.cmdline())
     agent.kill()
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     assert "the agent of bob was killed (SIGKILL)" in nodes.stderr
     nodes.assert_same_end(alone)
     nodes.assert_clean()
@@ -90,7 +90,7 @@ def test_nothing_is_left_on_any_host_when_the_command_is_killed(nodes: NodesJob,
     nodes.supervisor.kill()
     nodes.supervisor.wait()
     wait_for(lambda: not carriers(nodes.tag), "the end of all processes")
-    assert nodes.events("job_stopped"), nodes.told
+    assert nodes.events("job_stopped"), nodes.transcript
     (committed,) = nodes.events("checkpoint_committed")
     assert committed["why"] == "stop"
 
@@ -101,15 +101,15 @@ def test_a_host_that_comes_later_is_reached(nodes: NodesJob, hosts: SshHosts, al
     nodes.wait_said(0, "cannot reach bob: ssh: connect to host 127.0.0.1 port")
     wait_for(lambda: len(agents(nodes)) == 1, "the agent of ada")
     hosts.boot("bob")
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     assert "bob is reached again: starting its agent" in nodes.stderr
     nodes.assert_same_end(alone)
 
 
 def test_a_key_that_no_host_knows_starts_nothing(nodes: NodesJob, hosts: SshHosts) -> None:
-    hosts.take_wrong_key()
+    hosts.use_wrong_key()
     start(nodes, hosts)
-    assert nodes.wait() == 2, nodes.told
+    assert nodes.wait() == 2, nodes.transcript
     for name in ("ada", "bob"):
         assert f"cannot reach {name}: " in nodes.stderr
     assert "Permission denied (publickey)" in nodes.stderr
@@ -122,7 +122,7 @@ def test_a_detached_command_returns_when_the_job_has_begun_and_says_what_cannot_
 ) -> None:
     nodes.words = ("--steps", "10000")
     start(nodes, hosts, "--detach", step_time=0.1)
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     assert nodes.stdout == f"{nodes.job_id}\n"
     assert len(nodes.events("job_started")) == 1
     (log,) = nodes.run_dir.glob("terminal.*.log")

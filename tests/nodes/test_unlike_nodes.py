@@ -21,14 +21,14 @@ def test_a_node_with_another_script_or_another_run_dir_is_refused(nodes: NodesJo
     nodes.wait_held(12)
     speaker = nodes.speaker
     script.write_text(text + "# another one\n")
-    assert nodes.agent("--no-warm").wait(60.0) == 2, nodes.told
+    assert nodes.agent("--no-warm").wait(60.0) == 2, nodes.transcript
     script.write_text(text)
-    assert nodes.agent("--no-warm", "--run-dir", str(mine)).wait(60.0) == 2, nodes.told
+    assert nodes.agent("--no-warm", "--run-dir", str(mine)).wait(60.0) == 2, nodes.transcript
     for number in (2, speaker):
         assert "the script is not the one with which the job was started: its digest is " in nodes.said(number)
     assert f"cannot take part: {mine} is not shared with the node of the head at 127.0.0.1" in nodes.said(3)
     assert f"{mine} is not shared with the node of the head at 127.0.0.1" in nodes.said(speaker)
     assert not nodes.events("incident")
     nodes.supervisors[0].terminate()
-    assert nodes.codes()[:2] == [75, 75], nodes.told
+    assert nodes.codes()[:2] == [75, 75], nodes.transcript
     nodes.assert_clean()

@@ -74,9 +74,9 @@ def test_messages_go_both_ways_once_both_are_ready(place: Place, address: str) -
     assert far.connection.peer.startswith("127.0.0.1:" if address == HERE else "[::1]:")
     near.connection.send({"beat": 1, "ü": [None, 1.5]})
     far.connection.send({"plan": "x" * 3_000_000})
-    place.until(lambda: len(far.heard) == 2 and near.heard, "the messages")
-    assert far.heard == [{"hello": "early"}, {"beat": 1, "ü": [None, 1.5]}]
-    assert near.heard == [{"plan": "x" * 3_000_000}]
+    place.until(lambda: len(far.received) == 2 and near.received, "the messages")
+    assert far.received == [{"hello": "early"}, {"beat": 1, "ü": [None, 1.5]}]
+    assert near.received == [{"plan": "x" * 3_000_000}]
     assert place.said == near.ends == far.ends == []
 
 
@@ -123,7 +123,7 @@ def test_an_end_is_told_once_with_what_was_sent_before_it(place: Place, monkeypa
     near.connection.send({"beat": 1})  # into a connection that the other side has closed
     near.connection.send({"beat": 2})
     place.until(lambda: near.ends, "the end")
-    assert near.heard == [{"done": 0, "why": "x" * 500}]
+    assert near.received == [{"done": 0, "why": "x" * 500}]
     assert near.ends == [f"the connection to {near.connection.peer} has ended: it was closed by the other side"]
     assert not near.connection.ready
     near.connection.send({"beat": 3})
@@ -173,7 +173,7 @@ def test_a_message_that_no_peer_would_take_is_not_sent(place: Place) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         near.connection.send({"loss": float("nan")})
     near.connection.send({"beat": 1})
-    place.until(lambda: far.heard, "what follows")
+    place.until(lambda: far.received, "what follows")
 
 
 def test_other_versions_say_so_on_both_sides(place: Place) -> None:

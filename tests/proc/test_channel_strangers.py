@@ -71,7 +71,7 @@ def test_garbage_learns_nothing_and_ends_nothing(place: Place, garbage: bytes, w
     place.until(lambda: place.said, "a line")
     assert place.said[0].endswith(why)
     near.connection.send({"beat": 1})
-    place.until(lambda: far.heard, "a beat")
+    place.until(lambda: far.received, "a beat")
     assert near.ends == far.ends == []
 
 
@@ -109,7 +109,7 @@ def test_one_that_knows_the_token_and_sends_no_object_is_left(place: Place, cont
         peer.sendall(sealer.seal(content))
         place.hung_up(peer)
     assert far.ends[0].startswith(f"cannot talk to {far.connection.peer}: it sent a message that cannot be read: ")
-    assert far.heard == []
+    assert far.received == []
 
 
 def received(place: Place, stranger: socket.socket, count: int) -> bytes:
@@ -165,7 +165,7 @@ def test_five_hundred_strangers_and_one_true_agent(place: Place) -> None:
                 stranger.sendall(b"garbage")
         place.until(lambda: late.was_ready, "the true agent among strangers")
         near.connection.send({"beat": 1})
-        place.until(lambda: far.heard, "a beat")
+        place.until(lambda: far.received, "a beat")
         place.until(lambda: len(place.strangers) == MOST_STRANGERS or not place.paused, "the strangers")
         assert len(place.strangers) <= MOST_STRANGERS
     assert late.ends == near.ends == far.ends == []
@@ -195,7 +195,7 @@ def test_a_listener_that_closes_lets_its_agents_be(place: Place) -> None:
         place.listener.close()
         place.hung_up(stranger)
     far.connection.send({"plan": 1})
-    place.until(lambda: near.heard, "a plan")
+    place.until(lambda: near.received, "a plan")
 
 
 def test_no_descriptor_left_pauses_accepting(place: Place) -> None:
@@ -209,7 +209,7 @@ def test_no_descriptor_left_pauses_accepting(place: Place) -> None:
         try:
             place.until(lambda: place.said, "a line")
             near.connection.send({"beat": 1})
-            place.until(lambda: far.heard, "a beat meanwhile")
+            place.until(lambda: far.received, "a beat meanwhile")
             turn = place.loop.turn
             assert place.paused
         finally:

@@ -44,7 +44,7 @@ def test_slots_that_are_fetched_are_those_that_were_lost(make: Make) -> None:
     assert fetched.get("error") is None
     assert same_files(one.slot(0, 1), third.slot(0, 2))
     assert same_files(one.slot(1, 1), third.slot(1, 0))
-    assert third.hear("fetch_plan") == {"did": "fetch_plan", "step": 10, "sources": fetched["sources"]}
+    assert third.receive("fetch_plan") == {"did": "fetch_plan", "step": 10, "sources": fetched["sources"]}
     sums = Counter[tuple[int, str]]()
     for supply in fetched["sources"]:
         assert supply["of"] in (supply["rank"], 2, 3), "a copy, or a replica of the other node's own ranks"
@@ -75,8 +75,8 @@ def test_a_standby_keeps_whole_shards_and_takes_the_place(make: Make) -> None:
         node.attempt()
     one.snapshot(10, 0, "fsdp", 5 * MIB + 123)
     one.send_to(standby)
-    one.tell("every", every=5)
-    copied = one.hear("copied")
+    one.send("every", every=5)
+    copied = one.receive("copied")
     assert (copied["step"], copied["node"]) == (10, 2)
     assert copied["bytes"] >= 4 * (5 * MIB + 123)
     one.kill()
@@ -111,12 +111,12 @@ def test_two_copies_are_kept_of_each_rank(make: Make) -> None:
     for node in (one, other):
         node.attempt()
     one.send_to(other)
-    one.tell("every", every=5)
+    one.send("every", every=5)
     for number, step in enumerate(range(1, 31)):
         for node in (other, one):
             node.snapshot(step, number % 3, "ddp")
         if step % 5 == 0:
-            copied = one.hear("copied")
+            copied = one.receive("copied")
             assert copied.get("error") is None
             assert copied["step"] == step
             assert "asked" not in copied
@@ -133,11 +133,11 @@ def test_a_copy_waits_for_the_ranks_of_the_node_that_keeps_it(make: Make) -> Non
     one.send_to(other)
     early = one.ask("copy", step=10)
     assert early["error"] == "node 1 refused it: rank 2 does not hold step 10 whole any more, or not yet"
-    one.tell("copy", step=10)
+    one.send("copy", step=10)
     wait_for(lambda: one.pages[0].sending == 10, "the copy to begin")
     for page in other.pages.values():
         page.set_slot(0, 10)
-    copied = one.hear("copied")
+    copied = one.receive("copied")
     assert copied.get("error") is None
     assert copied["bytes"] < 20_000
 

@@ -63,7 +63,7 @@ def flows(one: CopierNode, other: CopierNode) -> None:
 
 def test_a_sender_that_is_killed_leaves_the_older_copy(make: Make) -> None:
     one, other = pair(make, bandwidth=SLOW)
-    one.tell("copy", step=10)
+    one.send("copy", step=10)
     flows(one, other)
     one.kill()
     assert other.freeze() == {"0": [5], "1": [5]}
@@ -74,10 +74,10 @@ def test_a_sender_that_is_killed_leaves_the_older_copy(make: Make) -> None:
 
 def test_a_receiver_that_is_killed_leaves_the_older_copy(make: Make) -> None:
     one, other = pair(make, bandwidth=SLOW)
-    one.tell("copy", step=10)
+    one.send("copy", step=10)
     flows(one, other)
     other.kill()
-    failed = one.hear("copied")
+    failed = one.receive("copied")
     assert (failed["step"], failed["node"], failed["asked"]) == (10, 1, True)
     assert "error" in failed
     assert one.pages[0].sending == NONE
@@ -94,10 +94,10 @@ def test_a_receiver_that_is_killed_leaves_the_older_copy(make: Make) -> None:
 
 def test_a_step_that_is_overwritten_meanwhile_is_given_up(make: Make) -> None:
     one, other = pair(make, bandwidth=SLOW)
-    one.tell("copy", step=10)
+    one.send("copy", step=10)
     flows(one, other)
     one.pages[1].set_slot(1, NONE)
-    failed = one.hear("copied")
+    failed = one.receive("copied")
     assert failed["error"] == "step 10 was overwritten while it was sent"
     assert one.ask("copy", step=5).get("error") is None, "the connection is of use still"
     assert other.freeze() == {"0": [5], "1": [5]}
@@ -105,10 +105,10 @@ def test_a_step_that_is_overwritten_meanwhile_is_given_up(make: Make) -> None:
 
 def test_what_a_freeze_tells_is_what_there_is(make: Make) -> None:
     one, other = pair(make, bandwidth=SLOW)
-    one.tell("copy", step=10)
+    one.send("copy", step=10)
     flows(one, other)
     assert other.freeze() == {"0": [5], "1": [5]}
-    assert one.hear("copied")["error"] == "node 1 refused it: it takes no copies now"
+    assert one.receive("copied")["error"] == "node 1 refused it: it takes no copies now"
     assert other.freeze() == {"0": [5], "1": [5]}
     assert "takes no copies now" in one.ask("copy", step=10)["error"]
     one.freeze()
@@ -117,10 +117,10 @@ def test_what_a_freeze_tells_is_what_there_is(make: Make) -> None:
 
 def test_a_copy_ends_when_its_sender_is_frozen(make: Make) -> None:
     one, other = pair(make, bandwidth=SLOW)
-    one.tell("copy", step=10)
+    one.send("copy", step=10)
     flows(one, other)
     one.freeze()
-    assert one.hear("copied")["error"] == "copies are wanted no more, or by another node"
+    assert one.receive("copied")["error"] == "copies are wanted no more, or by another node"
     assert other.freeze() == {"0": [5], "1": [5]}
 
 

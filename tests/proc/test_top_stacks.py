@@ -20,7 +20,7 @@ pytest.importorskip("textual", reason="Textual is not installed (pip install 'ft
 def assert_shows(top: Terminal, *texts: str) -> str:
     """Wait until the screen shows all these texts, wherever its lines are wrapped; its words then."""
     try:
-        wait_for(lambda: top.take() and all(text in words(top) for text in texts), f"{texts}")
+        wait_for(lambda: top.read() and all(text in words(top) for text in texts), f"{texts}")
     except AssertionError as vain:
         raise AssertionError(f"{vain}:\n{top.text}") from None
     return words(top)
@@ -81,7 +81,7 @@ def test_a_stopped_rank_is_said_to_be_stopped_and_stays_so(job: FtJob) -> None:
         top.wait_for("2 ranks: 2 train")
         os.kill(pid, signal.SIGSTOP)
         try:
-            wait_for(lambda: top.take() and ">     1 " in top.text and "no beat" in top.text, "the rank at the top")
+            wait_for(lambda: top.read() and ">     1 " in top.text and "no beat" in top.text, "the rank at the top")
             top.type("s")
             assert_shows(top, f"stacks of rank 1: it is stopped, and answers nothing until `kill -CONT {pid}`",
                   "main thread (python", "is stopped")  # fmt: skip

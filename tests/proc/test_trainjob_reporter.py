@@ -53,9 +53,9 @@ def start(job: FtJob, server: TrainerServer, *options: str, steps: int, **env: s
 def test_progress_and_the_end_are_told(job: FtJob, server: TrainerServer) -> None:
     """The end is told before the supervisor ends, and its pod with it. Taken out (not waited for): often no 100 %."""
     start(job, server, steps=1300, LOSS="0.125", FAULT="1 30", JOBSET_RESTART_ATTEMPT="2")
-    wait_for(lambda: any("progressPercentage" in one["trainerStatus"] for one in server.taken), "the progress")
+    wait_for(lambda: any("progressPercentage" in one["trainerStatus"] for one in server.accepted), "the progress")
     assert job.wait() == 0, job.stderr
-    told = [one["trainerStatus"] for one in server.taken]
+    told = [one["trainerStatus"] for one in server.accepted]
     middle = next(one for one in told if "progressPercentage" in one)
     assert 0 <= middle["progressPercentage"] < 100
     assert 0 <= middle["estimatedRemainingSeconds"] < 60
@@ -75,25 +75,25 @@ def test_progress_and_the_end_are_told(job: FtJob, server: TrainerServer) -> Non
 def test_a_server_that_refuses_is_said_once_and_a_new_token_is_read(job: FtJob, server: TrainerServer) -> None:
     """Taken out (the token read once): after an hour Kubernetes' new token was not known, and nothing was told."""
     token = start(job, server, steps=1_000_000)
-    wait_for(lambda: server.taken, "the first report")
+    wait_for(lambda: server.accepted, "the first report")
     server.token = "secret-2"
     said = "cannot tell Kubeflow's Trainer of the progress: the server says 401 Unauthorized; the job goes on"
     wait_for(lambda: said in job.stderr, "the refusal")
-    count = len(server.taken)
+    count = len(server.accepted)
     token.write_text("secret-2")
-    wait_for(lambda: len(server.taken) > count, "a report with the new token")
+    wait_for(lambda: len(server.accepted) > count, "a report with the new token")
     wait_for(lambda: "Kubeflow's Trainer takes the progress again" in job.stderr, "the good news")
     job.supervisor.terminate()
     assert job.wait() == 143, job.stderr
     assert job.stderr.count("cannot tell Kubeflow") == 1
-    percents = [one["trainerStatus"].get("progressPercentage") for one in server.taken]
+    percents = [one["trainerStatus"].get("progressPercentage") for one in server.accepted]
     assert 100 not in percents
 
 
 def test_it_may_be_left_to_the_script(job: FtJob, server: TrainerServer) -> None:
     start(job, server, "--trainjob-status", "off", steps=200)
     assert job.wait() == 0, job.stderr
-    assert server.taken == []
+    assert server.accepted == []
 
 
 def test_the_token_goes_to_nobody_else(job: FtJob, server: TrainerServer, elsewhere: Elsewhere) -> None:

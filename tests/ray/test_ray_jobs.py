@@ -33,7 +33,7 @@ def wait_empty(cluster: RayCluster) -> None:
 @pytest.mark.long
 def test_two_nodes_train_to_what_one_machine_trains_to(nodes: NodesJob, cluster: RayCluster, alone: FtJob) -> None:
     start(nodes, cluster)
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     nodes.assert_same_end(alone)
     wait_empty(cluster)
     assert nodes.memories() == []
@@ -52,12 +52,12 @@ def test_sigterm_to_the_command_stops_the_job_with_a_checkpoint(
         assert "OMP_NUM_THREADS" not in agent.environ()
         assert TOKEN not in "".join(agent.environ().values()) + "".join(agent.cmdline())
     nodes.supervisor.send_signal(signal.SIGTERM)
-    assert nodes.wait() == 75, nodes.told
+    assert nodes.wait() == 75, nodes.transcript
     assert "SIGTERM: passed on to the agents" in nodes.stderr
-    assert nodes.events("checkpoint_committed"), nodes.told
+    assert nodes.events("checkpoint_committed"), nodes.transcript
     wait_empty(cluster)
     start(nodes, cluster)
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -70,10 +70,10 @@ def test_a_node_whose_raylet_is_killed_is_replaced(nodes: NodesJob, cluster: Ray
     raylet, agent = cluster.agent_of(nodes.ranks_of(1))
     cluster.kill(raylet)
     nodes.wait_gone([agent.pid])
-    assert nodes.wait() == 0, nodes.told
-    assert "is lost: " in nodes.stderr, nodes.told
-    assert len(nodes.events("attempt_started")) == 2, nodes.told
-    assert nodes.resumed()[2] == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
+    assert "is lost: " in nodes.stderr, nodes.transcript
+    assert len(nodes.events("attempt_started")) == 2, nodes.transcript
+    assert nodes.resumed()[2] == 0, nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -86,8 +86,8 @@ def test_a_machine_that_dies_is_replaced(nodes: NodesJob, cluster: RayCluster, a
     lost = lose(agent)
     cluster.kill(raylet)
     nodes.wait_gone(lost)
-    assert nodes.wait() == 0, nodes.told
-    assert len(nodes.events("attempt_started")) == 2, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
+    assert len(nodes.events("attempt_started")) == 2, nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -99,11 +99,11 @@ def test_a_node_that_ray_drains_is_left_before_it_goes(nodes: NodesJob, cluster:
     raylet, agent = cluster.agent_of(nodes.ranks_of(1))
     cluster.drain(raylet)
     nodes.wait_gone([agent.pid])
-    assert cluster.agents(), nodes.told
-    assert nodes.wait() == 0, nodes.told
-    assert "away: its agent is told to leave" in nodes.stderr, nodes.told
-    assert len(nodes.events("attempt_started")) == 2, nodes.told
-    assert nodes.resumed()[2] == 0, nodes.told
+    assert cluster.agents(), nodes.transcript
+    assert nodes.wait() == 0, nodes.transcript
+    assert "away: its agent is told to leave" in nodes.stderr, nodes.transcript
+    assert len(nodes.events("attempt_started")) == 2, nodes.transcript
+    assert nodes.resumed()[2] == 0, nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -113,9 +113,9 @@ def test_an_agent_that_is_killed_is_started_again(nodes: NodesJob, cluster: RayC
     nodes.wait_step(5)
     _, agent = cluster.agent_of(nodes.ranks_of(1))
     agent.kill()
-    assert nodes.wait() == 0, nodes.told
-    assert "was killed (SIGKILL)" in nodes.stderr, nodes.told
-    assert nodes.resumed()[0] == "memory", nodes.told
+    assert nodes.wait() == 0, nodes.transcript
+    assert "was killed (SIGKILL)" in nodes.stderr, nodes.transcript
+    assert nodes.resumed()[0] == "memory", nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -127,10 +127,10 @@ def test_an_actor_that_is_killed_stops_a_job_that_has_no_spare_node(
     start(nodes, cluster, step_time=0.3)
     nodes.wait_step(5)
     cluster.actor_of(nodes.ranks_of(1)).kill()
-    assert nodes.wait() == 75, nodes.told
+    assert nodes.wait() == 75, nodes.transcript
     wait_empty(cluster)
     start(nodes, cluster)
-    assert nodes.wait() == 0, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -145,8 +145,8 @@ def test_an_agent_is_placed_anew_on_another_node(nodes: NodesJob, cluster: RayCl
     cluster.kill(raylet)
     nodes.wait_gone(lost)
     cluster.boot()
-    assert nodes.wait() == 0, nodes.told
-    assert "starting an agent on " in nodes.stderr, nodes.told
+    assert nodes.wait() == 0, nodes.transcript
+    assert "starting an agent on " in nodes.stderr, nodes.transcript
     nodes.assert_same_end(alone)
 
 
@@ -161,16 +161,16 @@ def test_nothing_is_left_on_any_node_when_the_command_is_killed(nodes: NodesJob,
     nodes.supervisor.kill()
     nodes.supervisor.wait()
     wait_empty(cluster)
-    assert nodes.events("job_stopped"), nodes.told
-    assert nodes.events("checkpoint_committed")[-1]["why"] == "stop", nodes.told
+    assert nodes.events("job_stopped"), nodes.transcript
+    assert nodes.events("checkpoint_committed")[-1]["why"] == "stop", nodes.transcript
 
 
 @pytest.mark.slow
 def test_a_cluster_with_too_few_nodes_is_told_of(nodes: NodesJob, cluster: RayCluster) -> None:
     start(nodes, cluster, "--spare", "2", "--node-wait", "5s")
-    assert nodes.wait() == 2, nodes.told
+    assert nodes.wait() == 2, nodes.transcript
     wanted = "4 nodes (2, and 2 spare) with 2 CPUs each are wanted, and the Ray cluster has 3 such ("
-    assert f"ftlaunch: {wanted}" in nodes.stderr, nodes.told
+    assert f"ftlaunch: {wanted}" in nodes.stderr, nodes.transcript
     assert "; waiting for 5.0 s at most (`--node-wait`)" in nodes.stderr
     assert f"ftlaunch: cannot start: {wanted}" in nodes.stderr
     assert not cluster.agents()

@@ -29,5 +29,5 @@ def test_a_sweep_keeps_what_fails_and_says_how_to_repeat_it(tmp_path: Path, monk
     story = replace(of_seed(3), faults=())
     monkeypatch.setattr(Laws, "ended", lambda self, code, head: self.broken(f"it has ended with {code}"))
     with pytest.raises(Broken, match=r"(?s)it has ended with 0.*the last events.*again: python -m pytest .* seed_3"):
-        corpus.tell(3, story, tmp_path)
+        corpus.simulate_seed(3, story, tmp_path)
     assert stories.read(tmp_path / "seed_3.json") == story

@@ -34,7 +34,7 @@ def test_without_faults_nothing_is_restarted() -> None:
 def test_every_story_ends_well(first: int) -> None:
     fired, replaced = set(), 0
     for seed in range(first, first + _CHUNK):
-        job = corpus.tell(seed, of_seed(seed))
+        job = corpus.simulate_seed(seed, of_seed(seed))
         fired |= job.fired
         replaced += sum("takes the head's place" in line for line in job.world.story)
     assert fired == set(KINDS)
@@ -45,7 +45,7 @@ def test_every_story_ends_well(first: int) -> None:
 @pytest.mark.parametrize("first", range(1_000_000, 1_000_000 + SWEEP, _CHUNK))
 def test_every_story_of_the_sweep_ends_well(first: int) -> None:
     for seed in range(first, min(first + _CHUNK, 1_000_000 + SWEEP)):
-        assert corpus.tell(seed, of_seed(seed)).over
+        assert corpus.simulate_seed(seed, of_seed(seed)).over
 
 
 def test_the_same_story_takes_the_same_course() -> None:

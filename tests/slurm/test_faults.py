@@ -30,8 +30,8 @@ def job(slurm: Slurm, tmp_path: Path) -> SlurmJob:
 def assert_done(job: SlurmJob, alone: Any, *states: str) -> None:
     """states: what Slurm says at the end."""
     state, _ = job.wait_end()
-    assert state in states, job.told
-    assert job.report()["code"] == 0, job.told
+    assert state in states, job.transcript
+    assert job.report()["code"] == 0, job.transcript
     assert job.result() == alone
 
 
@@ -39,11 +39,11 @@ def assert_done(job: SlurmJob, alone: Any, *states: str) -> None:
 def test_a_lost_node_is_replaced_by_the_spare(slurm: Slurm, job: SlurmJob, alone: Any) -> None:
     lost = job.worker(job.wait_standby())
     lost.lose()
-    assert job.wait_event("incident")["kind"] == "node-lost", job.told
+    assert job.wait_event("incident")["kind"] == "node-lost", job.transcript
     slurm.wait_removed(job.number, lost)
     assert_done(job, alone, "COMPLETED")
     (_, resumed) = job.events("resumed")
-    assert resumed["source"] == "peer", job.told
+    assert resumed["source"] == "peer", job.transcript
     assert resumed["steps_lost"] <= 1, "that one's copy was on its way"
 
 
@@ -67,7 +67,7 @@ def test_a_job_without_its_batch_shell_is_queued_again_on_75(slurm: Slurm, tmp_p
     slurm.run("scancel", "--signal=TERM", job.number)
     stopped = job.wait_event("job_stopped")
     assert_done(job, alone, "COMPLETED")
-    assert job.events("resumed")[-1]["step"] == stopped["step"], job.told
+    assert job.events("resumed")[-1]["step"] == stopped["step"], job.transcript
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_a_node_that_is_set_down_is_replaced_by_the_spare(slurm: Slurm, job: Slu
     node = job.worker(job.wait_standby())
     slurm.run("scontrol", "update", f"NodeName={node.name}", "State=DOWN", "Reason=test")
     slurm.wait_removed(job.number, node)
-    assert job.wait_event("incident")["kind"] == "node-lost", job.told
+    assert job.wait_event("incident")["kind"] == "node-lost", job.transcript
     assert_done(job, alone, "COMPLETED")
 
 
@@ -89,7 +89,7 @@ def test_a_node_without_its_slurmd_trains_on_and_is_replaced_when_it_comes_back(
     slurm.run("scontrol", "update", f"NodeName={node.name}", "State=DOWN", "Reason=test")
     slurm.wait_removed(job.number, node)
     job.wait_step(15)
-    assert not job.events("incident"), job.told
+    assert not job.events("incident"), job.transcript
     slurm.boot(node)
     job.wait_event("incident")
     assert_done(job, alone, "COMPLETED")
@@ -100,9 +100,9 @@ def test_a_drained_node_ends_with_75_and_the_job_is_done(slurm: Slurm, job: Slur
     """Taken out: by srun's exit code, which is 75, the job that is done is queued again."""
     job.signal_agent(job.worker(job.wait_standby()), signal.SIGTERM)
     assert_done(job, alone, "COMPLETED")
-    assert "Exited with exit code 75" in job.told
-    assert not job.events("incident"), job.told
-    assert slurm.job(job.number)["Restarts"] == "0", job.told
+    assert "Exited with exit code 75" in job.transcript
+    assert not job.events("incident"), job.transcript
+    assert slurm.job(job.number)["Restarts"] == "0", job.transcript
 
 
 @pytest.mark.slow
@@ -110,6 +110,6 @@ def test_a_job_that_is_cancelled_saves_and_is_not_queued_again(slurm: Slurm, job
     """Tried: without a look at what Slurm says of the job, the recipe queues it again, and it cannot be cancelled."""
     slurm.run("scancel", job.number)
     job.wait_event("job_stopped")
-    assert job.wait_end()[0] == "CANCELLED", job.told
-    assert job.report()["code"] == 75, job.told
+    assert job.wait_end()[0] == "CANCELLED", job.transcript
+    assert job.report()["code"] == 75, job.transcript
     assert job.events("checkpoint_committed")[-1]["why"] == "stop"

@@ -20,9 +20,9 @@ def job(slurm: Slurm, tmp_path: Path) -> SlurmJob:
 def assert_went_on(job: SlurmJob, alone: Any) -> None:
     """The job was stopped once, queued again, and has gone on from the step that was saved."""
     (stopped,) = job.events("job_stopped")
-    assert stopped["code"] == 75, job.told
-    assert job.wait_end(180.0) == ("COMPLETED", "0:0"), job.told
-    assert [start["step"] for start in job.events("resumed")] == [0, stopped["step"]], job.told
+    assert stopped["code"] == 75, job.transcript
+    assert job.wait_end(180.0) == ("COMPLETED", "0:0"), job.transcript
+    assert [start["step"] for start in job.events("resumed")] == [0, stopped["step"]], job.transcript
     assert job.slurm.job(job.number)["Restarts"] == "1"
     assert job.report()["code"] == 0
     assert job.result() == alone
@@ -31,11 +31,11 @@ def assert_went_on(job: SlurmJob, alone: Any) -> None:
 @pytest.mark.long
 def test_srun_and_nothing_else(slurm: Slurm, job: SlurmJob, alone: Any) -> None:
     job.submit("plain.sh")
-    assert job.wait_end() == ("COMPLETED", "0:0"), job.told
+    assert job.wait_end() == ("COMPLETED", "0:0"), job.transcript
     assert job.result() == alone
     (job.run_dir,) = job.run_dir.parent.iterdir()
     (started,) = job.events("job_started")
-    assert started["host"] == slurm.nodes[0].name, job.told
+    assert started["host"] == slurm.nodes[0].name, job.transcript
 
 
 @pytest.mark.slow
@@ -71,9 +71,9 @@ def test_a_lost_node_without_a_spare_queues_the_job_again(slurm: Slurm, job: Slu
     job.wait_step(15)
     slurm.nodes[1].lose()
     job.wait_event("resumed", 2)
-    assert slurm.nodes_of(job.number) == [slurm.nodes[0].name, slurm.nodes[2].name], job.told
-    assert job.events("resumed")[-1]["step"] >= 10, job.told
-    assert job.wait_end() == ("COMPLETED", "0:0"), job.told
+    assert slurm.nodes_of(job.number) == [slurm.nodes[0].name, slurm.nodes[2].name], job.transcript
+    assert job.events("resumed")[-1]["step"] >= 10, job.transcript
+    assert job.wait_end() == ("COMPLETED", "0:0"), job.transcript
     assert job.result() == alone
 
 
@@ -98,9 +98,9 @@ def test_the_tasks_of_an_array_are_jobs_of_their_own(slurm: Slurm, job: SlurmJob
     job.submit("array.sh", sbatch=("--array=1-2%1",))
     for task in (1, 2):
         job.number = f"{job.number.partition('_')[0]}_{task}"
-        assert job.wait_end() == ("COMPLETED", "0:0"), job.told
+        assert job.wait_end() == ("COMPLETED", "0:0"), job.transcript
     runs = sorted(job.run_dir.parent.iterdir())
-    assert [run.name.rpartition("-")[2] for run in runs] == ["1", "2"], job.told
+    assert [run.name.rpartition("-")[2] for run in runs] == ["1", "2"], job.transcript
     for job.run_dir in runs:
         (resumed,) = job.events("resumed")
-        assert (resumed["step"], job.report()["committed"]) == (0, STEPS), job.told
+        assert (resumed["step"], job.report()["committed"]) == (0, STEPS), job.transcript

@@ -106,7 +106,7 @@ class NodesJob(FtJob):
             try:
                 agent.wait(max(deadline - time.monotonic(), 0.01))
             except subprocess.TimeoutExpired:
-                raise AssertionError(f"agent {number} did not end:\n{self.told}") from None
+                raise AssertionError(f"agent {number} did not end:\n{self.transcript}") from None
         self.wait_gone([int(started["pid"]) for started in self.events("job_started")[-1:]])
         return [agent.returncode for agent in self.supervisors]
 
@@ -115,7 +115,7 @@ class NodesJob(FtJob):
         return (self.home / f"stderr_{number}").read_text()
 
     @property
-    def told(self) -> str:
+    def transcript(self) -> str:
         """What all agents have written to their terminals, and the journal: the message of a failing test."""
         texts = [f"--- agent {number}\n{self.said(number)}" for number in range(len(self.supervisors))]
         return "\n".join([*texts, "--- journal", self.journal_text])
@@ -142,7 +142,7 @@ class NodesJob(FtJob):
         def there() -> dict[str, Any] | None:
             over = all(agent.poll() is not None for agent in self.supervisors)
             events = self.events(name)
-            assert len(events) >= count or not over, f"all agents ended without {name}:\n{self.told}"
+            assert len(events) >= count or not over, f"all agents ended without {name}:\n{self.transcript}"
             return events[count - 1] if len(events) >= count else None
 
         return wait_for(there, f"event {name} no. {count}", seconds)
@@ -154,7 +154,7 @@ class NodesJob(FtJob):
             status = self.status()
             if status and status["ranks"] and all(rank["step"] >= step for rank in status["ranks"]):
                 return status
-            assert any(agent.poll() is None for agent in self.supervisors), f"all agents ended:\n{self.told}"
+            assert any(agent.poll() is None for agent in self.supervisors), f"all agents ended:\n{self.transcript}"
             return None
 
         return wait_for(reached, f"step {step}")
@@ -176,7 +176,7 @@ class NodesJob(FtJob):
         def fired() -> list[str]:
             found = self.fired()
             incidents = self.events("incident")
-            assert found or not incidents, f"an incident came before the fault: {incidents}\n{self.told}"
+            assert found or not incidents, f"an incident came before the fault: {incidents}\n{self.transcript}"
             return found
 
         wait_for(fired, "the fault")
@@ -198,7 +198,7 @@ class NodesJob(FtJob):
     def ranks_of(self, node: int) -> list[int]:
         """Return the pids of a node's ranks."""
         status = self.status()
-        assert status is not None, self.told
+        assert status is not None, self.transcript
         pids = [rank["pid"] for rank in status["ranks"] if rank["rank"] in self.own(node)]
         assert len(pids) == self.ranks, status
         assert all(pids), status
@@ -232,7 +232,7 @@ class NodesJob(FtJob):
     def assert_clean(self, *memories: str) -> None:
         """Check that no process of the job is left, and no directory in memory but some: .node0, .node1."""
         wait_for(lambda: not carriers(self.tag), "the end of all processes of the job", 10.0)
-        assert self.memories() == sorted(memories), self.told
+        assert self.memories() == sorted(memories), self.transcript
 
     def dispose(self) -> None:
         """Kill all processes and delete all memory that the test has left."""
@@ -257,7 +257,7 @@ def on_host(name: str) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def taken_port() -> Iterator[int]:
+def occupied_port() -> Iterator[int]:
     """Yield a port at which something listens that is no head and never answers."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", free_port()))

@@ -38,15 +38,15 @@ class _Lasting(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
 
 
 class End:
-    """One end of a channel, with all that its owner was told."""
+    """One end of a channel, with all that its owner received."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.was_ready = 0
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.ends: list[str] = []
         connection.on_ready = self._ready
-        connection.on_message = self.heard.append
+        connection.on_message = self.received.append
         connection.on_end = self.ends.append
 
     def _ready(self) -> None:
@@ -152,12 +152,12 @@ class Place:
     def hung_up(self, stranger: socket.socket) -> bytes:
         """Wait until the listener ends a stranger's connection; return what the listener sent to the stranger."""
         stranger.setblocking(False)
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         def over() -> bool:
             try:
                 while data := stranger.recv(4096):
-                    heard.append(data)
+                    received.append(data)
             except BlockingIOError:
                 return False
             except ConnectionResetError:
@@ -165,7 +165,7 @@ class Place:
             return True
 
         self.until(over, "the end of a stranger's connection")
-        return b"".join(heard)
+        return b"".join(received)
 
     def close(self) -> None:
         for end in [*self.accepted, *self.connected]:

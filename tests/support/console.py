@@ -38,31 +38,31 @@ class Shell:
         def there() -> bool:
             if pattern("\n".join(self.shown)).match(self.output):
                 return True
-            assert self.process.poll() is None, self._told("has ended without showing what the page shows")
+            assert self.process.poll() is None, self._failure("has ended without showing what the page shows")
             return False
 
-        wait_for(there, self._told("to show it"), LONGEST)
+        wait_for(there, self._failure("to show it"), LONGEST)
 
     def interrupt(self) -> None:
         """Press Ctrl-C, which must end the command."""
         self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(LONGEST) in (0, _INTERRUPTED), self._told("has not ended by Ctrl-C")
+        assert self.process.wait(LONGEST) in (0, _INTERRUPTED), self._failure("has not ended by Ctrl-C")
 
     def end(self) -> None:
         """Wait for exit code 0, and for the output that the page shows."""
         try:
             code = self.process.wait(LONGEST)
         except subprocess.TimeoutExpired:
-            raise AssertionError(self._told("does not end")) from None
+            raise AssertionError(self._failure("does not end")) from None
         shown = "\n".join(self.shown)
-        assert code == 0, self._told(f"has ended with exit code {code}")
-        assert not shown.strip() or pattern(shown).fullmatch(self.output), self._told("shows something else")
+        assert code == 0, self._failure(f"has ended with exit code {code}")
+        assert not shown.strip() or pattern(shown).fullmatch(self.output), self._failure("shows something else")
 
     @property
     def output(self) -> str:
         return joined(self.log.read_text(errors="replace"))
 
-    def _told(self, what: str) -> str:
+    def _failure(self, what: str) -> str:
         page = "\n".join(self.shown)
         return f"{self.place}: `{self.command.line}` {what}\n--- page\n{page}\n--- output\n{self.log.read_text()}"
 

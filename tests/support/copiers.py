@@ -48,7 +48,7 @@ class CopierNode:
             self.pages[rank] = Page(page_path(self.memory, rank))
         self.bandwidth = bandwidth
         self.token = token
-        self.heard: list[dict[str, Any]] = []
+        self.unread: list[dict[str, Any]] = []
         self.start()
 
     def start(self) -> None:
@@ -58,27 +58,27 @@ class CopierNode:
 
     # --- its copier ------------------------------------------------------------------------------------------
 
-    def tell(self, do: str, **more: Any) -> None:
+    def send(self, do: str, **more: Any) -> None:
         self.link.send({"do": do, **more})
 
-    def hear(self, did: str, seconds: float = DEADLINE) -> dict[str, Any]:
+    def receive(self, did: str, seconds: float = DEADLINE) -> dict[str, Any]:
         """Wait for the next answer of a kind, and return it; keep other answers."""
         deadline = time.monotonic() + seconds
         while True:
-            for answer in self.heard:
+            for answer in self.unread:
                 if answer["did"] == did:
-                    self.heard.remove(answer)
+                    self.unread.remove(answer)
                     return answer
             left = deadline - time.monotonic()
             assert left > 0, f"waited {seconds} s in vain for {did}"
             select.select([self.link.fd], [], [], left)
             answers = self.link.answers()
             assert answers is not None, "the copier is gone"
-            self.heard += answers
+            self.unread += answers
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:
-        self.tell(do, **more)
-        return self.hear({"copy": "copied"}.get(do, do))
+        self.send(do, **more)
+        return self.receive({"copy": "copied"}.get(do, do))
 
     def attempt(self, lineage: str = "one", world: int = 4, resumed: tuple[str, int] | None = None) -> None:
         count = len(self.ranks)
@@ -87,7 +87,7 @@ class CopierNode:
         assert answer == {"did": "attempt"}
 
     def send_to(self, other: CopierNode | None, port: int | None = None) -> None:
-        self.tell("buddy", to=other and {**other.where, **({"port": port} if port else {})})
+        self.send("buddy", to=other and {**other.where, **({"port": port} if port else {})})
 
     @property
     def where(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class World:
         """Run the job to its end."""
         self.loop.run(self.supervisor)
 
-    def told(self, name: str) -> list[dict[str, Any]]:
+    def fields_of(self, name: str) -> list[dict[str, Any]]:
         """Return the fields of the journal's events of one name."""
         return [event.fields() for event in self.events if event.name == name]
 

@@ -28,6 +28,6 @@ def left(out: Path) -> dict[str, object]:
     return found
 
 
-def again(job: FtJob, name: str = "again") -> None:
+def prepare_second_run(job: FtJob, name: str = "again") -> None:
     """Give a job new folders for a second run under the same name."""
     job.out, job.run_dir = job.home / name, job.home / f"run_{name}"

@@ -118,7 +118,7 @@ class CellJob(NodesJob):
         try:
             return wait_for(ready, what, seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.told()}") from None
+            raise AssertionError(f"{error}\n{self.transcript()}") from None
 
     def wait_event(self, name: str, count: int = 1) -> dict[str, Any]:
         """Wait for the `count`-th event of a name; return the event."""
@@ -131,7 +131,7 @@ class CellJob(NodesJob):
         self.wait(lambda: all(agent.poll() is not None for agent in agents), f"the ends of the agents of {left}")
         return {agent.poll() for agent in agents}
 
-    def told(self) -> str:
+    def transcript(self) -> str:
         """Return all output and the journal, for the message of a failing test."""
         output = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
         journal = self.run_dir / "events.jsonl"
@@ -177,8 +177,8 @@ class CellJob(NodesJob):
         for rank in range(NODES):
             for line in (self.out / f"states_{rank}").read_text().splitlines():
                 step, state = line.split()
-                assert state == right[int(step)][rank], f"rank {rank}, step {step}\n{self.told()}"
-            assert (self.out / f"final_{rank}").read_text() == right[STEPS][rank], self.told()
+                assert state == right[int(step)][rank], f"rank {rank}, step {step}\n{self.transcript()}"
+            assert (self.out / f"final_{rank}").read_text() == right[STEPS][rank], self.transcript()
         self.assert_whole_checkpoints()
 
     def assert_whole_checkpoints(self) -> None:
@@ -188,7 +188,7 @@ class CellJob(NodesJob):
             assert verify.verify(directory)["world_size"] == NODES
             for rank in range(NODES):
                 (path,) = directory.glob(f"*-model-{rank:07d}-{NODES:07d}.safetensors")
-                assert _state_in(path) == right[step][rank], f"{path}\n{self.told()}"
+                assert _state_in(path) == right[step][rank], f"{path}\n{self.transcript()}"
 
     def assert_nothing_left(self, *machines: Machine, but: Machine | None = None) -> None:
         """Check that no process is left on the machines, and nothing in memory.
@@ -205,7 +205,7 @@ class CellJob(NodesJob):
             self.wait(lambda: not machine.processes(), f"the end of all processes of {machine.name}", 10.0)  # noqa: B023
             root = machine.path(memory_root(0))
             left = sorted(path.name for path in root.iterdir()) if root.exists() else []
-            assert left == [] or machine is but or kept, f"{machine.name} has {left} left\n{self.told()}"
+            assert left == [] or machine is but or kept, f"{machine.name} has {left} left\n{self.transcript()}"
 
 
 def _state_in(path: Path) -> str:

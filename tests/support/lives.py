@@ -12,7 +12,7 @@ from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.time_limits import TimeLimits
 from ftlaunch.ranks.view import RankView
 
-LOOK = 5.0  # seconds between two looks of the supervisor at the ranks' activity
+POLL_SECONDS = 5.0  # between two readings by the supervisor of the ranks' activity
 
 
 class Life:
@@ -39,12 +39,12 @@ class Life:
             first_step_done=False,
             exited=False,
         )
-        self.told = [[bare._replace(rank=rank)] for rank in range(ranks)]
+        self.reports = [[bare._replace(rank=rank)] for rank in range(ranks)]
         self.times = [[0.0] for _ in self.now]
         self.everybody = range(ranks)
 
     def _say(self, rank: int, **changes: object) -> None:
-        self.told[rank].append(self.told[rank][-1]._replace(**changes))  # type: ignore[arg-type]
+        self.reports[rank].append(self.reports[rank][-1]._replace(**changes))  # type: ignore[arg-type]
         self.times[rank].append(self.now[rank])
 
     def passes(self, rank: int, seconds: float, *, works: bool = False) -> None:
@@ -73,7 +73,7 @@ class Life:
         at = max(self.now)
         for rank in self.everybody:
             self.now[rank] = at
-            last = self.told[rank][-1]
+            last = self.reports[rank][-1]
             if self.mode == "attached":
                 self._say(rank, beat=at, step=last.step + 1, first_step_done=True)
             elif self.mode == "observed":
@@ -101,9 +101,11 @@ class Life:
         return [self._view(rank, at) for rank in self.everybody]
 
     def _view(self, rank: int, at: float) -> RankView:
-        reported = self.told[rank][bisect_right(self.times[rank], at) - 1]
-        active = max((min(end, at) // LOOK * LOOK for begin, end in self.works[rank] if begin <= at), default=0.0)
-        busy = active - reported.beat > 1.5 * LOOK and at - active < 3 * LOOK
+        reported = self.reports[rank][bisect_right(self.times[rank], at) - 1]
+        active = max(
+            (min(end, at) // POLL_SECONDS * POLL_SECONDS for begin, end in self.works[rank] if begin <= at), default=0.0
+        )
+        busy = active - reported.beat > 1.5 * POLL_SECONDS and at - active < 3 * POLL_SECONDS
         return reported._replace(active=active, busy=busy)
 
     def alarms(self, longest: dict[str, float] | None = None, goes_on: float = 0.0) -> list[Late]:
@@ -123,5 +125,5 @@ class Life:
             late = late_ranks(waits(views), at, 0.0, TimeLimits({}, gaps.longest))
             if late:
                 return late
-            at += LOOK
+            at += POLL_SECONDS
         return []

@@ -136,7 +136,7 @@ def undisturbed(train: Callable[[Life], Any], directory: Path, **choices: Any) -
     return train(Life(directory / "calm", **choices))
 
 
-class Looker:
+class LoopSurveyor:
     """Surveys a loop whenever the loop calls `boundary`: first as at the loop's beginning, then as at a snapshot."""
 
     def __init__(self, objects: dict[str, Any], *, keep: bool = False, own: bool = False, **choices: Any) -> None:
@@ -160,25 +160,25 @@ class Looker:
         self.position = LoopPosition(objects, self.survey.kept_by_objects, self.survey.report_lost)
         self.own = own
         self.begun = False
-        self.boundary: Callable[[], None] = functools.partial(look, self)
+        self.boundary: Callable[[], None] = functools.partial(survey, self)
 
 
-def _look(looker: Looker) -> None:
+def _survey(surveyor: LoopSurveyor) -> None:
     frame = sys._getframe(1)
-    looker.position.check(frame, own=looker.own)
-    if looker.begun:
+    surveyor.position.check(frame, own=surveyor.own)
+    if surveyor.begun:
         collector = Collector(0, one_node(1))
         collector.begin()
-        looker.survey.collect(collector)
-    elif looker.own:
-        looker.survey.first_step_made(frame, cannot_put_back=True)
+        surveyor.survey.collect(collector)
+    elif surveyor.own:
+        surveyor.survey.first_step_made(frame, cannot_put_back=True)
     else:
-        looker.survey.begin(frame)
-    looker.begun = True
+        surveyor.survey.begin(frame)
+    surveyor.begun = True
 
 
-look = as_library(_look)
+survey = as_library(_survey)
 
 
-for kind in (Life, Looker):
+for kind in (Life, LoopSurveyor):
     kind.__module__ = "ftlaunch_hooks.test_lives"  # the hooks skip objects of their own package

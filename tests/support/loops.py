@@ -20,6 +20,6 @@ class Holder:
         self.total = self.total + 1
 
 
-def names_told(output: str) -> list[str]:
+def reported_names(output: str) -> list[str]:
     """Return the variables that output lines name as kept by the loop and not saved."""
     return sorted(name for line in output.splitlines() if WORDS in line for name in line.split("`")[1::2])

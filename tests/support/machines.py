@@ -80,7 +80,7 @@ class Cluster(NodesJob):
             self.wait_event("attempt_started")
             self.start(number, env=env)
 
-    def told(self) -> str:
+    def transcript(self) -> str:
         """Return all output and the journal, for the message of a failing test."""
         output = "".join(f"--- machine {number}:\n{self.said(number)}" for number in self.agents)
         journal = self.run_dir / "events.jsonl"
@@ -108,7 +108,7 @@ class Cluster(NodesJob):
         try:
             yield
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.told()}") from None
+            raise AssertionError(f"{error}\n{self.transcript()}") from None
 
     def held(self, machine: Machine) -> list[str]:
         """Return the names of this job's directories in a machine's memory."""

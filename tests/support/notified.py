@@ -68,7 +68,7 @@ def writer(path: Path) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def told(path: Path) -> list[dict[str, Any]]:
+def read_notices(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

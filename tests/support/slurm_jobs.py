@@ -68,7 +68,9 @@ class SlurmJob(NodesJob):
 
     def wait_state(self, *states: str, seconds: float = DEADLINE) -> str:
         """Wait until the job is in one of some states; return that state."""
-        return self._told(lambda: state if (state := self.state) in states else None, f"one of {states}", seconds)
+        return self._wait_explained(
+            lambda: state if (state := self.state) in states else None, f"one of {states}", seconds
+        )
 
     def wait_end(self, seconds: float = DEADLINE) -> tuple[str, str]:
         """Wait until Slurm says that the job is over; return its state and exit code."""
@@ -77,11 +79,13 @@ class SlurmJob(NodesJob):
 
     def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
         """Wait for the `count`-th event of a name in the journal; return the event."""
-        return self._told(lambda: (self.events(name)[count - 1 : count] or [None])[0], f"{name} no. {count}", seconds)
+        return self._wait_explained(
+            lambda: (self.events(name)[count - 1 : count] or [None])[0], f"{name} no. {count}", seconds
+        )
 
     def wait_step(self, step: int) -> dict[int, int]:
         """Wait until all ranks have completed `step` steps; return each rank's pid on its machine."""
-        return self._told(lambda: self.ranks_at(step), f"step {step}", DEADLINE)
+        return self._wait_explained(lambda: self.ranks_at(step), f"step {step}", DEADLINE)
 
     def report(self) -> dict[str, Any]:
         """Return the report of the newest run."""
@@ -95,7 +99,7 @@ class SlurmJob(NodesJob):
             logs = ((node, self.run_dir / f"node.{place}.log") for place, node in enumerate(self.slurm.nodes))
             return next((node for node, log in logs if log.exists() and _STANDS_BY in log.read_text()), None)
 
-        return self._told(standing, "a node that stands by", DEADLINE)
+        return self._wait_explained(standing, "a node that stands by", DEADLINE)
 
     def worker(self, standby: Machine) -> Machine:
         """Return a node that trains, and that has neither the head nor the batch shell."""
@@ -108,14 +112,14 @@ class SlurmJob(NodesJob):
         (agent,) = [pid for pid in found if _command(psutil.Process(pid).ppid())[0].endswith("bash")]  # not its helper
         os.kill(agent, signum)
 
-    def _told(self, ready: Any, what: str, seconds: float) -> Any:
+    def _wait_explained(self, ready: Any, what: str, seconds: float) -> Any:
         try:
             return wait_for(ready, what, seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.told}") from None
+            raise AssertionError(f"{error}\n{self.transcript}") from None
 
     @property
-    def told(self) -> str:
+    def transcript(self) -> str:
         """The job's output, the journal, and Slurm's word, for the message of a failing test."""
         texts = [f"--- {path.name}\n{path.read_text(errors='replace')}" for path in sorted(self.home.glob("**/*.out"))]
         texts += [f"--- {path}\n{path.read_text()}" for path in sorted(self.home.glob("runs/*/*.[jl]*"))]

@@ -77,7 +77,7 @@ class SshHosts:
             os.kill(pid, signal.SIGKILL)
         return sessions
 
-    def take_wrong_key(self) -> None:
+    def use_wrong_key(self) -> None:
         """Give the client a key that no host knows."""
         self._write_client("strange_key")
 

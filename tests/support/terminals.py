@@ -73,13 +73,13 @@ class Terminal:
         deadline = time.monotonic() + DEADLINE
         while not any(text in self.text for text in texts):
             assert time.monotonic() < deadline, f"waited in vain for {texts}:\n{self.text}"
-            assert self.take() or self._shows(texts), f"it ended without {texts}:\n{self.text}"
+            assert self.read() or self._shows(texts), f"it ended without {texts}:\n{self.text}"
         return self.text
 
     def _shows(self, texts: Sequence[str]) -> bool:
         return any(text in self.text for text in texts)
 
-    def take(self) -> bool:
+    def read(self) -> bool:
         """Read what the program has written; return False once the program has closed the terminal."""
         if not select.select([self._fd], [], [], 0.2)[0]:
             return True
@@ -94,6 +94,6 @@ class Terminal:
     def end(self) -> int:
         """Wait for the program's end; return its exit code."""
         deadline = time.monotonic() + DEADLINE
-        while self.take():
+        while self.read():
             assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
         return self.process.wait(DEADLINE)

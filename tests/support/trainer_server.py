@@ -41,7 +41,7 @@ class TrainerServer(_Background):
         self.status = 200
         self.location = ""
         """where a redirect leads, if `status` is one"""
-        self.taken: list[dict[str, Any]] = []
+        self.accepted: list[dict[str, Any]] = []
         self.refused = 0
         self.token = token
         self.ca_cert = home / "ca.crt"
@@ -59,7 +59,7 @@ class TrainerServer(_Background):
                 right = self.headers["Authorization"] == f"Bearer {server.token}" and self.path == PATH
                 code = server.status if right else 401
                 if code == 200:
-                    server.taken.append(json.loads(body))
+                    server.accepted.append(json.loads(body))
                 else:
                     server.refused += 1
                 self.send_response(code)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support.framework_results import FINDS_JOBS, again, left, logs
+from tests.support.framework_results import FINDS_JOBS, left, logs, prepare_second_run
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed (pip install accelerate)")
@@ -56,7 +56,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     """Taken out: without `ahead_at` the noise of the batch that was read ahead is another; without skip_batches all."""
     assert run(job, style, ranks) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
     assert left(job.out) == calm
@@ -78,7 +78,7 @@ def test_batches_that_cannot_be_made_again_are_told(job: FtJob) -> None:
 def test_stopped_and_started_again(job: FtJob) -> None:
     assert run(job, "slow+noise", 2) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     job.start(*OPTIONS, script=JOBS / "accelerated.py", args=(str(job.out), "slow+noise"))
     job.wait_step(4)
     job.supervisor.send_signal(signal.SIGTERM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from tests.support.framework_results import again, left, logs
+from tests.support.framework_results import left, logs, prepare_second_run
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (make deepspeed)")
@@ -44,7 +44,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     """Taken out: without the engine's counts its scheduler and its steps are others."""
     assert run(job, f"{style}+plain", ranks) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
     assert left(job.out) == calm
@@ -57,7 +57,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
 def test_stopped_and_started_again(job: FtJob) -> None:
     assert run(job, "zero2+accumulate+plain", 2) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     start(job, "zero2+accumulate+slow", 2)
     job.wait_step(4)
     job.supervisor.send_signal(signal.SIGTERM)

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 from tests.adapters.versions import DOUBTS
-from tests.support.framework_results import again, left, logs
+from tests.support.framework_results import left, logs, prepare_second_run
 from tests.support.harness import JOBS, FtJob
 
 from ftlaunch_contract.checkpoint import layout
@@ -54,7 +54,7 @@ def assert_as_undisturbed(job: FtJob, style: str, ranks: int, faults: str) -> No
     """The job with its faults ends as that without our hooks; nothing is said of what is not kept."""
     assert run(job, f"{style}+plain", ranks) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
     assert left(job.out) == calm
@@ -134,7 +134,7 @@ def test_ranks_of_a_data_parallel_group_save_what_they_have_alike_once(
 def test_stopped_twice_and_started_again(job: FtJob) -> None:
     assert run(job, "bf16+distributed+plain", 2) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     for step in (3, 7):
         start(job, "bf16+distributed+slow", 2)
         job.wait_step(step)
@@ -152,7 +152,7 @@ def test_a_job_begins_with_a_checkpoint_of_megatrons(job: FtJob) -> None:
     checkpoint = (job.out / "checkpoint.pt").read_bytes()
     ends = []
     for name, faults in (("longer+plain", ""), ("longer", "step 0 14; step 0 16")):
-        again(job, name)
+        prepare_second_run(job, name)
         job.out.mkdir()
         (job.out / "checkpoint.pt").write_bytes(checkpoint)
         assert run(job, name, 1, faults) == 0, job.stderr + logs(job)
@@ -168,7 +168,7 @@ def test_an_evaluation_that_is_not_made_again_is_told(job: FtJob) -> None:
     """The training is exact, and later evaluations are not those of an undisturbed run."""
     assert run(job, "evaluate+plain", 1) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     assert run(job, "evaluate", 1, "step 0 3; evaluation 0 4") == 0, job.stderr + logs(job)
     assert logs(job).count("the evaluation of iteration 4 comes behind the save_checkpoint_if_needed()") == 1
     losses, before = left(job.out)["losses_0"], calm["losses_0"]
@@ -340,7 +340,7 @@ def test_multiples_are_those_of_megatrons_iterations(job: FtJob) -> None:
     """Also where the job begins with a checkpoint of Megatron-LM at iteration 12: 15 and 20 are steps 3 and 8."""
     assert run(job, "saves+plain", 1) == 0, job.stderr + logs(job)
     checkpoint = (job.out / "checkpoint.pt").read_bytes()
-    again(job, "longer")
+    prepare_second_run(job, "longer")
     job.out.mkdir()
     (job.out / "checkpoint.pt").write_bytes(checkpoint)
     assert run(job, "longer", 1) == 0, job.stderr + logs(job)

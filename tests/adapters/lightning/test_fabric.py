@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.framework_results import FINDS_JOBS, again, logs
+from tests.support.framework_results import FINDS_JOBS, logs, prepare_second_run
 from tests.support.harness import JOBS, FtJob
 from tests.support.lightning_jobs import left
 
@@ -30,7 +30,7 @@ def undisturbed(job: FtJob, style: str, ranks: int) -> dict[str, object]:
     assert job.wait() == 0, job.stderr + logs(job)
     calm = left(job.out)
     assert {f"final_{rank}" for rank in range(ranks)} | {"csv/version_0/metrics.csv"} <= calm.keys()
-    again(job)
+    prepare_second_run(job)
     return calm
 
 

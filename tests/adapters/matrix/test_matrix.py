@@ -13,7 +13,7 @@ import itertools
 import pytest
 from tests.adapters.matrix.frameworks import CONFIGURATIONS, FRAMEWORKS
 from tests.adapters.matrix.story import assert_no_step_lost, live_through
-from tests.support.framework_results import again, logs
+from tests.support.framework_results import logs, prepare_second_run
 from tests.support.harness import FtJob
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -37,7 +37,7 @@ def test_a_job_stands_all_faults(name: str, configuration: str, ranks: int, job:
     assert job.wait(170) == 0, job.stderr + logs(job)
     undisturbed = framework.left(job.out)
     assert len(undisturbed) >= 2 * ranks, undisturbed.keys()
-    again(job)
+    prepare_second_run(job)
     faults = framework.faults(configuration, ranks)
     live_through(job, lambda: framework.start(job, configuration, ranks, faults), faults)
     assert framework.left(job.out) == undisturbed

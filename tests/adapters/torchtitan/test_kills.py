@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from tests.support.framework_results import again, left, logs
+from tests.support.framework_results import left, logs, prepare_second_run
 from tests.support.harness import FtJob
 from tests.support.titan_jobs import run, start
 
@@ -39,7 +39,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     assert run(job, f"{style.replace('override+', '')}+plain", ranks) == 0, job.stderr + logs(job)
     calm = left(job.out)
     assert len(calm) == 2 * ranks
-    again(job)
+    prepare_second_run(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
     assert left(job.out) == calm
@@ -53,7 +53,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
 def test_stopped_and_started_again(job: FtJob) -> None:
     assert run(job, "fsdp+plain", 2) == 0, job.stderr + logs(job)
     calm = left(job.out)
-    again(job)
+    prepare_second_run(job)
     start(job, "fsdp+slow", 2)
     job.wait_step(3)
     job.supervisor.send_signal(signal.SIGTERM)

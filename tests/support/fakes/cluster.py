@@ -30,14 +30,14 @@ FACTS = NodeFacts(ftlaunch="0.1", python="3.11.4", torch="2.13.0", script="abc",
 
 
 class FakeAgent:
-    """An agent, as the other end of a connection of the head; `told` holds the messages of the head."""
+    """An agent, as the other end of a connection of the head; `received` holds the messages of the head."""
 
     def __init__(self, head: Head, number: int) -> None:
         self.head = head
         self.peer = f"10.0.0.{number}:{4000 + number}"
         self.on_message: Any = None
         self.on_end: Any = None
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.closed = False
         self.beats = 0
 
@@ -46,7 +46,7 @@ class FakeAgent:
     def send(self, message: dict[str, Any]) -> None:
         """Keep a message of the head."""
         assert not self.closed
-        self.told.append(message)
+        self.received.append(message)
 
     def close(self) -> None:
         """Note that the head has ended the connection."""
@@ -90,11 +90,11 @@ class FakeAgent:
 
     def names(self) -> list[str]:
         """Return the names of the messages of the head."""
-        return [message["do"] for message in self.told]
+        return [message["do"] for message in self.received]
 
-    def heard(self, do: str) -> dict[str, Any]:
+    def newest(self, do: str) -> dict[str, Any]:
         """Return the newest message of a name."""
-        return next(message for message in reversed(self.told) if message["do"] == do)
+        return next(message for message in reversed(self.received) if message["do"] == do)
 
 
 class Head:

@@ -18,7 +18,7 @@ def kept() -> list[Path]:
     return sorted(FOLDER.glob("*.json"))
 
 
-def tell(seed: int, story: Story, folder: Path = FOLDER) -> Job:
+def simulate_seed(seed: int, story: Story, folder: Path = FOLDER) -> Job:
     """Simulate a story of a sweep.
 
     Raises:

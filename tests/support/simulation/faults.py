@@ -27,7 +27,7 @@ def befall(job: Job, fault: Fault) -> None:
 def _rank(job: Job, machine: Machine, fault: Fault) -> bool:
     if not machine.ranks.trains:
         return False
-    job.world.tell(f"the ranks of {machine.name} fail")
+    job.world.record(f"the ranks of {machine.name} fail")
     machine.ranks.die(1)
     return True
 
@@ -37,7 +37,7 @@ def _cut(job: Job, machine: Machine, fault: Fault) -> None:
 
 
 def _reset(job: Job, machine: Machine, fault: Fault) -> None:
-    job.world.tell(f"the connections of {machine.name} are reset")
+    job.world.record(f"the connections of {machine.name} are reset")
     machine.way.reset(fault.seconds)
 
 
@@ -57,7 +57,7 @@ def _head_stall(job: Job, machine: Machine, fault: Fault) -> bool:
 
 def _storage(sentence: str, apply: Callable[[Job, Machine, Fault], None]) -> _Do:
     def do(job: Job, machine: Machine, fault: Fault) -> None:
-        job.world.tell(f"storage: {sentence.format(machine.name, fault.seconds)}")
+        job.world.record(f"storage: {sentence.format(machine.name, fault.seconds)}")
         apply(job, machine, fault)
 
     return do

@@ -129,7 +129,7 @@ class Head:
         context = Context(
             spec=job.whole,
             pages=pages,
-            report=self._tell,
+            report=self._record,
             loop=loop,  # type: ignore[arg-type]
             clock=self.clock,
             random=world.random.random,
@@ -196,9 +196,9 @@ class Head:
 
     def _say(self, sentence: str) -> None:
         if "the clock of" not in sentence:  # the wall clocks of all machines are minutes apart
-            self.job.world.tell(f"head: {sentence}")
+            self.job.world.record(f"head: {sentence}")
 
-    def _tell(self, event: JobEvent) -> None:
+    def _record(self, event: JobEvent) -> None:
         if isinstance(event, IncidentJudged):
             self._machines.blame(event.cause.rank // self.job.ranks_each, event.cause.kind)
             if event.verdict.restart:
@@ -260,7 +260,7 @@ class Head:
 
     def stall(self, seconds: float) -> None:
         """Stop the process, as by SIGSTOP, for some seconds."""
-        self.job.world.tell(f"the head of term {self.term} is stopped for {seconds:g} s")
+        self.job.world.record(f"the head of term {self.term} is stopped for {seconds:g} s")
         self._stalled += 1
         self.job.world.after(seconds, self._go_on)
 
@@ -317,5 +317,5 @@ class Head:
         self.cluster.end(code, keep=False)
         job.claims.end(self, code)
         plan.forget(job.spec.run_dir)
-        job.world.tell(f"head: {self.supervisor.state.value}")
+        job.world.record(f"head: {self.supervisor.state.value}")
         job.over = True

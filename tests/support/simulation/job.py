@@ -119,7 +119,7 @@ class Job:
         """
         for head in self.heads:
             if head.lives and head.machine is machine and port in (0, head.port):
-                self.world.tell(f"the head of term {head.term} is killed")
+                self.world.record(f"the head of term {head.term} is killed")
                 head.die()
 
     def way(self, machine: Machine) -> Link:
@@ -139,7 +139,7 @@ class Job:
     def on_spawn(self, machine: Machine) -> None:
         """Note that a node starts its ranks."""
         ranks = machine.ranks
-        self.world.tell(f"{machine.name} starts place {ranks.place} of {machine.memory.lineage} at step {ranks.step}")
+        self.world.record(f"{machine.name} starts place {ranks.place} of {machine.memory.lineage} at step {ranks.step}")
 
     def broken(self, why: str) -> None:
         """Raise Broken with a reason."""
@@ -174,13 +174,13 @@ class Job:
         """Ask the head for other nodes, as `ftctl` does."""
         if self.head is not None and not self.over:
             with contextlib.suppress(CannotRegroup):
-                self.world.tell(f"asked for other nodes: {ask(self.head.cluster.regrouping)}")
+                self.world.record(f"asked for other nodes: {ask(self.head.cluster.regrouping)}")
 
     def signal(self, machine: Machine) -> None:
         """Send SIGTERM to an agent, if the job can go on without its node."""
         up = [node for node in self.machines if node.agent_awake and node.link.alone_since is None]
         if machine in up and len(up) > self.spec.nodes.least + 1:
-            self.world.tell(f"SIGTERM to {machine.name}")
+            self.world.record(f"SIGTERM to {machine.name}")
             machine.agent.on_signals(bytes([signal.SIGTERM]))
 
     # --- the end ----------------------------------------------------------------------------------------------

@@ -95,13 +95,13 @@ class Machine:
     def when_awake(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
         """Return a handler that keeps messages for an agent that is stopped, until the agent runs again."""
 
-        def heard(message: dict[str, Any]) -> None:
+        def handle(message: dict[str, Any]) -> None:
             if self.agent_awake:
                 handler(message)
             elif self.lives:
                 self._waiting.append(lambda: handler(message))
 
-        return heard
+        return handle
 
     def start(self) -> None:
         """Start the agent. The ranks of an earlier agent have ended with that agent."""
@@ -130,7 +130,7 @@ class Machine:
 
     def say(self, sentence: str) -> None:
         """Note a sentence that the agent writes to its terminal."""
-        self.world.tell(f"{self.name}: {sentence}")
+        self.world.record(f"{self.name}: {sentence}")
 
     def _make_link(self, on_message: Any, on_ready: Any) -> Any:
         self.link = SimLink.__new__(SimLink)
@@ -154,7 +154,7 @@ class Machine:
         self.lives = False
         self.ranks.alive = False
         self.link.close()
-        self.world.tell(f"{self.name} ends with {self.code}")
+        self.world.record(f"{self.name} ends with {self.code}")
         if agent.dismissed:
             self.memory = Memory()
             self.code = None
@@ -170,7 +170,7 @@ class Machine:
         """Kill the agent and its ranks; start the agent again after `back_after` seconds, with the node's memory."""
         if not self.lives:
             return
-        self.world.tell(f"{self.name} is killed")
+        self.world.record(f"{self.name} is killed")
         self.lives = self.ranks.alive = False
         self._waiting.clear()
         self.link.close()
@@ -178,7 +178,7 @@ class Machine:
 
     def lose(self, back_after: float) -> None:
         """Lose the machine, with its memory and a head on it, but close no connection; an empty machine comes back."""
-        self.world.tell(f"machine {self.name} is lost")
+        self.world.record(f"machine {self.name} is lost")
         self.way.cut(up=True, down=True, seconds=back_after)
         self.down = True
         self.memory = Memory()
@@ -192,18 +192,18 @@ class Machine:
 
     def cut(self, *, up: bool, down: bool, seconds: float) -> None:
         """Have the node's link carry nothing, in one or both directions, for some seconds."""
-        self.world.tell(f"the link of {self.name} is cut (up: {up}, down: {down}) for {seconds:.1f} s")
+        self.world.record(f"the link of {self.name} is cut (up: {up}, down: {down}) for {seconds:.1f} s")
         self.way.cut(up=up, down=down, seconds=seconds)
 
     def freeze(self, seconds: float) -> None:
         """Freeze the whole machine for some seconds."""
-        self.world.tell(f"{self.name} freezes for {seconds:.1f} s")
+        self.world.record(f"{self.name} freezes for {seconds:.1f} s")
         self._frozen += 1
         self.world.after(seconds, self._thaw, 1, 0)
 
     def stall(self, seconds: float) -> None:
         """Stop the agent, as by SIGSTOP, for some seconds; its ranks train on."""
-        self.world.tell(f"the agent of {self.name} is stopped for {seconds:.1f} s")
+        self.world.record(f"the agent of {self.name} is stopped for {seconds:.1f} s")
         self._stalled += 1
         self.world.after(seconds, self._thaw, 0, 1)
 

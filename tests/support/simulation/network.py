@@ -132,13 +132,13 @@ class End:
     def deliver(self, message: str | dict[str, Any]) -> None:
         """Receive a message; tell the sender if this end is closed."""
         if not self.open:
-            self._tell_other()
+            self._end_other()
         elif self._unread or self.sleeps():
             self._unread.append(message)
             if len(self._unread) == 1:
                 self.link.world.after(0.05, self._read)
         else:
-            self._take(message)
+            self._deliver(message)
 
     def _read(self) -> None:
         """Read the messages that arrived while the process slept, once the process runs again."""
@@ -149,9 +149,9 @@ class End:
         self._unread = []
         for message in unread:
             if self.open:
-                self._take(message)
+                self._deliver(message)
 
-    def _take(self, message: str | dict[str, Any]) -> None:
+    def _deliver(self, message: str | dict[str, Any]) -> None:
         if isinstance(message, str):
             self.on_message(json.loads(message))
             self.wake()
@@ -166,7 +166,7 @@ class End:
         if not self.open:
             return
         self.open = self.ready = False
-        self._tell_other()
+        self._end_other()
         self.on_end(why)
 
     def lose(self, why: str, later: float) -> None:
@@ -179,8 +179,8 @@ class End:
         """Close the connection on behalf of its owner, who is not told."""
         if self.open:
             self.open = self.ready = False
-            self._tell_other()
+            self._end_other()
 
-    def _tell_other(self) -> None:
+    def _end_other(self) -> None:
         if self.other.open and self._carries():
             self.link.world.after(0.001, self.other.end, "closed by the other side")

@@ -71,7 +71,7 @@ class Ranks:
         self.history = ""
         self._beats = 0
         self._beat_ns = 0
-        self._told: list[int] = []  # the words of the page as last reported, in the order of _ROWS
+        self._reported: list[int] = []  # the words of the page as last reported, in the order of _ROWS
         self._next: Mapping[str, Any] | None = None
         self._life = 0  # the number of the newest start of the ranks
         self._killed = -1  # the number of the start whose ranks this agent has killed
@@ -92,7 +92,7 @@ class Ranks:
         memory = machine.memory
         kind, step, *_ = message["resume"]
         if memory.place != message["place"]["node"]:
-            self._told = []
+            self._reported = []
         self.attempt = message["attempt"]
         self.place = message["place"]["node"]
         self.nodes = message["place"]["nodes"]
@@ -207,9 +207,9 @@ class Ranks:
         changed: list[Any] = []
         if self.place >= 0 and self.attempt >= 0:
             page = self._page()
-            before = self._told
+            before = self._reported
             if page != before:
-                self._told = page
+                self._reported = page
                 words_of_rank = [(row, page[i]) for i, row in enumerate(_ROWS) if not before or before[i] != page[i]]
                 changed = [[rank, words_of_rank] for rank in self._ranks()]
         machine = self._machine
@@ -247,7 +247,7 @@ class Ranks:
 
     def resend_all_words(self) -> None:
         """Have the next beat carry the whole pages, because there is a new head."""
-        self._told = []
+        self._reported = []
 
     def describe_memory(self) -> dict[str, Any]:
         """Return the fields of `hello` that describe the node's memory and ranks."""

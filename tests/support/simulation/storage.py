@@ -165,14 +165,14 @@ class Storage:
         if head.sleeps():
             self._job.world.after(0.1, self._watch, head)
         else:
-            self.ask(head.machine, self._look_and_show, head, head.clock())
+            self.ask(head.machine, self._check_and_show, head, head.clock())
 
-    def _look_and_show(self, head: Head, begun: float) -> None:
+    def _check_and_show(self, head: Head, begun: float) -> None:
         if not head.lives or head.sleeps():
             self._watch(head)
             return
         if self.claims(head.machine).newer(head.term) is not None:
-            self._job.world.tell(f"the head of term {head.term} sees that it was replaced")
+            self._job.world.record(f"the head of term {head.term} sees that it was replaced")
             head.die()
             return
         if begun >= head.held_until:
@@ -259,7 +259,7 @@ class Storage:
             port = self._port
         else:
             job.kill_heads(machine, port)
-        job.world.tell(f"{machine.name} takes the head's place")
+        job.world.record(f"{machine.name} takes the head's place")
         return self._stand(machine, port, may_be_beside=is_elsewhere)
 
     def _start(self, machine: Machine, search: HeadSearch, sign: Sign | None, *, begins: bool) -> None:

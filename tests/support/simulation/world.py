@@ -34,7 +34,7 @@ class World:
         self._sequence += 1
         heapq.heappush(self._heap, (self.now + seconds, self._sequence, happen, args))
 
-    def tell(self, what: str) -> None:
+    def record(self, what: str) -> None:
         """Add a sentence to the story."""
         self.story.append(f"{self.now:8.3f} {what}")
 

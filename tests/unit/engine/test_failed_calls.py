@@ -57,7 +57,7 @@ def test_a_look_that_fails_is_missed_and_made_up_for(tmp_path: Path, name: str) 
     world.make_group = make
     world.run()
     assert (world.supervisor.state, exit_code(world.supervisor)) == (JobState.DONE, EXIT_DONE)
-    told = world.told("call_failed")
+    told = world.fields_of("call_failed")
     assert [one["count"] for one in told] == [1, 2, 4]
     assert "OSError" in told[0]["error"]
     assert "Traceback" in told[0]["traceback"]
@@ -79,7 +79,7 @@ def test_what_a_failed_rank_has_left_is_read_again(tmp_path: Path) -> None:
     world.make_group = make
     world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "ValueError: no such thing"))
     world.run()
-    (incident,) = world.told("incident")
+    (incident,) = world.fields_of("incident")
     assert "ValueError: no such thing" in incident["sentence"]
     assert world.supervisor.state is JobState.DONE
 
@@ -112,7 +112,7 @@ def test_what_a_failed_rank_of_a_large_job_has_left_is_waited_for_no_longer(tmp_
     world.processor_time = lambda: next(used)
     world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "ValueError: no such thing"))
     world.run()
-    assert len(world.told("incident")) == 1
+    assert len(world.fields_of("incident")) == 1
     assert judged[0] == pytest.approx(5.5, abs=0.25)
 
 
@@ -154,7 +154,7 @@ def test_an_error_of_its_own_ends_the_job_in_good_order(tmp_path: Path, state: s
     saves = [request["step"] for request in world.savers[0].asked if request["do"] == "save"]
     assert saves == [3], "its newest step in memory is on storage"
     assert not world.groups[-1].living
-    (told,) = world.told("internal_error")
+    (told,) = world.fields_of("internal_error")
     assert "an error of ftlaunch's own" in told["error"]
     assert "Traceback" in (world.spec.run_dir / "bug.txt").read_text()
     ended = world.supervisor.ended(EXIT_BUG)

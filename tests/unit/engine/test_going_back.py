@@ -65,7 +65,7 @@ def test_the_saver_is_asked_and_its_answer_is_what_the_ranks_begin_with(world: W
     world.run()
     assert world.supervisor.state is JobState.DONE, world.said()
     assert world.savers[0].asked[-1]["do"] == "go_back"
-    assert world.told("rolled_back") == [{"step": 3, "aside": "/aside", "skipped": [16, 24]}]
+    assert world.fields_of("rolled_back") == [{"step": 3, "aside": "/aside", "skipped": [16, 24]}]
     assert "going back to step 3, without samples 16 to 23; later checkpoints are now in /aside" in world.said()
     assert world.pages.pages[0].resume == (Resume.STORAGE, 3)
     assert world.supervisor.saving.committed == 3
@@ -86,7 +86,7 @@ def test_storage_that_stands_still_meanwhile_holds_up_no_stop(world: World) -> N
     world.run()
     assert asked, "it was asked to go back"
     assert world.supervisor.state is JobState.STOPPED
-    assert world.told("rolled_back") == []
+    assert world.fields_of("rolled_back") == []
     assert world.pages.pages[0].resume[0] is Resume.UNDECIDED, "no rank begins before that is answered"
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_put_aside_ends_the_job_with_a_sentence(world: World) -> 
     world.answer = answers(lambda request: {"error": "Input/output error"})
     world.run()
     assert world.supervisor.state is JobState.FAILED
-    assert world.told("incident")[-1]["cause"] == "cannot put later checkpoints aside: Input/output error"
+    assert world.fields_of("incident")[-1]["cause"] == "cannot put later checkpoints aside: Input/output error"
 
 
 def test_samples_that_cannot_be_noted_are_said(world: World) -> None:
@@ -114,5 +114,5 @@ def test_an_answer_after_the_ranks_have_ended_is_of_the_next_attempt(world: Worl
     world.answer = answers(lose_a_rank)
     world.run()
     assert world.supervisor.state is JobState.DONE, world.said()
-    assert len(world.told("rolled_back")) == 1
+    assert len(world.fields_of("rolled_back")) == 1
     assert world.pages.pages[0].resume[0] is Resume.STORAGE

@@ -30,7 +30,7 @@ def test_a_hang_is_suspected_then_seen_then_judged(tmp_path: Path) -> None:
     world = World(tmp_path, hang_timeout="60s")
     hangs_once(world)
     world.run()
-    (suspected,), (seen,), (incident,) = (world.told(name) for name in ("hang_suspected", "hang_seen", "incident"))
+    (suspected,), (seen,), (incident,) = (world.fields_of(name) for name in ("hang_suspected", "hang_seen", "incident"))
     assert (suspected["rank"], seen["rank"], incident["rank"]) == (1, 1, 1)
     assert suspected["age"] == pytest.approx(30.0, abs=0.5)
     assert seen["age"] == pytest.approx(60.0, abs=0.5)
@@ -45,7 +45,7 @@ def test_without_a_limit_nothing_hangs(tmp_path: Path) -> None:
     hangs_once(world)
     world.clock.at(300.0, lambda: world.finish(world.groups[0]))
     world.run()
-    assert world.told("hang_seen") == []
+    assert world.fields_of("hang_seen") == []
     assert len(world.groups) == 1
 
 
@@ -54,7 +54,7 @@ def test_hangs_have_a_budget_of_their_own(tmp_path: Path) -> None:
     hangs_once(world)
     world.run()
     assert world.supervisor.state is JobState.FAILED
-    (incident,) = world.told("incident")
+    (incident,) = world.fields_of("incident")
     assert "no restarts after hangs are allowed (--max-hang-restarts 0)" in incident["sentence"]
     assert incident["restarts_left"] == 5
 
@@ -71,7 +71,7 @@ def test_a_supervisor_that_was_held_up_sees_no_hang(tmp_path: Path) -> None:
 
     world.on_spawn = begin
     world.run()
-    assert world.told("hang_seen") == []
+    assert world.fields_of("hang_seen") == []
     assert world.supervisor.state is JobState.DONE
 
 
@@ -93,7 +93,7 @@ def test_a_slow_rank_is_told_and_where_asked_for_restarted(tmp_path: Path) -> No
 
     world.on_spawn = begin
     world.run()
-    (slow,), (incident,) = world.told("rank_slow"), world.told("incident")
+    (slow,), (incident,) = world.fields_of("rank_slow"), world.fields_of("incident")
     assert slow["rank"] == incident["rank"] == 2
     assert incident["kind"] == "slow"
     assert len(world.groups) == 2
@@ -107,7 +107,7 @@ def test_a_job_whose_loss_is_not_a_number_stops_where_that_is_asked_for(tmp_path
     bad = Bad(LossFault.NAN, 7, float("nan"), -1, -1, 0.0, 1, 7)
     world.clock.at(8.0, lambda: write_losses(world.pages[1], bad))
     world.run()
-    (unsound,), (incident,) = world.told("unsound"), world.told("incident")
+    (unsound,), (incident,) = world.fields_of("unsound"), world.fields_of("incident")
     assert (unsound["kind"], unsound["rank"], unsound["step"], unsound["act"]) == ("nan", 1, 7, "stop")
     assert incident["verdict"] == "give up"
     assert "not restarting (on_nan: stop)" in incident["sentence"]

@@ -17,7 +17,7 @@ def test_a_final_error_ends_the_job_at_once(tmp_path: Path) -> None:
     world.on_spawn = lambda group: world.train(group, 9)
     world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "StateError: cannot save growing", final=True))
     world.run()
-    (incident,) = world.told("incident")
+    (incident,) = world.fields_of("incident")
     assert (incident["verdict"], incident["restarts_left"]) == ("give up", 3)
     assert len(world.groups) == 1
     assert world.supervisor.state is JobState.FAILED
@@ -46,7 +46,7 @@ def test_a_rank_that_has_timed_out_has_the_others_examined(tmp_path: Path) -> No
     world.clock.at(4.5, lambda: world.groups[0].ranks[1].beat(3))
     world.clock.at(4.6, lambda: world.groups[0].exit(0, 1, GLOO))
     world.run()
-    (seen,), (incident,) = world.told("hang_seen"), world.told("incident")
+    (seen,), (incident,) = world.fields_of("hang_seen"), world.fields_of("incident")
     assert (seen["rule"], seen["rank"]) == ("timeout", 0)
     assert (incident["kind"], incident["rank"], incident["step"]) == ("hang", 1, 3)
     assert "rank 0 has ended over a time-out of its own" in incident["sentence"]
@@ -70,8 +70,8 @@ def test_nobody_is_examined_where_none_lives_or_one_has_failed_by_itself(
     world = trains(tmp_path)
     world.clock.at(4.5, lambda: [world.groups[0].exit(number, *how) for number, how in ends.items()])  # type: ignore[func-returns-value]
     world.run()
-    (incident,) = world.told("incident")
-    assert world.told("hang_seen") == []
+    (incident,) = world.fields_of("incident")
+    assert world.fields_of("hang_seen") == []
     assert (incident["kind"], incident["rank"]) == (kind, rank)
 
 
@@ -80,8 +80,8 @@ def test_what_the_awaited_rank_dies_of_meanwhile_is_the_cause(tmp_path: Path) ->
     world.clock.at(4.6, lambda: world.groups[0].exit(0, 1, GLOO))
     world.clock.at(4.605, lambda: world.groups[0].exit(1, -11))
     world.run()
-    (incident,) = world.told("incident")
-    assert len(world.told("hang_seen")) == 1
+    (incident,) = world.fields_of("incident")
+    assert len(world.fields_of("hang_seen")) == 1
     assert (incident["kind"], incident["rank"]) == ("signal", 1)
 
 
@@ -94,6 +94,6 @@ def test_who_has_closed_a_connection_is_waited_for(
     world.clock.at(4.6, lambda: world.groups[0].exit(0, 1, CLOSED))
     world.clock.at(ends, lambda: world.groups[0].exit(1, 17))
     world.run()
-    (incident,) = world.told("incident")
+    (incident,) = world.fields_of("incident")
     assert (incident["kind"], incident["rank"]) == (kind, rank)
     assert judged <= world.groups[1].started - BEGIN < judged + 0.2

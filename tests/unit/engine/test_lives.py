@@ -28,9 +28,9 @@ def test_a_job_that_nothing_happens_to(tmp_path: Path) -> None:
     trains_and_ends(world)
     world.run()
     assert world.supervisor.state is JobState.DONE
-    assert [event["code"] for event in world.told("rank_exited")] == [0, 0]
-    assert world.told("resumed") == [{"step": 0, "source": None, "steps_lost": None, "seconds": None}]
-    assert world.told("incident") == []
+    assert [event["code"] for event in world.fields_of("rank_exited")] == [0, 0]
+    assert world.fields_of("resumed") == [{"step": 0, "source": None, "steps_lost": None, "seconds": None}]
+    assert world.fields_of("incident") == []
     assert "sweep" in world.group.calls, "what ranks have left behind is looked for"
 
 
@@ -54,13 +54,13 @@ def test_a_crash_is_judged_and_the_job_goes_on(tmp_path: Path) -> None:
     trains_and_ends(world, 9)
     world.clock.at(4.5, lambda: world.groups[0].exit(1, -11))
     world.run()
-    (incident,) = world.told("incident")
+    (incident,) = world.fields_of("incident")
     assert (incident["rank"], incident["kind"], incident["step"], incident["verdict"]) == (1, "signal", 4, "restart")
     assert incident["restarts_left"] == 2
     assert "SIGSEGV" in incident["sentence"]
     assert [attempt.attempt for attempt in world.groups] == [0, 1]
     assert "ask to leave" in world.groups[0].calls
-    (recovered,) = world.told("recovered")
+    (recovered,) = world.fields_of("recovered")
     assert recovered["step"] == 1
     assert world.supervisor.state is JobState.DONE
 
@@ -75,7 +75,7 @@ def test_of_ranks_that_fail_together_the_first_cause_is_the_culprit(tmp_path: Pa
 
     world.clock.at(2.5, crash)
     world.run()
-    (incident,) = world.told("incident")
+    (incident,) = world.fields_of("incident")
     assert incident["rank"] == 2
     assert "bad sample" in incident["sentence"]
 
@@ -86,9 +86,9 @@ def test_the_budget_ends_the_job_and_the_newest_step_is_saved(tmp_path: Path) ->
     for number, second in enumerate((2.5, 30.0)):
         world.clock.at(second, lambda number=number: world.groups[number].exit(0, 17))  # type: ignore[misc]
     world.run()
-    assert [incident["verdict"] for incident in world.told("incident")] == ["restart", "give up"]
+    assert [incident["verdict"] for incident in world.fields_of("incident")] == ["restart", "give up"]
     assert world.supervisor.state is JobState.FAILED
-    assert "1 of 1 restarts are used up" in world.told("incident")[1]["sentence"]
+    assert "1 of 1 restarts are used up" in world.fields_of("incident")[1]["sentence"]
 
 
 @pytest.mark.parametrize("policy", ["never"])
@@ -97,7 +97,7 @@ def test_a_policy_of_never_ends_at_the_first(tmp_path: Path, policy: str) -> Non
     world.on_spawn = lambda group: world.train(group, 3)
     world.clock.at(1.5, lambda: world.groups[0].exit(0, 1))
     world.run()
-    assert [incident["verdict"] for incident in world.told("incident")] == ["give up"]
+    assert [incident["verdict"] for incident in world.fields_of("incident")] == ["give up"]
     assert len(world.groups) == 1
 
 
@@ -105,7 +105,7 @@ def test_a_rank_that_cannot_be_started_is_an_incident_that_costs(tmp_path: Path)
     world = World(tmp_path, max_restarts="2")
     world.cannot_start = 1
     world.run()
-    incidents = world.told("incident")
+    incidents = world.fields_of("incident")
     assert [incident["kind"] for incident in incidents] == ["spawn"] * 3
     assert [incident["verdict"] for incident in incidents] == ["restart", "restart", "give up"]
     assert world.supervisor.state is JobState.FAILED
@@ -132,8 +132,8 @@ def test_a_rank_that_was_started_again_is_told_of_though_the_next_cannot_be(tmp_
 
     world.on_spawn = begin
     world.run()
-    assert [(event["rank"], event["restarts"]) for event in world.told("rank_restarted")] == [(0, 1), (0, 2)]
-    kinds = [(incident["rank"], incident["kind"]) for incident in world.told("incident")]
+    assert [(event["rank"], event["restarts"]) for event in world.fields_of("rank_restarted")] == [(0, 1), (0, 2)]
+    kinds = [(incident["rank"], incident["kind"]) for incident in world.fields_of("incident")]
     assert kinds[:4] == [(0, "exit"), (0, "exit"), (1, "exit"), (1, "spawn")]
 
 
@@ -141,7 +141,7 @@ def test_failures_without_progress_wait_longer_each_time(tmp_path: Path) -> None
     world = World(tmp_path, max_restarts="4", backoff_first="2s", backoff_max="60s")
     world.on_spawn = lambda group: world.clock.at(world.clock() - BEGIN + 1, lambda: group.exit(0, 9))
     world.run()
-    assert [incident["delay"] for incident in world.told("incident")][:4] == [0.0, 2.0, 4.0, 8.0]
+    assert [incident["delay"] for incident in world.fields_of("incident")][:4] == [0.0, 2.0, 4.0, 8.0]
     waits = [after.started - before.started for before, after in zip(world.groups, world.groups[1:], strict=False)]
     assert waits == pytest.approx([1.0, 3.0, 5.0, 9.0], abs=0.6)
 
@@ -162,7 +162,7 @@ def test_ranks_that_do_not_leave_are_killed_after_the_grace(tmp_path: Path) -> N
     calls = [call for call in world.groups[0].calls if call != "sweep"]
     assert calls == ["spawn", "ask to leave", "kill"]
     assert world.groups[1].started == pytest.approx(BEGIN + 2.5 + 20.0, abs=1.0)
-    assert [event["ranks"] for event in world.told("ranks_killed")] == [[1]]
+    assert [event["ranks"] for event in world.fields_of("ranks_killed")] == [[1]]
 
 
 def test_a_rank_is_restarted_alone(tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_a_rank_is_restarted_alone(tmp_path: Path) -> None:
     world.clock.at(30.0, end)
     world.run()
     assert len(world.groups) == 1
-    assert [(event["rank"], event["restarts"]) for event in world.told("rank_restarted")] == [(1, 1)]
-    assert "restarting it alone" in world.told("incident")[0]["sentence"]
+    assert [(event["rank"], event["restarts"]) for event in world.fields_of("rank_restarted")] == [(1, 1)]
+    assert "restarting it alone" in world.fields_of("incident")[0]["sentence"]
     assert world.supervisor.state is JobState.DONE
 
 
@@ -187,7 +187,7 @@ def test_one_that_has_attached_is_not_restarted_alone(tmp_path: Path) -> None:
     world.clock.at(2.5, lambda: world.groups[0].exit(1, 3))
     world.run()
     assert len(world.groups) == 2
-    assert world.told("rank_restarted") == []
+    assert world.fields_of("rank_restarted") == []
 
 
 def test_when_a_rank_begins_to_die_the_others_are_told_at_once(tmp_path: Path) -> None:
@@ -198,15 +198,15 @@ def test_when_a_rank_begins_to_die_the_others_are_told_at_once(tmp_path: Path) -
         world.deaths.ranks = [1]
         world.groups[0].obeys = False
         world.ring(world.deaths.fd)
-        assert world.told("rank_dying") == [{"rank": 1, "signal": "SIGKILL"}]
+        assert world.fields_of("rank_dying") == [{"rank": 1, "signal": "SIGKILL"}]
         assert "ask to leave" in world.groups[0].calls
-        assert world.told("incident") == [], "the verdict waits for the end itself"
+        assert world.fields_of("incident") == [], "the verdict waits for the end itself"
 
     world.clock.at(2.2, dies)
     world.clock.at(9.5, lambda: world.groups[0].exit(1, -9))
     world.clock.at(9.6, lambda: world.groups[0].exit(0, -15))
     world.run()
-    assert world.told("incident")[0]["rank"] == 1
+    assert world.fields_of("incident")[0]["rank"] == 1
     slow = "rank 1 died 5 s ago, and the kernel has not taken it apart yet: waiting"
     assert [sentence for sentence in world.said() if "taken it apart" in sentence] == [slow], "told once"
 
@@ -260,7 +260,7 @@ def test_what_the_saver_has_committed_is_told(tmp_path: Path) -> None:
     for second in (2.1, 4.1, 6.1):
         world.clock.at(second, lambda second=second: hold(world, int(second)))  # type: ignore[misc]
     world.run()
-    assert [event["step"] for event in world.told("checkpoint_committed")] == [2, 4, 6]
+    assert [event["step"] for event in world.fields_of("checkpoint_committed")] == [2, 4, 6]
     assert world.supervisor.saving.committed == 6
 
 
@@ -277,10 +277,10 @@ def test_a_saver_that_dies_is_replaced_and_asked_again(tmp_path: Path) -> None:
     world.clock.at(2.1, lambda: hold(world, 2))
     world.clock.at(2.4, world.savers[0].die)
     world.run()
-    (died,) = world.told("saver_died")
+    (died,) = world.fields_of("saver_died")
     assert died == {"status": -9, "step": 2}
     assert [request["step"] for request in world.savers[1].asked][:1] == [2]
-    assert world.told("checkpoint_committed")[0]["step"] == 2
+    assert world.fields_of("checkpoint_committed")[0]["step"] == 2
 
 
 def test_a_job_outlives_a_saver_that_cannot_be_started(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_job_outlives_a_saver_that_cannot_be_started(tmp_path: Path) -> None:
 
     world.clock.at(2.4, no_saver)
     world.run()
-    assert len(world.told("saver_missing")) == 1
+    assert len(world.fields_of("saver_missing")) == 1
     assert world.supervisor.state is JobState.DONE, "the work is done, whatever could not be saved"
     assert "no saver can be started" in world.supervisor.final_save.error
     assert world.clock() < BEGIN + 30

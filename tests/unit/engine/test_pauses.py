@@ -44,12 +44,12 @@ def test_a_pause_saves_the_announced_step_and_goes_on(tmp_path: Path) -> None:
     post_at(world, 10.2, Event.PAUSE)
     world.clock.at(14.0, lambda: stop_ranks(world))
     world.run()
-    (announced,) = world.told("stop_announced")
-    saved = [told["step"] for told in world.told("checkpoint_committed")]
+    (announced,) = world.fields_of("stop_announced")
+    saved = [told["step"] for told in world.fields_of("checkpoint_committed")]
     assert announced["step"] in saved
     assert world.regrouped == [True]
     assert len(world.groups) == 2
-    assert world.told("incident") == []
+    assert world.fields_of("incident") == []
     assert world.supervisor.incidents.budget.left == world.supervisor.incidents.budget.limits.restarts
     assert world.supervisor.state is JobState.DONE
 
@@ -61,7 +61,7 @@ def test_a_stop_during_a_pause_is_a_stop_at_the_same_step(tmp_path: Path) -> Non
     post_at(world, 11.0, Event.STOP)
     world.clock.at(14.0, lambda: stop_ranks(world))
     world.run()
-    assert len(world.told("stop_announced")) == 1
+    assert len(world.fields_of("stop_announced")) == 1
     assert (world.supervisor.state, len(world.groups)) == (JobState.STOPPED, 1)
 
 
@@ -78,8 +78,8 @@ def test_ranks_that_have_stopped_although_nobody_asked_are_no_end(tmp_path: Path
 
     world.clock.at(8.5, stopped)
     world.run()
-    assert 8 in [told["step"] for told in world.told("checkpoint_committed")]
-    assert world.told("incident") == []
+    assert 8 in [told["step"] for told in world.fields_of("checkpoint_committed")]
+    assert world.fields_of("incident") == []
     assert (world.supervisor.state, len(world.groups)) == (JobState.DONE, 2)
 
 
@@ -89,7 +89,7 @@ def test_a_failure_during_a_pause_is_judged(tmp_path: Path) -> None:
     post_at(world, 10.2, Event.PAUSE)
     world.clock.at(11.0, lambda: world.groups[0].exit(1, 3))
     world.run()
-    assert len(world.told("incident")) == 1
+    assert len(world.fields_of("incident")) == 1
     assert world.supervisor.state is JobState.DONE
 
 
@@ -99,7 +99,7 @@ def test_ranks_that_do_not_stop_in_time_are_killed_and_that_is_no_failure(tmp_pa
     post_at(world, 10.2, Event.PAUSE)
     world.run()
     assert "kill" in world.groups[0].calls
-    assert world.told("incident") == []
+    assert world.fields_of("incident") == []
     assert world.supervisor.state is JobState.DONE
 
 
@@ -115,7 +115,7 @@ def test_before_other_nodes_begin_memory_is_saved(tmp_path: Path) -> None:
 
     world.clock.at(8.0, fail)
     world.run()
-    assert 7 in [told["step"] for told in world.told("checkpoint_committed")]
+    assert 7 in [told["step"] for told in world.fields_of("checkpoint_committed")]
     assert world.regrouped == [True]
     assert world.supervisor.state is JobState.DONE
 

@@ -57,10 +57,10 @@ def test_steps_made_again_that_were_the_same_are_told(tmp_path: Path) -> None:
         record(group, 1, SAME)
 
     world = killed_once(tmp_path, prove)
-    (verified,) = world.told("resume_verified")
+    (verified,) = world.fields_of("resume_verified")
     assert (verified["step"], verified["steps"], verified["answer"]) == (5, 3, "same")
     assert "resumed at step 5: verified; the 3 steps made again were the same" in world.said()
-    assert world.told("resume_differs") == world.told("resume_unverified") == []
+    assert world.fields_of("resume_differs") == world.fields_of("resume_unverified") == []
     assert world.supervisor.overview().as_dict()["resume"] == verified["sentence"]
 
 
@@ -70,7 +70,7 @@ def test_a_resume_that_nothing_has_proved_is_told_as_such(tmp_path: Path) -> Non
         record(group, 1, Proof(V.UNVERIFIED))
 
     world = killed_once(tmp_path, prove)
-    (told,) = world.told("resume_unverified")
+    (told,) = world.fields_of("resume_unverified")
     assert told["step"] == 5
     assert told["sentence"] in world.said()
 
@@ -81,7 +81,7 @@ def test_rounding_is_no_difference(tmp_path: Path) -> None:
         record(group, 1, SAME)
 
     world = killed_once(tmp_path, prove, on_difference="stop")
-    (told,) = world.told("resume_verified")
+    (told,) = world.fields_of("resume_verified")
     assert (told["answer"], told["rounded_at"], told["rank"], told["what"]) == ("rounded", 6, 0, "loss")
     assert world.supervisor.state is JobState.DONE
 
@@ -93,7 +93,7 @@ def test_a_difference_names_its_parameter_and_the_job_goes_on(tmp_path: Path) ->
         record(group, 1, OTHER_VALUE)
 
     world = killed_once(tmp_path, prove)
-    (told,) = world.told("resume_differs")
+    (told,) = world.fields_of("resume_differs")
     assert (told["resumed"], told["step"], told["rank"], told["what"]) == (5, 7, 1, "parameter")
     assert (told["name"], told["before"], told["now"], told["act"]) == ("fc2.weight", 1.0, 2.0, "continue")
     assert told["sentence"] + "; --on-difference stop ends such a job" in world.said()
@@ -103,7 +103,7 @@ def test_a_difference_names_its_parameter_and_the_job_goes_on(tmp_path: Path) ->
 
 def test_a_difference_ends_the_job_where_that_is_asked_for(tmp_path: Path) -> None:
     world = killed_once(tmp_path, lambda group: record(group, 1, OTHER_VALUE), on_difference="stop")
-    (told,), incident = world.told("resume_differs"), world.told("incident")[-1]
+    (told,), incident = world.fields_of("resume_differs"), world.fields_of("incident")[-1]
     assert told["act"] == "stop"
     assert told["name"] is None, "rank 1 has left no list of names"
     assert (incident["kind"], incident["rank"], incident["verdict"]) == ("resume-differs", 1, "give up")
@@ -119,7 +119,7 @@ def test_what_was_compared_is_told_where_the_attempt_ends_before(tmp_path: Path,
         record(group, 1, Proof(verdict, 8, 3, 3))
 
     world = killed_once(tmp_path, prove)
-    (told,) = world.told("resume_verified")
+    (told,) = world.fields_of("resume_verified")
     assert told["steps"] == 2
 
 

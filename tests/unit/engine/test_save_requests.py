@@ -69,7 +69,7 @@ def test_a_request_outlives_the_attempt_that_was_to_serve_it(world: World) -> No
     world.clock.at(10.2, world.supervisor.saving.request)
     world.clock.at(10.8, crash)
     world.run()
-    assert len(world.told("incident")) == 1
+    assert len(world.fields_of("incident")) == 1
     assert [why for _, why in saves(world)] == ["request"]
 
 
@@ -148,5 +148,5 @@ def test_what_was_asked_for_holds_until_a_process_of_the_next_attempt_trains(tmp
     world.clock.at(60.0, lambda: kept.append(world.supervisor.saving.keep))
     world.clock.at(61.0, lambda: world.finish(world.group))
     world.run()
-    assert len(world.told("incident")) == 1
+    assert len(world.fields_of("incident")) == 1
     assert kept == [35, 5], "a process that has made steps has asked for all that it asks for"

@@ -44,7 +44,7 @@ def test_it_is_asked_again(tmp_path: Path, deaths: int) -> None:
     """Taken out: with two tries the second death ends the job, and blames the checkpoint."""
     world = job(tmp_path, deaths)
     world.run()
-    assert len(world.told("saver_died")) == deaths
+    assert len(world.fields_of("saver_died")) == deaths
     assert [one["do"] for saver in world.savers[: deaths + 1] for one in saver.asked[:1]] == ["find"] * (deaths + 1)
     assert world.pages.pages[0].resume == (Resume.STORAGE, 7)
 
@@ -54,7 +54,7 @@ def test_it_is_not_asked_for_ever(tmp_path: Path) -> None:
     world.run()
     assert world.supervisor.state is JobState.FAILED
     place = world.spec.checkpoint_dir
-    assert world.told("incident")[0]["cause"] == (
+    assert world.fields_of("incident")[0]["cause"] == (
         f"cannot resume: what is in {place} could not be verified: the saver died 5 times over it (-9); nothing there"
         " was changed, and the same command tries it again"
     )

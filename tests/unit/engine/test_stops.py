@@ -35,12 +35,12 @@ def test_the_ranks_go_on_to_the_announced_step(tmp_path: Path) -> None:
 
     world.clock.at(14.0, leave)
     world.run()
-    (announced,) = world.told("stop_announced")
+    (announced,) = world.fields_of("stop_announced")
     assert announced["front"] == 10
     assert announced["step"] == world.pages[0].stop_at
     assert world.supervisor.state is JobState.STOPPED
     assert "kill" not in world.group.calls
-    assert world.told("incident") == []
+    assert world.fields_of("incident") == []
 
 
 def test_ranks_that_are_stuck_are_killed_after_half_of_the_grace(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_without_a_step_in_this_attempt_the_ranks_are_told_to_leave_at_once(tmp_
     world = World(tmp_path)
     stop_at(world, 5.0)
     world.run()
-    assert world.told("stop_announced") == []
+    assert world.fields_of("stop_announced") == []
     assert "ask to leave" in world.group.calls
     assert world.clock() == pytest.approx(BEGIN + 5.0, abs=0.5)
 
@@ -109,7 +109,7 @@ def test_the_last_snapshot_of_all_ranks_is_saved(tmp_path: Path, full: bool) -> 
     if full:
         assert world.supervisor.state is JobState.FAILED, "what could not be saved is no orderly stop"
         assert world.supervisor.final_save.error == "the disk is full"
-        assert [event["error"] for event in world.told("checkpoint_failed")] == ["the disk is full"]
+        assert [event["error"] for event in world.fields_of("checkpoint_failed")] == ["the disk is full"]
     else:
         assert world.supervisor.state is JobState.STOPPED
         assert world.supervisor.saving.committed == 3

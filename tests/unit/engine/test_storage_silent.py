@@ -120,12 +120,12 @@ def test_training_goes_on_and_it_is_said_again_and_again(tmp_path: Path) -> None
     world.clock.at(1500.0, lambda: world.savers[0].say(world.answer(world.savers[0].asked[-1])))
     post(world, 1600.0, Event.STOP)
     world.run()
-    told = [event["seconds"] for event in world.told("storage_silent")]
+    told = [event["seconds"] for event in world.fields_of("storage_silent")]
     assert told == pytest.approx([60, 180, 420, 900], abs=12)
-    (answers,) = world.told("storage_answers")
+    (answers,) = world.fields_of("storage_answers")
     assert answers["seconds"] == pytest.approx(1490, abs=12)
     assert [line for line in world.said() if "there is no checkpoint yet; waiting for it" in line]
-    assert world.told("incident") == []
+    assert world.fields_of("incident") == []
 
 
 def test_ranks_that_wait_for_a_checkpoint_are_not_hung(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_ranks_that_wait_for_a_checkpoint_are_not_hung(tmp_path: Path) -> None:
     world.run()
     assert world.pages[0].resume[0] == Resume.UNDECIDED
     assert len(world.groups) == 1
-    assert world.told("incident") == []
-    assert world.told("storage_silent")[0]["newest"] == 5
+    assert world.fields_of("incident") == []
+    assert world.fields_of("storage_silent")[0]["newest"] == 5
     assert world.supervisor.state is JobState.STOPPED, "there is nothing to save"
     assert seconds(world) < 1000.0
 
@@ -151,7 +151,7 @@ def test_a_saver_that_was_stopped_holds_up_no_end(tmp_path: Path) -> None:
     finish(world, 5.0)
     world.run()
     assert world.supervisor.state is JobState.DONE
-    assert world.told("checkpoint_committed")[-1]["step"] == 3
+    assert world.fields_of("checkpoint_committed")[-1]["step"] == 3
     assert len(world.savers) == 2, "another one has its place"
 
 

@@ -140,7 +140,7 @@ def trains_on_alone() -> Life:
     for _ in range(200):
         life.now[1] = 0.0
         life.step(MINUTE)
-        life.told[1].pop(), life.times[1].pop()  # it makes no steps any more
+        life.reports[1].pop(), life.times[1].pop()  # it makes no steps any more
     return life
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.loops import names_told
+from tests.support.loops import reported_names
 
 from ftlaunch_contract.pages.page import Page, create_page
 
@@ -24,11 +24,11 @@ def page(tmp_path: Path) -> Iterator[Page]:
 @pytest.fixture
 def told(capfd: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, Any]], list[str]]:
     """Names of which a loop is told where nothing is kept. It gets a function that it calls at each boundary."""
-    from tests.support.loop_lives import Looker  # needs torch, which not all tests here do (make check-pythons)
+    from tests.support.loop_lives import LoopSurveyor  # needs torch, which not all tests here do (make check-pythons)
 
     def run(loop: Callable[[Callable[[], None]], None], objects: dict[str, Any]) -> list[str]:
-        loop(Looker(objects).boundary)
-        names = names_told(capfd.readouterr().err)
+        loop(LoopSurveyor(objects).boundary)
+        names = reported_names(capfd.readouterr().err)
         assert len(set(names)) == len(names), "each is told of once"
         return names
 

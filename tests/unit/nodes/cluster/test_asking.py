@@ -21,7 +21,7 @@ def test_a_question_is_answered_with_its_number_and_where_it_was_asked(head: Hea
     head.running()
     head.cluster.on_ask = lambda request: {"ok": True, "did": request["do"]}
     head.agents[1].say("ask", number=7, request={"do": "status"})
-    assert head.agents[1].heard("answer") == {
+    assert head.agents[1].newest("answer") == {
         "do": "answer", "number": 7,
         "answer": {"ok": True, "did": "status", "asked": {"host": "here", "place": 1}},
     }  # fmt: skip
@@ -32,7 +32,7 @@ def test_an_answer_that_no_message_can_carry_is_refused_and_the_node_stays(head:
     head.running()
     head.cluster.on_ask = lambda request: {"ok": True, "much": "x" * (5 << 20)}
     head.agents[1].say("ask", number=1, request={})
-    answer = head.agents[1].heard("answer")["answer"]
+    answer = head.agents[1].newest("answer")["answer"]
     assert answer["ok"] is False
     assert answer["error"].startswith("the answer is too long for another node (")
     assert head.cluster.left == 2
@@ -85,7 +85,7 @@ def test_who_ends_by_itself_is_forgotten(head: Head) -> None:
 
 def test_a_node_with_another_torch_is_refused_on_both_terminals(head: Head) -> None:
     stranger = head.agent(ready=False, facts={**FACTS.as_dict(), "torch": "2.12.0", "machine": "there/2"})
-    why = stranger.heard("refused")["why"]
+    why = stranger.newest("refused")["why"]
     assert why.startswith("torch is 2.12.0 on there, and 2.13.0 on here")
     assert head.said == [f"a node at 10.0.0.0:4000 is turned away: {why}"]
     assert head.cluster.left == 0

@@ -28,8 +28,8 @@ def test_an_attempt_begins_once_every_place_has_a_node_that_is_ready(head: Head)
     second.say("ready")
     assert head.cluster.is_settled()
     group = head.attempt(number=3)
-    assert first.heard("spawn")["attempt"] == 3
-    places = [agent.heard("spawn")["place"] for agent in (first, second)]
+    assert first.newest("spawn")["attempt"] == 3
+    places = [agent.newest("spawn")["place"] for agent in (first, second)]
     assert [(place["first"], place["count"], place["world"], place["node"]) for place in places] == [
         (0, 2, 4, 0), (2, 2, 4, 1),
     ]  # fmt: skip
@@ -50,16 +50,16 @@ def test_what_memory_holds_is_known_once_the_node_has_its_place_there(head: Head
 
 def test_a_new_attempt_keeps_the_slot_of_the_step_that_is_being_saved_and_no_other(head: Head) -> None:
     head.running()
-    assert head.agents[0].heard("spawn")["resume"][-1] == NONE
+    assert head.agents[0].newest("spawn")["resume"][-1] == NONE
     head.pages.reading(7)
     head.attempt(1)
-    assert [agent.heard("spawn")["resume"][-1] for agent in head.agents] == [7, 7]
+    assert [agent.newest("spawn")["resume"][-1] for agent in head.agents] == [7, 7]
 
 
 def test_a_node_of_another_job_is_refused_with_a_sentence_and_heard_no_more(head: Head) -> None:
     stranger = head.agent(job="another", ready=False)
-    assert "the job at this endpoint is another one" in stranger.heard("refused")["why"]
-    assert JOB in stranger.heard("refused")["why"]
+    assert "the job at this endpoint is another one" in stranger.newest("refused")["why"]
+    assert JOB in stranger.newest("refused")["why"]
     stranger.say("ready")
     stranger.beat()
     assert len(head.said) == 1, "one sentence"
@@ -153,7 +153,7 @@ def test_a_node_may_go_in_every_phase_and_another_take_its_place(
     assert head.cluster.is_cleared()
     group = head.attempt(number=1)
     assert group.living == [0, 1, 2, 3]
-    assert head.agents[2].heard("spawn")["place"]["first"] == 2
+    assert head.agents[2].newest("spawn")["place"]["first"] == 2
 
 
 def test_a_node_that_goes_before_its_ranks_are_started_is_lost_with_the_attempt(head: Head) -> None:

@@ -89,7 +89,7 @@ class Job:
 
     def node_says(self, node: int, number: int | None = None, **more: Any) -> None:
         """The saver of a node has written, or not."""
-        told = self.head.agents[node].heard("saver")["request"]
+        told = self.head.agents[node].newest("saver")["request"]
         answer = {"did": "write", "step": told["step"], "number": number or told["number"], **more}
         self.head.agents[node].say("saver", answer=answer)
 
@@ -109,7 +109,7 @@ def test_each_node_writes_its_ranks_and_the_head_commits_once_all_have(job: Job)
     assert not any("saver" in agent.names() for agent in job.head.agents), "the directory is not there yet"
     job.own_says()
     for node, agent in enumerate(job.head.agents):
-        told = agent.heard("saver")["request"]
+        told = agent.newest("saver")["request"]
         assert told["do"] == "write"
         assert told["slots"] == {str(2 * node): 0, str(2 * node + 1): 1}
         assert told["world_size"] == 4
@@ -181,7 +181,7 @@ def test_a_node_that_is_gone_with_its_memory_ends_the_save(job: Job) -> None:
 def test_a_late_answer_about_an_earlier_try_is_no_answer(job: Job) -> None:
     """Of the same step, too: the node's saver may still have been writing when another part failed."""
     job.begin()
-    old = job.head.agents[1].heard("saver")["request"]["number"]
+    old = job.head.agents[1].newest("saver")["request"]["number"]
     job.node_says(0, error="full")
     job.own_says()
     job.saver.answers()
@@ -196,7 +196,7 @@ def test_a_late_answer_about_an_earlier_try_is_no_answer(job: Job) -> None:
 def test_a_node_that_writes_no_part_of_it_has_no_say(job: Job) -> None:
     job.head.agent()
     job.begin()
-    told = job.head.agents[0].heard("saver")["request"]["number"]
+    told = job.head.agents[0].newest("saver")["request"]["number"]
     job.head.agents[2].say("saver", answer={"number": told, "error": "I am nobody"})
     job.node_says(0)
     job.node_says(0)
@@ -216,7 +216,7 @@ def test_the_end_of_the_heads_saver_is_heard_after_its_last_answer(job: Job) -> 
 
 def test_a_saver_that_follows_a_dead_one_begins_anew(job: Job) -> None:
     job.begin()
-    old = job.head.agents[0].heard("saver")["request"]["number"]
+    old = job.head.agents[0].newest("saver")["request"]["number"]
     job.own_dies()
     assert job.saver.answers() is None
     assert job.saver.close(0.0) == -9
@@ -240,5 +240,5 @@ def test_a_hurry_reaches_the_nodes_that_write(job: Job) -> None:
     job.node_says(0)
     job.saver.hurry()
     assert job.own.hurried == 1
-    assert job.head.agents[1].heard("saver")["request"] == {"do": "hurry"}
-    assert job.head.agents[0].heard("saver")["request"]["do"] == "write"
+    assert job.head.agents[1].newest("saver")["request"] == {"do": "hurry"}
+    assert job.head.agents[0].newest("saver")["request"]["do"] == "write"

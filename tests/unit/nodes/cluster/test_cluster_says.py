@@ -109,7 +109,7 @@ def test_all_are_told_of_the_end_and_nothing_is_said_of_their_leaving(head: Head
     head.agent()
     head.cluster.end(75, keep=True)
     for agent in head.agents:
-        assert agent.heard("done") == {"do": "done", "code": 75, "keep": 1}
+        assert agent.newest("done") == {"do": "done", "code": 75, "keep": 1}
         agent.on_end("closed")
     assert head.cluster.left == 0
     assert head.said == []

@@ -117,8 +117,8 @@ def test_a_node_that_the_other_head_did_not_tell_any_more_hears_where_its_ranks_
     """Taken out: they wait for an answer that never comes, and the others for them."""
     group = adopting(head, [int(Resume.STORAGE), 49], [int(Resume.UNDECIDED), -1])
     assert len(group.living) == 4
-    assert head.agents[1].heard("pages")["values"] == [int(Resume.STORAGE), 49, -1]
-    assert not [told for told in head.agents[0].told if told.get("verb") == "decide"]
+    assert head.agents[1].newest("pages")["values"] == [int(Resume.STORAGE), 49, -1]
+    assert not [told for told in head.agents[0].received if told.get("verb") == "decide"]
 
 
 def test_ranks_that_nobody_was_told_of_where_to_resume_begin_again(head: Head) -> None:

@@ -53,9 +53,9 @@ def refused(ask: Callable[[], str]) -> str:
 
 def test_the_ranks_are_those_of_the_nodes_that_are_here(head: Head) -> None:
     assert len(head.pages) == 4
-    placement = head.agents[1].heard("spawn")["place"]
+    placement = head.agents[1].newest("spawn")["place"]
     assert (placement["world"], placement["nodes"]) == (4, 2)
-    assert head.agents[1].heard("spawn")["lineage"].endswith("/2")
+    assert head.agents[1].newest("spawn")["lineage"].endswith("/2")
     assert "the job begins with 2 nodes (1:3), 4 ranks" in head.said[-1]
 
 
@@ -66,7 +66,7 @@ def test_a_node_that_comes_is_taken_in_only_when_that_is_asked_for(head: Head) -
     assert "goes on with 3 nodes" in head.cluster.regrouping.grow()
     assert head.paused == 1
     begin_attempt(head, 1)
-    assert newcomer.heard("spawn")["place"]["node"] == 2
+    assert newcomer.newest("spawn")["place"]["node"] == 2
     assert head.pages.newest_common() == NONE, "memory of two nodes is of no use to three"
     assert "it has all of its 3 nodes" in refused(head.cluster.regrouping.grow)
 
@@ -92,8 +92,8 @@ def test_a_node_leaves_and_a_standby_takes_its_place(head: Head, name: str) -> N
     head.cluster.regrouping.drain(name, "asked for")
     assert head.paused == 1, "asked twice, paused once"
     begin_attempt(head, 1)
-    assert "leaves the job" in head.agents[1].heard("dismissed")["why"]
-    assert newcomer.heard("spawn")["place"]["node"] == 1
+    assert "leaves the job" in head.agents[1].newest("dismissed")["why"]
+    assert newcomer.newest("spawn")["place"]["node"] == 1
     assert [page.slot_steps()[0] for page in head.pages.pages] == [9, 9, NONE, NONE]
     head.agents[1].on_end("closed")
     assert not head.exited, "its end is no loss"
@@ -105,7 +105,7 @@ def test_a_node_leaves_a_smaller_job(head: Head) -> None:
     )
     begin_attempt(head, 1)
     assert len(head.pages) == 2
-    assert head.agents[1].heard("spawn")["place"]["node"] == 0
+    assert head.agents[1].newest("spawn")["place"]["node"] == 0
     told = refused(lambda: head.cluster.regrouping.drain("0", "asked for"))
     assert "0 would be left, the job has at least 1, and none stands by" in told
     newcomer = head.agent(ready=False, host="c")

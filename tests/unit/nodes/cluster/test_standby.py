@@ -18,7 +18,7 @@ def test_a_node_without_a_place_is_told_that_it_stands_by_and_for_what(head: Hea
     head.running()
     assert "standby" not in early.names(), "it is not ready"
     early.say("ready")
-    assert early.heard("standby")["why"] == (
+    assert early.newest("standby")["why"] == (
         "the job has its 2 nodes, and this one takes the place of the next that fails or leaves"
     )
     assert all("standby" not in agent.names() for agent in head.agents[1:])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.loop_lives import Looker
-from tests.support.loops import names_told
+from tests.support.loop_lives import LoopSurveyor
+from tests.support.loops import reported_names
 from torch import nn
 
 
@@ -91,10 +91,10 @@ def test_nothing_runs(capfd: pytest.CaptureFixture[str]) -> None:
 
     before = set(sys.modules)
     model = nn.Sequential(nn.Linear(2, 2), Block())
-    loop(Looker({"model": model}).boundary)
+    loop(LoopSurveyor({"model": model}).boundary)
     said = capfd.readouterr().err
     assert "cannot look" not in said
-    assert names_told(said) == ["lazy.count", "mapping", "series"]
+    assert reported_names(said) == ["lazy.count", "mapping", "series"]
     assert set(sys.modules) == before
 
 
@@ -112,6 +112,6 @@ def test_a_walk_takes_no_step_of_an_iterator(capfd: pytest.CaptureFixture[str]) 
             boundary()
             str((batches, mapped, listed))
 
-    loop(Looker({}).boundary)
+    loop(LoopSurveyor({}).boundary)
     assert taken == []
     assert torch.is_grad_enabled()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.loop_lives import Looker
+from tests.support.loop_lives import LoopSurveyor
 from tests.support.loops import Holder
 from torch import nn
 
@@ -36,7 +36,7 @@ def test_what_is_named_is_not_told(told: Any) -> None:
 def test_a_loop_over_a_variable_that_is_brought_back_has_its_place(
     names: tuple[str, ...], count: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    loop(Looker({"keeper": keeper(*names)}, own=True).boundary)
+    loop(LoopSurveyor({"keeper": keeper(*names)}, own=True).boundary)
     assert capfd.readouterr().err.count("the script's own loop does not ask for job.step") == count
 
 
@@ -52,5 +52,5 @@ def test_a_module_may_call_something_else_its_buffers(told: Any, capfd: pytest.C
             str(mine)
 
     assert told(uses, {"model": module}) == []
-    uses(Looker({"model": module}).boundary)
+    uses(LoopSurveyor({"model": module}).boundary)
     assert "cannot look" not in capfd.readouterr().err

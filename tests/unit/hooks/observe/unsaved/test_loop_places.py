@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.loop_lives import Looker
-from tests.support.loops import names_told
+from tests.support.loop_lives import LoopSurveyor
+from tests.support.loops import reported_names
 from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
@@ -56,10 +56,10 @@ def placed(job: Job, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[l
     """Names of which a loop is told, and whether it is told that it does not ask for its step."""
 
     def run(loop: Loop, *, own: bool = True, **objects: Any) -> tuple[list[str], bool]:
-        loop(Looker(objects, own=own).boundary, job)
+        loop(LoopSurveyor(objects, own=own).boundary, job)
         said = capfd.readouterr().err
         assert said.count(BLIND) <= 1
-        return names_told(said), BLIND in said
+        return reported_names(said), BLIND in said
 
     return run
 

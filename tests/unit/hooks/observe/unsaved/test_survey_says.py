@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.loop_lives import DiedError, Life, Looker, live_twice, step_done, steps
-from tests.support.loops import Holder, names_told
+from tests.support.loop_lives import DiedError, Life, LoopSurveyor, live_twice, step_done, steps
+from tests.support.loops import Holder, reported_names
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -47,7 +47,7 @@ def with_a_generator(life: Life) -> None:
 def test_a_generator_in_an_attribute(tmp_path: Path, capfd: Capture) -> None:
     live_twice(with_a_generator, tmp_path)
     said = capfd.readouterr().err
-    assert set(names_told(said)) == {"mine.batches"}
+    assert set(reported_names(said)) == {"mine.batches"}
     assert names_in(said, LACKS) == ["mine.batches"]
     assert "also kept: `mine.kept`" in said
 
@@ -79,7 +79,7 @@ def test_a_frozen_module_whose_buffers_move(tmp_path: Path, capfd: Capture) -> N
     """Nothing of it is saved, as attach() was told. Tried: it fails without `visit_tensors`."""
     live_twice(with_a_frozen_module, tmp_path, frozen=["teacher"])
     said = capfd.readouterr().err
-    assert set(names_told(said)) == {"teacher"}
+    assert set(reported_names(said)) == {"teacher"}
     assert names_in(said, LACKS) == ["teacher"]
 
 
@@ -99,7 +99,7 @@ def test_what_the_script_has_made_otherwise(tmp_path: Path, capfd: Capture) -> N
     live_twice(made_otherwise, tmp_path)
     said = capfd.readouterr().err
     assert names_in(said, OTHERWISE) == ["dataset", "mine.vocabulary", "split", "table", "weights"]
-    assert names_told(said) == []
+    assert reported_names(said) == []
 
 
 def with_all_kinds(life: Life) -> None:
@@ -155,10 +155,10 @@ def test_a_loop_of_the_scripts_own_is_told_in_both_lives(tmp_path: Path, capfd: 
     with pytest.raises(DiedError):
         own_loop(first)
     said = capfd.readouterr().err
-    assert names_told(said) == ["best", "seen"]
+    assert reported_names(said) == ["best", "seen"]
     own_loop(Life(tmp_path / "second", first))
     said = capfd.readouterr().err
-    assert names_told(said) == ["best", "seen"]
+    assert reported_names(said) == ["best", "seen"]
     assert names_in(said, OTHERWISE) == ["split"]
 
 
@@ -192,7 +192,7 @@ def test_at_most_six_names_a_line_and_what_feeds_training_first(capfd: Capture) 
             hidden = hidden + step + 1
             table.append(step)
 
-    loop(Looker({}).boundary)
+    loop(LoopSurveyor({}).boundary)
     lines = [line.split("`")[1::2] for line in capfd.readouterr().err.splitlines()]
     assert lines == [["hidden", "table", "a", "b", "c", "d"], ["e", "f"]]
 
@@ -212,9 +212,9 @@ def test_a_cycle_over_what_is_attached_begins_anew(capfd: Capture) -> None:
         for _, _batch in zip(range(3), itertools.cycle(loader), strict=False):
             boundary()
 
-    named(Looker({"sampler": sampler}).boundary)
-    zipped(Looker({"sampler": sampler}).boundary)
-    assert names_told(capfd.readouterr().err) == ["batches", "itertools.cycle"]
+    named(LoopSurveyor({"sampler": sampler}).boundary)
+    zipped(LoopSurveyor({"sampler": sampler}).boundary)
+    assert reported_names(capfd.readouterr().err) == ["batches", "itertools.cycle"]
 
 
 def test_an_iterator_that_only_zip_holds(capfd: Capture) -> None:
@@ -223,5 +223,5 @@ def test_an_iterator_that_only_zip_holds(capfd: Capture) -> None:
         for _, _batch in zip(range(3), batches, strict=False):
             boundary()
 
-    loop(Looker({}).boundary)
-    assert names_told(capfd.readouterr().err) == ["batches"]
+    loop(LoopSurveyor({}).boundary)
+    assert reported_names(capfd.readouterr().err) == ["batches"]
