@@ -21,7 +21,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.process.say import say
 
-_PATIENCE = 3.0  # seconds: destroying a group waits for its collectives, which no other rank may ever join
+_PATIENCE_SECONDS = 3.0  # destroying a group waits for its collectives, which no other rank may ever join
 _RETURN = tuple(opmap[name] for name in ("RETURN_VALUE", "RETURN_CONST") if name in opmap)
 
 _watched: InterpreterEnd | None = None
@@ -78,9 +78,10 @@ class InterpreterEnd:
             return  # a forked child
         if self._helper is not None:
             self._over.set()
-            self._helper.join(_PATIENCE)
+            self._helper.join(_PATIENCE_SECONDS)
             if self._helper.is_alive():
-                say(f"the process groups that the script has left do not end within {_PATIENCE:.0f} s: they are left")
+                limit = f"{_PATIENCE_SECONDS:.0f} s"
+                say(f"the process groups that the script has left do not end within {limit}: they are left")
         if self.well or has_returned(main):
             if not gc.isenabled():
                 gc.freeze()  # the script wants no collections, so the last collection has no objects to visit

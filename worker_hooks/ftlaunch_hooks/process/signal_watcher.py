@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ftlaunch_hooks.process.parent_watch import supervisor_pidfd
 
 _MARK = b"\0"  # no signal's number
-_PATIENCE = 10.0  # seconds
+_PATIENCE_SECONDS = 10.0
 
 
 def _ignore(signum: int, frame: object) -> None:
@@ -99,7 +99,7 @@ class Watcher:
         To be called once, from another thread than the watcher's.
         """
         self._write.send(_MARK)
-        self._caught_up.wait(_PATIENCE)
+        self._caught_up.wait(_PATIENCE_SECONDS)
 
     def close(self) -> None:
         """Restore the previous handler and wake-up descriptor, and end the thread. Main thread only."""

@@ -11,7 +11,7 @@ from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_hooks.standalone.settings import AloneError
 
-_ROUND = 5.0  # seconds after which a wait checks again that the awaited ranks are alive
+_ROUND_SECONDS = 5.0  # after this time a wait checks again that the awaited ranks are alive
 
 
 class Peers:
@@ -46,7 +46,7 @@ class Peers:
         Raises:
             AloneError: the process of an awaited rank is gone.
         """
-        while not wait_until(done, time.monotonic() + _ROUND):
+        while not wait_until(done, time.monotonic() + _ROUND_SECONDS):
             for place in awaited():
                 self._expect_alive(place)
 

@@ -24,7 +24,7 @@ from ftlaunch_contract.protocol import Flag
 from ftlaunch_contract.schedulers.table import job_variables
 from ftlaunch_hooks.standalone.settings import AloneError
 
-_PATIENCE = 300.0  # seconds the ranks of a node have to find each other
+_PATIENCE_SECONDS = 300.0  # the time that the ranks of a node have to find each other
 _NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
@@ -82,13 +82,13 @@ def meet_in(place: Path, rank: int, ranks: range, attempt: int) -> list[Page]:
 
 def _meet(directory: Path, rank: int, ranks: range, own: Page) -> list[Page]:
     pages = {rank: own}
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     if not wait_until(lambda: _map_others(directory, pages, ranks), deadline):
         missing = sorted(set(ranks) - set(pages))
-        raise AloneError(f"cannot attach: rank {missing[0]} did not attach within {_PATIENCE:.0f} s")
+        raise AloneError(f"cannot attach: rank {missing[0]} did not attach within {_PATIENCE_SECONDS:.0f} s")
     pages[rank].raise_flag(Flag.MAPPED)
     if not wait_until(lambda: all(page.flags & Flag.MAPPED for page in pages.values()), deadline):
-        raise AloneError(f"cannot attach: not all ranks attached within {_PATIENCE:.0f} s")
+        raise AloneError(f"cannot attach: not all ranks attached within {_PATIENCE_SECONDS:.0f} s")
     return [pages[peer] for peer in ranks]
 
 

@@ -22,7 +22,7 @@ _NO = 1
 @click.command(short_help="Check whether a job could run on this machine.")
 @click.argument("job", metavar="[SPEC_OR_SCRIPT]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--timeout", callback=seconds, default=f"{checks.RANKS_LIMIT:.0f}s", show_default=True,
+@click.option("--timeout", callback=seconds, default=f"{checks.RANKS_LIMIT_SECONDS:.0f}s", show_default=True,
               help="longest wait for the processes that are asked")  # fmt: skip
 def check(job: str | None, as_json: bool, timeout: float) -> int:
     """Check whether a job could run on this machine: Python, torch, devices, memory, disk, locks, ranks, port, clock,

@@ -19,8 +19,8 @@ _USER = 1000
 _SHUTDOWN_SECONDS = 30  # added to the grace period, for ending processes and writing the last lines
 _UNREACHABLE_SECONDS = 10  # how long a pod stays bound to a node that Kubernetes cannot reach
 _BACKOFF_LIMIT = 100  # pods that may fail otherwise, such as by lack of memory; Kubernetes waits longer each time
-_PROBE_PERIOD = 30  # seconds
-_PROBE_TIMEOUT = 10  # seconds; `ftctl status` gives up on a silent head after 3 s
+_PROBE_PERIOD_SECONDS = 30
+_PROBE_TIMEOUT_SECONDS = 10  # `ftctl status` gives up on a silent head after 3 s
 
 
 def labels(job: Workload) -> dict[str, str]:
@@ -121,7 +121,7 @@ def _container(job: Workload) -> dict[str, Any]:
         "resources": resources(job),
         "readinessProbe": {
             "exec": {"command": ["ftctl", "status", job.run_dir]},
-            "periodSeconds": _PROBE_PERIOD, "timeoutSeconds": _PROBE_TIMEOUT,
+            "periodSeconds": _PROBE_PERIOD_SECONDS, "timeoutSeconds": _PROBE_TIMEOUT_SECONDS,
         },
         "volumeMounts": [
             {"name": "spec", "mountPath": SPEC_DIR, "readOnly": True},

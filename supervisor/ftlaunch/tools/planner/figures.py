@@ -18,7 +18,7 @@ from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 DAY = 86400.0
 _LLAMA = "published: The Llama 3 Herd of Models, 2024"
 _MEASURED = "measured on 2 CPU cores, 2026-11-21"
-_AUTOPSY = 3.0  # seconds, the longest time of a hung job's autopsy
+_AUTOPSY_SECONDS = 3.0  # the longest time of a hung job's autopsy
 # Defaults, which the help of `ftctl plan` repeats.
 NODE_DETECT = 0.00269
 """seconds from a failure to the reaction, on one node"""
@@ -28,7 +28,7 @@ FLEET_DETECT = 10.0
 """seconds from a failure to the reaction, on several nodes"""
 FLEET_RESTART = 150.0
 """seconds from the reaction to training again, on several nodes, without loading"""
-HANG_DETECT = 600.0 + _AUTOPSY
+HANG_DETECT = 600.0 + _AUTOPSY_SECONDS
 """seconds from the begin of a hang to the reaction"""
 REPLACE = 120.0
 """seconds that replacing a lost node adds to a restart"""

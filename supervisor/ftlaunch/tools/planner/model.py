@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-_MAX_INTERVAL = 3650 * 86400.0  # seconds; no interval is longer
+_MAX_INTERVAL_SECONDS = 3650 * 86400.0  # no interval is longer
 _MAX_EXPONENT = 700.0  # e to this power is about the largest float; beyond it the job never ends
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -227,7 +227,7 @@ def fewest_checkpoints(job: PlannedJob, intervals: Intervals, less: float) -> In
         less: share of the wall time that may be given up, between 0 and 1.
     """
     enough = effective(job, intervals) - less
-    low, high = intervals.snapshots, max(intervals.snapshots, math.ceil(_MAX_INTERVAL / intervals.work(job)))
+    low, high = intervals.snapshots, max(intervals.snapshots, math.ceil(_MAX_INTERVAL_SECONDS / intervals.work(job)))
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if effective(job, Intervals(intervals.steps, middle)) >= enough else (low, middle)
@@ -241,7 +241,8 @@ def near(job: PlannedJob, snapshot_seconds: float, storage_seconds: float) -> In
     """
     steps = max(round(snapshot_seconds / job.step), job.least_steps)
     stretch = steps * job.step + job.snapshot_stall
-    snapshots = max(round(min(storage_seconds, _MAX_INTERVAL) / stretch), math.ceil(_fewest_snapshots(job, stretch)))
+    fewest = math.ceil(_fewest_snapshots(job, stretch))
+    snapshots = max(round(min(storage_seconds, _MAX_INTERVAL_SECONDS) / stretch), fewest)
     return Intervals(steps, snapshots)
 
 
@@ -296,8 +297,8 @@ def _best_snapshots(job: PlannedJob, work: float) -> float:
     """Return the best number of snapshots from one checkpoint to the next, for `work` seconds between snapshots."""
     fewest = _fewest_snapshots(job, work + job.snapshot_stall)
     if job.rate_of(from_memory=False) == 0:
-        return max(_MAX_INTERVAL / work, fewest)
-    return _minimize(lambda count: -_effective(job, work, count), fewest, max(_MAX_INTERVAL / work, fewest))
+        return max(_MAX_INTERVAL_SECONDS / work, fewest)
+    return _minimize(lambda count: -_effective(job, work, count), fewest, max(_MAX_INTERVAL_SECONDS / work, fewest))
 
 
 def _whole(job: PlannedJob, steps: float) -> Iterator[Intervals]:
@@ -322,7 +323,7 @@ def _loss(job: PlannedJob, steps: float, snapshots: float) -> float:
 
 def _most_steps(job: PlannedJob, fewest: float = 1) -> float:
     """Return the largest number of steps between snapshots that is searched: 36.5 days, but at least `fewest` steps."""
-    return max(_MAX_INTERVAL / 100 / job.step, fewest)
+    return max(_MAX_INTERVAL_SECONDS / 100 / job.step, fewest)
 
 
 def _minimize(loss: Callable[[float], float], low: float, high: float) -> float:

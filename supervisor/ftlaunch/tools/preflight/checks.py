@@ -19,11 +19,11 @@ from ftlaunch.tools.preflight import disk, kernel, machine, ranks, rules, view
 from ftlaunch.tools.preflight.quick import quick
 from ftlaunch.tools.preflight.rules import Check
 
-RANKS_LIMIT = 120.0  # seconds: importing torch on a cold network disk takes its time
+RANKS_LIMIT_SECONDS = 120.0  # importing torch on a cold network disk takes its time
 _DISK_LIMIT = 30.0
 
 
-def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
+def check(spec: JobSpec, limit: float = RANKS_LIMIT_SECONDS) -> list[Check]:
     """Run all checks of a job on this machine.
 
     Args:

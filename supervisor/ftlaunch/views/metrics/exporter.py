@@ -33,9 +33,9 @@ from ftlaunch.views.metrics.reading import Sources
 from ftlaunch.views.metrics.registry import ReadingCollector
 from ftlaunch.views.metrics.server import MetricsServer, WrittenPages
 
-_INTERVAL = 1.0  # seconds between two readings
+_INTERVAL_SECONDS = 1.0  # between two readings
 _CORE_SHARE = 0.01  # share of a core that readings may take; with many ranks they become rarer
-_MAX_INTERVAL = 15.0  # most seconds between two readings, and seconds between two writings of the textfile
+_MAX_INTERVAL_SECONDS = 15.0  # at most between two readings, and between two writings of the textfile
 _LISTEN_TRIES = 5  # before the port is reported as taken: an earlier exporter of the job may just be leaving
 _SWITCH_SECONDS = 0.0005  # after this time a scrape may interrupt a reading
 
@@ -74,12 +74,12 @@ class Exporter:
         self._refresh(last=True)
         leave_at = time.monotonic() + (self._asked["linger"] if self._server is not None else 0.0)
         while self._sources.tally.state and (left := leave_at - time.monotonic()) > 0:
-            time.sleep(min(left, _INTERVAL))
+            time.sleep(min(left, _INTERVAL_SECONDS))
             self._refresh()  # another run of the job may have begun, which has an exporter of its own
         self._sources.close()
 
     def _interval(self) -> float:
-        return min(max(_INTERVAL, self._cost / _CORE_SHARE), _MAX_INTERVAL)
+        return min(max(_INTERVAL_SECONDS, self._cost / _CORE_SHARE), _MAX_INTERVAL_SECONDS)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Exporter:
         start = self._sources.tally.start
         if folder is None or start is None or (time.monotonic() < self._next_file and not last):
             return
-        self._next_file = time.monotonic() + _MAX_INTERVAL
+        self._next_file = time.monotonic() + _MAX_INTERVAL_SECONDS
         path = Path(folder, f"ftlaunch_{start['job_id']}.prom")
         error = ""
         try:
@@ -141,7 +141,7 @@ class Exporter:
         except OSError as failed:
             error = (failed.strerror or str(failed)).lower()
         if error != self._file_error:
-            retry = f"; the job goes on, and this is tried again every {_MAX_INTERVAL:.0f} s"
+            retry = f"; the job goes on, and this is tried again every {_MAX_INTERVAL_SECONDS:.0f} s"
             self._send(trouble=f"cannot write {path}: {error}{retry}" if error else f"metrics are in {path} again")
         self._file_error = error
 

@@ -47,7 +47,7 @@ class Form(NamedTuple):
 
 USUAL = Form(openmetrics=True, gzipped=True)
 """the format that Prometheus asks for"""
-_FORM_LIFETIME = 600.0  # seconds for which a format is written beforehand after somebody asked for it
+_FORM_LIFETIME_SECONDS = 600.0  # for this time a format is written beforehand after somebody asked for it
 
 
 class WrittenPages:
@@ -66,7 +66,7 @@ class WrittenPages:
     def renew(self, collector: Collector, now: float) -> None:
         """Write the pages of a new reading. now: monotonic seconds."""
         with self._lock:
-            self._asked = {form: at for form, at in self._asked.items() if now - at < _FORM_LIFETIME}
+            self._asked = {form: at for form, at in self._asked.items() if now - at < _FORM_LIFETIME_SECONDS}
             forms = {USUAL, *self._asked}
         written = {form: form.write(collector) for form in forms}
         with self._lock:

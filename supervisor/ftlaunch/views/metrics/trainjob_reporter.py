@@ -31,11 +31,11 @@ from ftlaunch_contract.files.regular_file import read_regular
 
 INTERVAL_SECONDS = 10.0
 """seconds between two reports; Trainer asks for at least 5"""
-_FIRST_DELAY = 1.0  # seconds before the first report
+_FIRST_DELAY_SECONDS = 1.0  # before the first report
 _REPEAT_SECONDS = 60.0  # after this time an unchanged status is reported again
 _ANSWER_SECONDS = 5.0  # longest wait for an answer
 _LAST_TRIES = 3  # tries to report the end
-_LAST_PAUSE = 0.5  # seconds between these tries
+_LAST_PAUSE_SECONDS = 0.5  # between these tries
 _NO_DEVICES = DeviceNames("", "", "", "", ())
 
 
@@ -66,13 +66,13 @@ class TrainjobReporter:
 
     def run(self) -> None:
         """Report until the supervisor closes the socket, then report the end."""
-        while not is_readable(self._link, INTERVAL_SECONDS if self._has_tried else _FIRST_DELAY):
+        while not is_readable(self._link, INTERVAL_SECONDS if self._has_tried else _FIRST_DELAY_SECONDS):
             self._report()
         for number in range(_LAST_TRIES):
             if self._report():
                 break
             if number + 1 < _LAST_TRIES:
-                time.sleep(_LAST_PAUSE)
+                time.sleep(_LAST_PAUSE_SECONDS)
         self._sources.close()
 
     def _report(self) -> bool:

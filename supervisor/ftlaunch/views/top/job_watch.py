@@ -28,8 +28,8 @@ from ftlaunch.views.top.pace import Pace
 from ftlaunch.views.top.view import JobPast, Picture, lack_of, least_step
 
 _PAST_NEWS = 200  # past events that the first picture tells
-_MIN_INTERVAL = 1.0  # seconds between pictures
-_MAX_INTERVAL = 10.0
+_MIN_INTERVAL_SECONDS = 1.0  # between pictures
+_MAX_INTERVAL_SECONDS = 10.0
 _INTERVAL_FACTOR = 200.0  # interval in lengths of an answer, so that pictures take below 0.5 % of the supervisor's time
 _MARKS = ENDS | {"job_started"}  # the events that begin and end a run
 _KEPT_EVENTS = _MARKS | {"rank_slow", "rank_slow_over"} | (TIMED_EVENTS - {"checkpoint_committed"})
@@ -55,7 +55,7 @@ class JobWatch:
         self.run = run
         self._ask = ask
         self._journal = JournalFollower(run.run_dir, _KEPT_EVENTS | NEWS_EVENTS, on_replaced=self._forget)
-        self.interval = _MIN_INTERVAL
+        self.interval = _MIN_INTERVAL_SECONDS
         """seconds to wait before the next picture"""
         self._pace = Pace()
         self._memory = ResidentMemory()
@@ -82,7 +82,8 @@ class JobWatch:
             news += self._news()  # what the supervisor wrote before it ended
             ended = ending(self.run.end) if silence.gone and self.run.end is not None else ""
             return Picture(self.run.job_id, silence=str(silence), ended=ended, news=news)
-        self.interval = min(max(_MIN_INTERVAL, _INTERVAL_FACTOR * (time.monotonic() - began)), _MAX_INTERVAL)
+        answer_seconds = time.monotonic() - began
+        self.interval = min(max(_MIN_INTERVAL_SECONDS, _INTERVAL_FACTOR * answer_seconds), _MAX_INTERVAL_SECONDS)
         here = _pids_here(status, nodes)
         return Picture(
             self.run.job_id,

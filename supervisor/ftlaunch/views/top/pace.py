@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-_SPAN = 30.0  # seconds of the past that the estimate covers
+_SPAN_SECONDS = 30.0  # of the past that the estimate covers
 _STEPS = 2  # least number of steps for an estimate
 
 
@@ -31,7 +31,7 @@ class Pace:
             self._made.clear()  # another attempt repeats some steps
         elif step > before:
             self._made.append((now, step))
-        while len(self._made) > _STEPS + 1 and self._made[1][0] <= now - _SPAN:
+        while len(self._made) > _STEPS + 1 and self._made[1][0] <= now - _SPAN_SECONDS:
             self._made.popleft()
         if len(self._made) < 2:
             return None

@@ -10,7 +10,7 @@ from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_hooks.standalone.nodes.leader_group import LeaderGroup
 from ftlaunch_hooks.standalone.settings import AloneError
 
-_TO_MEET = 300.0  # seconds that the nodes have to find each other
+_MEETING_SECONDS = 300.0  # the time that the nodes have to find each other
 # Seconds. If a node falls silent, a collective of the training, which waits for a shorter time, ends the job first.
 _TO_ANSWER = 86_400.0
 
@@ -30,7 +30,7 @@ class Links:
                 " over torch.distributed; call torch.distributed.init_process_group() before attach()"
             )
         leaders = first_ranks(node, int(os.environ.get("GROUP_WORLD_SIZE", node.world_size // node.count)))
-        self.meeting = LeaderGroup(leaders, _TO_MEET)
+        self.meeting = LeaderGroup(leaders, _MEETING_SECONDS)
         """the group for the agreement on where to resume; making it waits for all nodes"""
         self.boundaries = LeaderGroup(leaders, _TO_ANSWER)
         """the group of the thread that trains"""

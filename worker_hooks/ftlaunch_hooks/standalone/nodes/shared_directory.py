@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ftlaunch_contract.pages.waiting import wait_until
 
-_PATIENCE = 10.0  # seconds that a shared file system may take to show a new file
+_PATIENCE_SECONDS = 10.0  # a shared file system may take this long to show a new file
 
 
 def leave_mark(directory: Path, number: int) -> None:
@@ -18,7 +18,7 @@ def leave_mark(directory: Path, number: int) -> None:
 
 def sees_mark(directory: Path, number: int) -> bool:
     """Return whether the file is there, or appears within ten seconds."""
-    return wait_until(_mark(directory, number).exists, time.monotonic() + _PATIENCE)
+    return wait_until(_mark(directory, number).exists, time.monotonic() + _PATIENCE_SECONDS)
 
 
 def remove_mark(directory: Path, number: int) -> None:

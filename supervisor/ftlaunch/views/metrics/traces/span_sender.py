@@ -29,7 +29,7 @@ from ftlaunch.system.descriptors import is_readable
 from ftlaunch.views.metrics.line_check import sound
 from ftlaunch.views.metrics.traces.phases import RestartPhases, RestartTrace
 
-_INTERVAL = 1.0  # seconds between looks at the journal
+_INTERVAL_SECONDS = 1.0  # between readings of the journal
 _MAX_WAITING = 1000  # spans that wait for a collector without an answer; the oldest are dropped
 
 
@@ -99,7 +99,7 @@ class Tracer:
     def run(self) -> None:
         """Send restarts until the supervisor closes the socket, then once more."""
         while True:
-            over = is_readable(self._link, _INTERVAL)
+            over = is_readable(self._link, _INTERVAL_SECONDS)
             for restart in self._completed_restarts():
                 self._make_spans(restart)
             self._send()
