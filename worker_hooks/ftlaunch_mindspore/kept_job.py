@@ -138,9 +138,9 @@ class KeptJob:
             now += self._schedule.await_saver(step)  # neither the step's time nor the snapshot's includes this wait
         taken = self._follow(order)
         ended = time.monotonic_ns()
-        self._pace.note(seconds=(ended - now + lasted) / 1e9, stalled=(ended - now) / 1e9, once=0.0, taken=taken)
+        self._pace.note(seconds=(ended - now + lasted) / 1e9, stalled=(ended - now) / 1e9, once=0.0, has_snapshot=taken)
         if order.asks:
-            self._schedule.decide_anew()
+            self._schedule.invalidate_order()
         self._page.end_step(step, lasted, ended)
         self._began_ns = ended
         if order.hold is not None:
@@ -172,7 +172,7 @@ class KeptJob:
         if order.agree:
             self._snapshots.fit(self.step, self._collect()[0])
         self._schedule.write(self.step + 1)  # before the snapshot, so that no rank waits for it to learn the next order
-        if order.hold is None and not order.take:
+        if order.hold is None and not order.snapshot:
             return False
         return self._take(order.hold, order.keep)
 

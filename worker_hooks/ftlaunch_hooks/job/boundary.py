@@ -117,7 +117,7 @@ class Boundary:
         self._snapshots.fit(step)
         if agreed:
             self._take(step)
-        self._schedule.decide_anew()
+        self._schedule.invalidate_order()
         self.announce(step + 1)
 
     def _take(self, step: int) -> None:
@@ -245,14 +245,14 @@ class Boundary:
             self._began_ns += self._schedule.await_saver(step)
         self._snapshots.trouble = self._losses.trouble
         agreed = self._agree(step, order)
-        if agreed.take or agreed.hold is not None:
+        if agreed.snapshot or agreed.hold is not None:
             self._before_snapshot(step)
         with self._coordinator.watched_lock:
             taken = self._snapshots.boundary(step, agreed, self._schedule.write)
         now = time.monotonic_ns()
         self._note(now - self._began_ns, taken=taken)
         if order.asks:
-            self._schedule.decide_anew()
+            self._schedule.invalidate_order()
         self._page.end_step(step, now - self._began_ns, now)
         self._began_ns = now
         self._watch.begin(now)
@@ -266,7 +266,7 @@ class Boundary:
         once = self._snapshots.laying_out - self._seen_laying_out
         self._seen_spent = self._snapshots.spent
         self._seen_laying_out = self._snapshots.laying_out
-        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, taken=taken)
+        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, has_snapshot=taken)
 
     def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
         """Agree with all ranks on the replicated state.
@@ -284,4 +284,4 @@ class Boundary:
         self._snapshots.warn_of_leaver(step)
         if order.hold is not None:
             self._progress.missed(step)
-        return replace(order, take=False, hold=None)
+        return replace(order, snapshot=False, hold=None)

@@ -164,7 +164,7 @@ class ReplicaDigests:
         self._count += 1
         return self._count % len(self._plan.parts)
 
-    def tell(self, step: int, index: int) -> None:
+    def record_digest(self, step: int, index: int) -> None:
         """Write the digest of a part into the page, in the thread that copies. The part must not change meanwhile."""
         digest = self._plan.digest(index)
         entry = ReplicaDigest(step=step, part=index, table=self._plan.table, digest=digest)

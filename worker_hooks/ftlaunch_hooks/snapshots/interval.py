@@ -40,20 +40,20 @@ class AdaptiveInterval:
         if self._auto:
             self._steps.append(nanoseconds / 1e9)
 
-    def note(self, seconds: float, stalled: float, once: float, taken: bool) -> None:
+    def note(self, seconds: float, stalled: float, once: float, has_snapshot: bool) -> None:
         """Record a step, and adapt the interval after a snapshot.
 
         Args:
             seconds: duration of the step.
             stalled: the seconds of it that snapshots have cost.
             once: the seconds of `stalled` that the next snapshots will not cost again.
-            taken: whether the step ended with a snapshot.
+            has_snapshot: whether the step ended with a snapshot.
         """
         if not self._auto:
             return
         self._steps.append(max(seconds - stalled, 0.0))
         self._stall += stalled - once
-        if not taken:
+        if not has_snapshot:
             return
         self._stalls.append(self._stall)
         self._stall = 0.0

@@ -138,16 +138,16 @@ class Slot:
             f"{-(-needed // _MIB)} MiB needed for another slot"
         )
 
-    def health(self, trouble: str, *, look: bool) -> dict[str, str]:
+    def health(self, trouble: str, *, should_read: bool) -> dict[str, str]:
         """Return the health mark of the snapshot, once it is whole.
 
         Args:
             trouble: why it is not to be trusted; empty for nothing.
-            look: whether to read all parameters, too; done for a snapshot that becomes a checkpoint.
+            should_read: whether to read all parameters, too; done for a snapshot that becomes a checkpoint.
         """
         if trouble:
             return health_mark.mark(health_mark.ABNORMAL, trouble)
-        if not look:
+        if not should_read:
             return health_mark.mark(health_mark.UNKNOWN, "its parameters were not looked at")
         if key := self._find_not_finite():
             return health_mark.mark(health_mark.ABNORMAL, f"{key} is not finite")

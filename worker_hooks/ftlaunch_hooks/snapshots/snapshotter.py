@@ -174,7 +174,7 @@ class Snapshotter:
         if order.agree:
             self.fit(step)
         announce(step + 1)
-        if order.hold is None and not order.take:
+        if order.hold is None and not order.snapshot:
             return False
         return self.take(step, order.hold, order.keep)
 
@@ -344,7 +344,7 @@ class Snapshotter:
     def _publish_digest(self, new: Snapshot) -> None:
         """Write the digest of a part of the replicas to the page, where the supervisor compares the ranks' digests."""
         if self.digests is not None and new.part is not None:
-            self.digests.tell(new.step, new.part)
+            self.digests.record_digest(new.step, new.part)
 
     def _commit(self, number: int, new: Snapshot) -> None:
         """Write common.json, then name the step in the page. Raises SnapshotError."""
@@ -361,7 +361,7 @@ class Snapshotter:
             head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
         for key, entry in (*self.trainings.entries().items(), *self.seeds.entries().items()):
             head += f',"{key}":{json.dumps(entry)}'
-        head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
+        head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, should_read=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
     def _do_without(self, number: int, error: NoRoomError) -> None:

@@ -27,7 +27,7 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval, AnnouncedInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
-_TAKE = 1  # flag of a packed order
+_SNAPSHOT = 1  # flag of a packed order
 _AGREE = 2  # flag of a packed order
 _ASKS = 0xFF  # the bits of a packed order that ask for something
 _NEVER = 1 << 62
@@ -47,15 +47,15 @@ _RING = SCHEDULE.count
 class BoundaryOrder:
     """What all ranks do at one boundary."""
 
-    take: bool = False  # take a snapshot
+    snapshot: bool = False
     hold: Why | None = None  # why to take a snapshot that is held for the saver; None: not to
     keep: int = NONE  # the step that the saver may be reading: its slot stays
-    agree: bool = False  # agree anew on the memory, before the snapshot
+    agree: bool = False  # agree on the memory once more, before the snapshot
 
     @property
     def asks(self) -> bool:
         """Whether anything is to be done."""
-        return self.take or self.agree or self.hold is not None
+        return self.snapshot or self.agree or self.hold is not None
 
 
 def pack(step: int, order: BoundaryOrder) -> int:
@@ -65,7 +65,7 @@ def pack(step: int, order: BoundaryOrder) -> int:
     """
     age = step - order.keep if order.keep != NONE and step - order.keep < 1 << 24 else 0
     why = 0 if order.hold is None else order.hold + 1
-    return step << 32 | age << 8 | why << 4 | _TAKE * order.take | _AGREE * order.agree
+    return step << 32 | age << 8 | why << 4 | _SNAPSHOT * order.snapshot | _AGREE * order.agree
 
 
 def unpack(word: int) -> tuple[int, BoundaryOrder]:
@@ -74,7 +74,7 @@ def unpack(word: int) -> tuple[int, BoundaryOrder]:
     age = word >> 8 & 0xFFFFFF
     why = word >> 4 & 0xF
     order = BoundaryOrder(
-        take=bool(word & _TAKE),
+        snapshot=bool(word & _SNAPSHOT),
         hold=Why(why - 1) if why else None,
         keep=step - age if age else NONE,
         agree=bool(word & _AGREE),
@@ -139,14 +139,14 @@ class StepSchedule:
         self._save_every = steps
         self._ahead = ahead
         self._served = self._orders.persist_at  # drops what the supervisor's own interval has announced before
-        self.decide_anew()
+        self.invalidate_order()
 
     def keep_interval(self, steps: int) -> None:
         """Take a snapshot at every step that is a multiple of `steps`, on all nodes, whatever that costs."""
         self._pace.fix(steps)
         if self._announced is not None:
             self._announced = AnnouncedInterval(steps, self._orders)
-        self.decide_anew()
+        self.invalidate_order()
 
     def await_saver(self, step: int) -> int:
         """Wait until the step saved before `step` is on storage, if `save_every` holds; return nanoseconds waited.
@@ -215,7 +215,7 @@ class StepSchedule:
         """
         return (self._idle_before, min(until_ns, self._budget.check_at_ns)) if self._alone else (0, 0)
 
-    def decide_anew(self) -> None:
+    def invalidate_order(self) -> None:
         """Make the next order take account of what was just changed."""
         self._idle_before = 0
 
@@ -266,7 +266,7 @@ class StepSchedule:
             self._held = step
         due = every > 0 and step % every == 0
         agree = self._budget.progress.wanted() and self._budget.progress.left_before(step) is None
-        order = BoundaryOrder(take=due, hold=hold, keep=keep if keep < step else NONE, agree=agree)
+        order = BoundaryOrder(snapshot=due, hold=hold, keep=keep if keep < step else NONE, agree=agree)
         self._idle_before = 0 if order.asks or keep != NONE else self._next(step, every)
         return order
 

@@ -77,7 +77,7 @@ def test_the_parts_take_turns(page: Page, tmp_path: Path) -> None:
     seen = []
     for step in range(1, 41):
         if (part := agreement.due(step, items)) is not None:
-            agreement.tell(step, part)
+            agreement.record_digest(step, part)
             seen.append((step, part))
     assert [step for step, _ in seen] == [1, 6, 11, 16, 21, 26, 31, 36]
     assert {part for _, part in seen} == {0, 1, 2}

@@ -48,8 +48,8 @@ class CommonNode:
             order = schedule.read(step)
             schedule.write(step + 1)
             if order.asks:
-                schedule.decide_anew()
-            taken.append(order.take)
+                schedule.invalidate_order()
+            taken.append(order.snapshot)
         for page in self.pages:
             page.beat(step, 0)
         assert len(set(taken)) == 1
@@ -123,7 +123,7 @@ def test_on_one_node_nothing_is_told_and_nothing_is_followed(memory: Path) -> No
     page.begin(0, 1, 1)
     page.announce_interval(5, 0)
     schedule = StepSchedule(0, [page], page, AdaptiveInterval(2, auto=True), MemoryBudget(0, [page], memory))
-    assert [step for step in range(1, 8) if schedule.read(step).take] == [2, 4, 6]
+    assert [step for step in range(1, 8) if schedule.read(step).snapshot] == [2, 4, 6]
     assert page.wanted == 0
     page.close()
 

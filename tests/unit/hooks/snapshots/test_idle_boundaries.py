@@ -48,7 +48,7 @@ class Job:
             found.append(schedule.read(step))
             schedule.write(step + 1)
             if found[rank].asks:  # type: ignore[union-attr]
-                schedule.decide_anew()
+                schedule.invalidate_order()
         for page in self.pages:
             page.beat(step, 0)
         return found
@@ -106,7 +106,7 @@ def test_a_snapshot_that_is_due_is_taken(tmp_path: Path) -> None:
         directory.mkdir()
         job = Job(directory, ranks, interval=5)
         orders = {step: job.cross(step) for step in range(1, 21)}
-        assert [s for s, found in orders.items() if all(o is not None and o.take for o in found)] == [5, 10, 15, 20]
+        assert [s for s, found in orders.items() if all(o is not None and o.snapshot for o in found)] == [5, 10, 15, 20]
         assert orders[8] == [None] * ranks
 
 
@@ -116,7 +116,7 @@ def test_another_interval_counts_after_the_snapshot_that_changed_it(tmp_path: Pa
     taken = []
     for step in range(1, 15):
         order = job.cross(step)[0]
-        if order is not None and order.take:
+        if order is not None and order.snapshot:
             taken.append(step)
             job.pace.interval = 4
     assert taken == [6, 8, 12]
@@ -133,9 +133,9 @@ def test_while_a_step_is_kept_for_the_saver_every_order_says_so(tmp_path: Path) 
     job = Job(tmp_path, 2, interval=4)
     job.persist(2)
     keep = {step: job.cross(step)[1] for step in range(1, 9)}
-    assert keep[4] == BoundaryOrder(take=True, keep=2)
+    assert keep[4] == BoundaryOrder(snapshot=True, keep=2)
     job.pages[0].saved = 2
-    assert [job.cross(step)[1] for step in range(9, 13)][-1] == BoundaryOrder(take=True, keep=NONE)
+    assert [job.cross(step)[1] for step in range(9, 13)][-1] == BoundaryOrder(snapshot=True, keep=NONE)
 
 
 def test_rank_0_waits_for_a_rank_that_is_far_behind(tmp_path: Path) -> None:

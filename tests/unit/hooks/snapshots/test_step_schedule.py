@@ -42,7 +42,7 @@ def pair(memory: Path) -> Iterator[list[Member]]:
 @pytest.mark.parametrize(
     "entry",
     [
-        BoundaryOrder(), BoundaryOrder(take=True), BoundaryOrder(True, Why.INTERVAL),
+        BoundaryOrder(), BoundaryOrder(snapshot=True), BoundaryOrder(True, Why.INTERVAL),
         BoundaryOrder(False, Why.END, 0, True), BoundaryOrder(True, None, 41),
         BoundaryOrder(agree=True),
     ],
@@ -50,7 +50,7 @@ def pair(memory: Path) -> Iterator[list[Member]]:
 def test_an_entry_fits_into_a_word(entry: BoundaryOrder) -> None:
     for step in (42, 2**31 - 1):
         there = unpack(pack(step, entry))
-        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.take, entry.hold, NONE, entry.agree)
+        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.snapshot, entry.hold, NONE, entry.agree)
         assert there == (step, kept)
         assert pack(step, entry) < 2**63
 
@@ -62,7 +62,7 @@ def test_the_interval_is_rank_0s(pair: list[Member]) -> None:
         leader.pace.interval = 3 if step < 8 else 5
         leader.agenda.write(step)
         assert leader.agenda.read(step) == other.agenda.read(step)
-        taken[step] = other.agenda.read(step).take
+        taken[step] = other.agenda.read(step).snapshot
     assert [step for step, take in taken.items() if take] == [3, 6, 10, 15]
     assert leader.page.memory.interval == 5
 
@@ -111,7 +111,7 @@ def test_a_rank_waits_for_the_word_of_rank_0(pair: list[Member]) -> None:
     assert reader.is_alive()
     leader.agenda.write(1)
     reader.join(60)
-    assert found == [BoundaryOrder(take=True)]
+    assert found == [BoundaryOrder(snapshot=True)]
 
 
 def test_rank_0_does_not_overwrite_what_a_slow_rank_has_not_read(pair: list[Member]) -> None:
@@ -123,7 +123,7 @@ def test_rank_0_does_not_overwrite_what_a_slow_rank_has_not_read(pair: list[Memb
     writer.start()
     writer.join(0.05)
     assert writer.is_alive()
-    assert other.agenda.read(1).take
+    assert other.agenda.read(1).snapshot
     other.page.beat(1, 0)
     writer.join(60)
     assert not writer.is_alive()
@@ -202,7 +202,7 @@ def test_a_rank_that_is_idle_sees_the_next_multiple(memory: Path) -> None:
         if not member.agenda.idle(step, 0):
             order = member.agenda.read(step)
             crossed += [step] if order.hold is Why.INTERVAL else []
-            member.agenda.decide_anew()
+            member.agenda.invalidate_order()
     assert crossed == [5, 10]
     for page in member.pages:
         page.close()
@@ -219,7 +219,7 @@ def test_snapshots_are_taken_as_the_script_asks(pair: list[Member]) -> None:
     taken = []
     for step in range(1, 13):
         pair[0].agenda.write(step)
-        taken += [step] if pair[1].agenda.read(step).take else []
+        taken += [step] if pair[1].agenda.read(step).snapshot else []
     assert taken == [4, 8, 12]
 
 
