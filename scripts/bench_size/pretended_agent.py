@@ -229,7 +229,7 @@ class PretendedAgent:
         if do == "welcome":
             self.met = time.monotonic()
             self.terms.append(message["term"])
-            self._send("ready")
+            self._send("ready", apart=[], journal=[])
         elif do == "spawn":
             self.start_ordered_at = time.monotonic()
             self._spawn(message)
