@@ -87,15 +87,6 @@ class Reached(NamedTuple):
     category: Category
 
 
-class _Edge(NamedTuple):
-    """The way from a holder to a value. The fields are those of Reached."""
-
-    parent: str
-    how: str
-    key: Any
-    of_script: bool
-
-
 class ModuleTensors(NamedTuple):
     """The unsaved parameters and buffers of a module, by name."""
 
@@ -158,8 +149,7 @@ class LoopWalk:
         """
         self.objects[scope] = holder
         for name, value in variables.items():
-            edge = _Edge(parent=scope, how=how, key=name, of_script=True)
-            self._visit(f"{scope}:{name}", value, edge, depth=_MAX_DEPTH)
+            self._visit(f"{scope}:{name}", value, parent=scope, how=how, key=name, of_script=True, depth=_MAX_DEPTH)
 
     def visit_module(self, name: str, variables: dict[str, Any], wanted: Callable[[str], bool]) -> None:
         """Visit the variables of one of the script's modules. A second visit does nothing.
@@ -208,8 +198,9 @@ class LoopWalk:
         self.objects[name] = target
         for key, value in list(instance_dict(target).items()):
             if key not in known:
-                edge = _Edge(parent=name, how="attribute", key=key, of_script=True)
-                self._visit(f"{name}.{key}", value, edge, depth=_MAX_DEPTH - 1)
+                self._visit(
+                    f"{name}.{key}", value, parent=name, how="attribute", key=key, of_script=True, depth=_MAX_DEPTH - 1
+                )
 
     def visit_tensors(self, name: str, module: nn.Module) -> None:
         """Visit the parameters and buffers of a module, saved or not."""
@@ -217,9 +208,16 @@ class LoopWalk:
         marks: Marks = []
         text = f"module {type(module).__name__} {tensors_fingerprint(list(tensors.values()), marks)}"
         self.objects[name] = module
-        edge = _Edge(parent="", how="attached", key=name, of_script=True)
-        held = ModuleTensors(module, tensors)
-        self._note(name, held, text=text, marks=marks, edge=edge, category=Category.MODULE)
+        self.reached[name] = Reached(
+            value=ModuleTensors(module, tensors),
+            text=text,
+            marks=tuple(marks),
+            parent="",
+            how="attached",
+            key=name,
+            of_script=True,
+            category=Category.MODULE,
+        )
 
     def named_holder(self, path: str) -> str:
         """Return the path to name to the user: that of the library's object that holds the value, if there is such."""
@@ -240,46 +238,50 @@ class LoopWalk:
 
     # --- one value --------------------------------------------------------------------------------------------
 
-    def _visit(self, path: str, value: Any, edge: _Edge, depth: int) -> None:
+    def _visit(self, path: str, value: Any, *, parent: str, how: str, key: Any, of_script: bool, depth: int) -> None:
         """Note a value, and visit the values within.
 
         Args:
             path: path of the value.
             value: the value.
-            edge: the way from the holder.
+            parent: `Reached.parent` of the value.
+            how: `Reached.how` of the value.
+            key: `Reached.key` of the value.
+            of_script: `Reached.of_script` of the value.
             depth: number of holders that may be entered from here.
         """
         if len(self.reached) >= _MAX_VALUES or (self._ignored and self.is_ignored(path)):
             return
         category = kind_of_type(type(value)).category
+        held = value
+        marks: Marks = []
+        is_first_visit = False
         if category is Category.SCALAR:
-            if not is_of_this_process(str(edge.key), value):
-                self._note(path, value, text=scalar_text(value), marks=(), edge=edge, category=category)
+            if is_of_this_process(str(key), value):
+                return
+            text = scalar_text(value)
         elif category is Category.METHOD:
             if type(value.__self__) is not MethodType:
-                self._visit(path, value.__self__, edge, depth=depth)
+                self._visit(path, value.__self__, parent=parent, how=how, key=key, of_script=of_script, depth=depth)
+            return
         elif category is Category.PYTHON_MODULE:
             if type(value) is ModuleType and is_script_module(vars(value).get("__name__")):
                 self._modules_ahead.append(vars(value)["__name__"])
+            return
         elif self.is_saved(value):
-            self._note(path, value, text=ATTACHED, marks=[(id(value), 0)], edge=edge, category=category)
+            text = ATTACHED
+            marks.append((id(value), 0))
         elif (first := self.first_paths.get(id(value))) is not None:
-            self._note(path, value, text=f"same {first}", marks=(), edge=edge, category=category)
+            text = f"same {first}"
         else:
             self.first_paths[id(value)] = path
-            marks: Marks = []
             held, text = self._held_and_text(value, category, marks)
-            self._note(path, held, text=text, marks=marks, edge=edge, category=category)
-            if depth:
-                self._visit_within(path, value, category, of_script=edge.of_script, depth=depth - 1)
-
-    def _note(
-        self, path: str, value: Any, *, text: str, marks: Collection[tuple[int, int]], edge: _Edge, category: Category
-    ) -> None:
-        parent, how, key, of_script = edge
-        own_marks = tuple(marks) if marks else ()
-        # This runs for each value at each snapshot, and keywords would double the time of the call.
-        self.reached[path] = Reached(value, text, own_marks, parent, how, key, of_script, category)
+            is_first_visit = True
+        # This runs for each value at each snapshot. A named tuple takes twice as long to make from keywords, unlike a
+        # function, and that would be a twentieth of the whole walk.
+        self.reached[path] = Reached(held, text, tuple(marks), parent, how, key, of_script, category)
+        if is_first_visit and depth:
+            self._visit_within(path, value, category, of_script=of_script, depth=depth - 1)
 
     def _held_and_text(self, value: Any, category: Category, marks: Marks) -> tuple[Any, str]:
         """Return `Reached.value` and `Reached.text` of a value, and append the marks of its tensors to `marks`."""
@@ -342,8 +344,15 @@ class LoopWalk:
             held = instance_dict(value)
             for name in _IN_LOADERS:
                 if held.get(name) is not None:
-                    edge = _Edge(parent=path, how="attribute", key=name, of_script=of_script)
-                    self._visit(f"{path}.{name}", held[name], edge, depth=depth)
+                    self._visit(
+                        f"{path}.{name}",
+                        held[name],
+                        parent=path,
+                        how="attribute",
+                        key=name,
+                        of_script=of_script,
+                        depth=depth,
+                    )
         elif category is Category.ITERATOR:
             self.iterators[path] = value
 
@@ -353,15 +362,15 @@ class LoopWalk:
         are_of_script = of_script and (kind.is_of_script or kind.is_stateful)
         for name, held in list(instance_dict(value).items()):
             if type(name) is str and name[:2] != "__":
-                edge = _Edge(parent=path, how="attribute", key=name, of_script=are_of_script)
-                self._visit(f"{path}.{name}", held, edge, depth=depth)
+                self._visit(
+                    f"{path}.{name}", held, parent=path, how="attribute", key=name, of_script=are_of_script, depth=depth
+                )
         for name, descriptor in kind.slots:
             try:
                 held = descriptor.__get__(value)
             except AttributeError:
                 continue  # the slot was never set
-            edge = _Edge(parent=path, how="slot", key=name, of_script=are_of_script)
-            self._visit(f"{path}.{name}", held, edge, depth=depth)
+            self._visit(f"{path}.{name}", held, parent=path, how="slot", key=name, of_script=are_of_script, depth=depth)
         if kind.is_of_script:
             self._visit_class(type(value).__name__, type(value), depth)
 
@@ -375,8 +384,7 @@ class LoopWalk:
         else:
             pairs = list(enumerate(_first_elements(value)))
         for key, element in pairs:
-            edge = _Edge(parent=path, how="item", key=key, of_script=of_script)
-            self._visit(f"{path}[{key!r}]", element, edge, depth=depth)
+            self._visit(f"{path}[{key!r}]", element, parent=path, how="item", key=key, of_script=of_script, depth=depth)
 
     def _visit_function(self, path: str, function: Any, depth: int) -> None:
         if is_library(function.__code__.co_filename):
@@ -386,15 +394,22 @@ class LoopWalk:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
         for name, cell in cells:
             if cell != CellType():
-                edge = _Edge(parent=path, how="cell", key=name, of_script=True)
-                self._visit(f"{path}.{name}", cell.cell_contents, edge, depth=depth)
+                self._visit(
+                    f"{path}.{name}", cell.cell_contents, parent=path, how="cell", key=name, of_script=True, depth=depth
+                )
         for name, held in list(vars(function).items()):
             if name != "__wrapped__":
-                edge = _Edge(parent=path, how="attribute", key=name, of_script=True)
-                self._visit(f"{path}.{name}", held, edge, depth=depth)
+                self._visit(f"{path}.{name}", held, parent=path, how="attribute", key=name, of_script=True, depth=depth)
         if function.__defaults__:
-            edge = _Edge(parent=path, how="defaults", key="defaults", of_script=True)
-            self._visit(f"{path}.defaults", function.__defaults__, edge, depth=depth)
+            self._visit(
+                f"{path}.defaults",
+                function.__defaults__,
+                parent=path,
+                how="defaults",
+                key="defaults",
+                of_script=True,
+                depth=depth,
+            )
 
     def _visit_class(self, path: str, kind: type, depth: int) -> None:
         name = vars(kind).get("__module__")
@@ -405,14 +420,13 @@ class LoopWalk:
         self.objects[path] = kind
         for key, held in list(vars(kind).items()):
             if key[:2] != "__" and _is_data(held):
-                edge = _Edge(parent=path, how="class", key=key, of_script=True)
-                self._visit(f"{path}.{key}", held, edge, depth=depth)
+                self._visit(f"{path}.{key}", held, parent=path, how="class", key=key, of_script=True, depth=depth)
 
     def _visit_attributes_of_module(self, path: str, module: nn.Module, depth: int) -> None:
         """Visit the attributes of a module that the script or the module's class has made.
 
         Attributes that torch gives every module are passed by, and so are attributes that spectral_norm and weight_norm
-        make anew before each pass.
+        recreate before each pass.
         """
         self.objects[path] = module
         held = instance_dict(module)
@@ -436,8 +450,7 @@ class LoopWalk:
             name: value for name, value in held.items() if name not in _MODULE_ATTRIBUTES and name not in made_by_hooks
         }
         for name, value in chosen.items():
-            edge = _Edge(parent=path, how="attribute", key=name, of_script=True)
-            self._visit(f"{path}.{name}", value, edge, depth=depth)
+            self._visit(f"{path}.{name}", value, parent=path, how="attribute", key=name, of_script=True, depth=depth)
         if not is_torchs(kind):
             self._visit_class(kind.__name__, kind, depth)
         elif not hooks and all(type(value) in _CONSTANTS_OF_TORCH for value in chosen.values()):
@@ -464,8 +477,15 @@ class LoopWalk:
         kind = kind_of_type(type(hook))
         is_function = kind.category is Category.FUNCTION
         name = hook.__name__ if is_function else kind.name
-        edge = _Edge(parent=path, how="hook", key=name, of_script=is_function or kind.is_of_script)
-        self._visit(f"{path}.{name}", hook, edge, depth=_MAX_DEPTH - 2)
+        self._visit(
+            f"{path}.{name}",
+            hook,
+            parent=path,
+            how="hook",
+            key=name,
+            of_script=is_function or kind.is_of_script,
+            depth=_MAX_DEPTH - 2,
+        )
 
 
 def shown(path: str) -> str:
