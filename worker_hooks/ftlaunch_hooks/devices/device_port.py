@@ -37,9 +37,10 @@ def is_on_device(tensor: Tensor) -> bool:
 def find_accelerator() -> torch.device | None:
     """Return the type of the accelerator that this process has begun to use; None for none.
 
-    Asks no driver, and begins nothing.
+    Asks no driver, and begins nothing. A device's module without `is_initialized`, as torch.mps, counts as in use
+    where the device is available.
     """
-    accelerator = torch.accelerator.current_accelerator()
+    accelerator = torch.accelerator.current_accelerator()  # the one that torch was built for
     if accelerator is None:
         return None
     is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", torch.accelerator.is_available)

@@ -31,7 +31,12 @@ def find_enumerations(batches: object, frames: Collection[FrameType]) -> list[en
 
 
 def _within(counted: enumerate[Any]) -> Iterator[object]:
-    """Yield the iterator that an enumerate() asks, and the iterators that are asked in turn."""
+    """Yield the iterator that an enumerate() asks, and the iterators that are asked in turn.
+
+    Only iterators held by iterators are followed, because these are what `next` asks. SavedElsewhere.is_read_by also
+    enters frames, containers and objects: it may find too much, and would find an enumerate() over anything that merely
+    has the batches within reach.
+    """
     ahead: list[object] = [next(_arguments(counted))]
     for _ in range(_MAX_DEPTH):
         yield from ahead

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
 import numpy  # noqa: F401 - so that its generators are known
 
 from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.state.random_numbers.made_generators import make, unmake
-from ftlaunch_hooks.state.random_numbers.walk import generator_kinds, generators_within
+from ftlaunch_hooks.state.random_numbers.walk import generators_within, kinds_by_class, nested
 
 # attributes in which the makers of batches hold each other
 _NESTED = (
@@ -18,7 +17,7 @@ _NESTED = (
     "synchronized_generator",
 )
 _MAX_DEPTH = 5
-_KINDS = generator_kinds()
+_KINDS = frozenset(kinds_by_class())
 
 
 class HeldGenerators:
@@ -26,7 +25,11 @@ class HeldGenerators:
 
     def __init__(self, *makers: Any) -> None:
         """Search the makers of batches, and what lies within them: a loader, or a data set and a collator."""
-        found = [entry for number, maker in enumerate(makers) for entry in _within(str(number), maker)]
+        found = [
+            entry
+            for number, maker in enumerate(makers)
+            for entry in nested(str(number), maker, attributes=_NESTED, depth=_MAX_DEPTH)
+        ]
         self._holders = dict(_once(found))
         self._deep = dict(self._deeper())  # those in lists and closures, which are searched only once
 
@@ -74,15 +77,6 @@ class HeldGenerators:
                 now[path] = getattr(self._holders[holder], name)
             if path in now and generators.kind_of(now[path]) == state["kind"]:
                 generators.put_back(now[path], state)
-
-
-def _within(path: str, maker: Any, depth_left: int = _MAX_DEPTH) -> Iterator[tuple[str, Any]]:
-    """Yield a maker of batches and the makers within it, with the paths that lead to them."""
-    yield path, maker
-    for name in _NESTED if depth_left else ():
-        inner = getattr(maker, name, None)
-        if inner is not None and not isinstance(inner, ModuleType):
-            yield from _within(f"{path}.{name}", inner, depth_left - 1)
 
 
 def _once(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from ftlaunch_hooks.data.held_samplers import samplers_saved_by
 from ftlaunch_hooks.passes.kept_loader import is_kept
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.adapter import positions_kept_by
+from ftlaunch_hooks.state.random_numbers.walk import nested
 
 _MAX_DEPTH = 4
 """levels of samplers and data sets within each other, as libraries wrap them"""
@@ -93,7 +94,8 @@ class DataOrder:
         known = self._known_ids()
         order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         is_made_by_script = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
-        return not is_made_by_script and not any(id(part) in known for part in _within(loader, _MAX_DEPTH))
+        parts = nested("loader", loader, attributes=_INSIDE, depth=_MAX_DEPTH)
+        return not is_made_by_script and not any(id(part) in known for _, part in parts)
 
     def _known_ids(self) -> set[int]:
         """Return the ids of attached objects, and of objects that these bring back to their position."""
@@ -129,11 +131,3 @@ def _kinds_of_loaders() -> list[Any]:
     """Return torch's class of loaders; also torchdata's with its own `__iter__` where the script has imported it."""
     stateful = sys.modules.get("torchdata.stateful_dataloader")
     return [DataLoader] if stateful is None else [DataLoader, stateful.StatefulDataLoader]
-
-
-def _within(target: Any, depth: int) -> Iterator[Any]:
-    """Yield a loader, and the samplers and data sets within it."""
-    yield target
-    for name in _INSIDE if depth else ():
-        if (held := getattr(target, name, None)) is not None:
-            yield from _within(held, depth - 1)

@@ -10,29 +10,24 @@ from typing import Any
 
 import torch
 
+from ftlaunch_hooks.devices.device_port import find_accelerator
 from ftlaunch_hooks.process.say import say
 
 
-def find_accelerator() -> tuple[str, Any] | None:
-    """Return the type of this process's accelerator, and its device module; None for CUDA, or where none is in use."""
-    accelerator = torch.accelerator.current_accelerator()  # the one that torch was built for; no driver is asked
-    if accelerator is None or accelerator.type == "cuda" or not torch.accelerator.is_available():
-        return None
-    module = torch.get_device_module(accelerator.type)
-    is_initialized = getattr(module, "is_initialized", None)
-    return (accelerator.type, module) if is_initialized is None or is_initialized() else None
-
-
 def random_state() -> dict[str, Any]:
-    """Return the states of the generators of all devices, in their order; empty where there is no accelerator."""
-    if (found := find_accelerator()) is None:
+    """Return the states of the generators of all devices, in their order; empty for CUDA, or where none is in use.
+
+    CUDA's generators are read by rng.py.
+    """
+    accelerator = find_accelerator()
+    if accelerator is None or accelerator.type == "cuda":
         return {}
-    kind, module = found
+    module: Any = torch.get_device_module(accelerator)
     if hasattr(module, "get_rng_state_all"):
-        return {"type": kind, "states": list(module.get_rng_state_all())}
+        return {"type": accelerator.type, "states": list(module.get_rng_state_all())}
     if hasattr(module, "get_rng_state"):
-        return {"type": kind, "states": [module.get_rng_state()]}
-    return {"type": kind, "states": []}
+        return {"type": accelerator.type, "states": [module.get_rng_state()]}
+    return {"type": accelerator.type, "states": []}
 
 
 def put_back_random_state(saved: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import list_names
 from ftlaunch_hooks.state.random_numbers.made_generators import make
 from ftlaunch_hooks.state.random_numbers.shared import python_from, python_to_save
-from ftlaunch_hooks.state.random_numbers.walk import generators_within
+from ftlaunch_hooks.state.random_numbers.walk import generators_within, kinds_by_class
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _BATCH_MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # attributes of a DataLoader
@@ -33,14 +33,7 @@ def kind_of(target: object) -> str | None:
 
 def kind_of_class(kind: type) -> str | None:
     """Return the kind of generator that instances of a class are, or None, as `kind_of` does."""
-    if kind is random.Random:
-        return "random.Random"
-    if kind is torch.Generator:
-        return "torch.Generator"
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and kind in (numpy.random.Generator, numpy.random.RandomState):
-        return f"numpy.random.{kind.__name__}"
-    return None
+    return kinds_by_class().get(kind)
 
 
 def state_of(target: Any) -> dict[str, Any]:
