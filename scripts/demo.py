@@ -69,14 +69,19 @@ class Run:
         except (OSError, ValueError, IndexError):
             return None
 
-    def losses(self) -> dict[int, str]:
-        """Return each step's loss as a hexadecimal float; end the demo if a repeated step had another loss."""
-        losses: dict[int, str] = {}
-        for line in (self.out / "loss.csv").read_text().splitlines():
-            step, _, exact = line.split(",")
-            if losses.setdefault(int(step), exact) != exact:
-                raise SystemExit(f"step {step} was made twice, with different losses")
-        return losses
+
+def losses_of(out: Path) -> dict[int, str]:
+    """Return each step's loss as a hexadecimal float; end the demo if a repeated step had another loss.
+
+    Args:
+        out: the folder to which train_gpt.py has written.
+    """
+    losses: dict[int, str] = {}
+    for line in (out / "loss.csv").read_text().splitlines():
+        step, _, exact = line.split(",")
+        if losses.setdefault(int(step), exact) != exact:
+            raise SystemExit(f"step {step} was made twice, with different losses")
+    return losses
 
 
 def wait_for(what: str, ready: Callable[[], Any], seconds: float = 120.0) -> Any:
@@ -128,7 +133,7 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     checks = [
         (
             f"loss history, {disturbed.steps} steps",
-            disturbed.losses() == undisturbed.losses() and len(disturbed.losses()) == disturbed.steps,
+            losses_of(disturbed.out) == losses_of(undisturbed.out) and len(losses_of(disturbed.out)) == disturbed.steps,
         ),
         (
             "weights",

@@ -16,18 +16,18 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from demo import SCRIPT, last_checkpoint, say, wait_for
+from demo import SCRIPT, last_checkpoint, losses_of, say, wait_for
 from machines.job import PORT, NodesJob
 from machines.namespaces import CannotIsolate, Machines
 from machines.plain import PlainMachines
 
+from ftlaunch.system.processes import free_port
 from ftlaunch_contract.protocol import memory_root
 
 NODES = 2
@@ -77,15 +77,6 @@ class Run(NodesJob):
     def at(self, step: int) -> dict[int, int]:
         """Wait until all ranks have made `step` steps; return each rank's pid."""
         return dict(wait_for(f"step {step}", lambda: self.ranks_at(step)))
-
-    def losses(self) -> dict[int, str]:
-        """Return each step's loss as a hexadecimal float; end the demo if a repeated step had another loss."""
-        losses: dict[int, str] = {}
-        for line in (self.out / "loss.csv").read_text().splitlines():
-            step, _, exact = line.split(",")
-            if losses.setdefault(int(step), exact) != exact:
-                raise SystemExit(f"step {step} was made twice, with different losses")
-        return losses
 
     def ended(self, *numbers: int) -> list[int]:
         """Wait for the agents of some machines; return their exit codes."""
@@ -138,7 +129,7 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     return [
         (
             f"loss history, {disturbed.steps} steps",
-            disturbed.losses() == undisturbed.losses() and len(disturbed.losses()) == disturbed.steps,
+            losses_of(disturbed.out) == losses_of(undisturbed.out) and len(losses_of(disturbed.out)) == disturbed.steps,
         ),
         ("weights", (disturbed.out / weights).read_bytes() == (undisturbed.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
@@ -166,13 +157,6 @@ def machines() -> Any:
     return made
 
 
-def free_port() -> int:
-    """Return a free port on 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def main() -> int:
     """Run the demo; return 0 if everything is equal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,7 +167,7 @@ def main() -> int:
     with contextlib.ExitStack() as ends:
         ends.callback(forget_memory)
         cluster = ends.enter_context(machines())
-        port = PORT if cluster.apart else free_port()
+        port = PORT if cluster.apart else free_port("127.0.0.1")
         disturbed, calm = (Run(cluster, name, args.home, args.steps, port) for name in ("disturbed", "undisturbed"))
         say(f"training {args.steps} steps on {NODES} machines of {RANKS} ranks, and two machines that stand by")
         began = time.monotonic()

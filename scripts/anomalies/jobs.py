@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,13 +17,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from tests.support.agents import free_port
 
 from ftlaunch_contract.protocol import memory_root
 
 _HERE = Path(__file__).parent
 _PLAIN = _HERE / "ranks" / "plain.py"
 _TRAINING = _HERE / "ranks" / "training.py"
-_PORTS = range(10_000, 30_000)
 _NODE_COUNT = 2  # nodes of a job with agents; further agents stand by
 START_SECONDS = 30.0
 Found = TypeVar("Found")
@@ -41,7 +39,7 @@ class Job:
         self.job_id = f"anomaly-{uuid.uuid4().hex[:8]}"
         self.tag = f"FT_ANOMALY={self.job_id}"
         self.started: list[subprocess.Popen[bytes]] = []
-        self._port = _free_port()
+        self._port = free_port()
 
     def start(self) -> None:
         """Start the supervisor, or the agents; an agent that is to stand by starts once the ranks run."""
@@ -147,15 +145,6 @@ def wait_for(ready: Callable[[], Found | None], seconds: float) -> Found | None:
             return None
         time.sleep(0.005)
     return found
-
-
-def _free_port() -> int:
-    """Return a port at which nobody listens, below the range from which the system takes ports for port 0."""
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _child_of(parent: int, words: str) -> int | None:

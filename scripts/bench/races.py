@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from machine import cpu_seconds
 from peers import Launcher
-from trial import Trial, cpu_seconds
+from trial import Trial
 
 RANKS = 2
 _PATIENCE = 8.0  # seconds: several times what each launcher takes when it works
@@ -68,10 +69,11 @@ def training(home: Path, launcher: Launcher, found: Figures) -> None:
         found["steps lost at the death"] = died.step + 1 - trial.notes("step", died.at)[0].step
         _wait_for_step(trial, first.step + 2, first.at)
         own = trial.own()
-        before = cpu_seconds(own)
+        before = sum(cpu_seconds(process.pid) for process in own)
         began = time.monotonic()
         time.sleep(_WATCHED)
-        found["launcher, share of a core"] = (cpu_seconds(own) - before) / (time.monotonic() - began)
+        used = sum(cpu_seconds(process.pid) for process in own) - before
+        found["launcher, share of a core"] = used / (time.monotonic() - began)
         found["launcher, resident"] = sum(process.memory_info().rss for process in own) / 2**20
         everything = [*own, *(process for process in trial.below() if process not in own)]
         found["job with launcher, memory"] = sum(process.memory_full_info().pss for process in everything) / 2**20

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from trial import JOBS, cpu_seconds
+from machine import cpu_seconds
+from trial import JOBS
 
 from ftlaunch.history.journal import read_events
 from ftlaunch.memory.directory import memory_dir
@@ -92,10 +93,10 @@ def measure(home: Path, ranks: int, rounds: int, watched: float) -> dict[str, li
         began = time.monotonic()
         crowd.status()
         found["answer"].append(time.monotonic() - began)
-        before = cpu_seconds([crowd.supervisor])
+        before = cpu_seconds(crowd.supervisor.pid)
         began = time.monotonic()
         time.sleep(watched)
-        found["CPU"].append((cpu_seconds([crowd.supervisor]) - before) / (time.monotonic() - began))
+        found["CPU"].append((cpu_seconds(crowd.supervisor.pid) - before) / (time.monotonic() - began))
         rank, died = crowd.kill_one()
         beating = crowd.wait_for_all(number + 1)
         exits = [event for event in crowd.events("rank_exited") if event["mono"] >= died]

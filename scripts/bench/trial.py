@@ -125,14 +125,12 @@ class Trial:
 
     def below(self) -> list[psutil.Process]:
         """Return all processes below the launcher."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self._processes[0].pid).children(recursive=True)
-        return []
+        return _descendants(self._processes[0].pid)
 
     def own(self) -> list[psutil.Process]:
         """Return the launcher's own processes: all but the ranks and what the ranks have started."""
         ranks = self._pids()
-        beneath = {child.pid for pid in ranks if psutil.pid_exists(pid) for child in _children(pid)}
+        beneath = {process.pid for pid in ranks for process in _descendants(pid)}
         return [
             psutil.Process(self._processes[0].pid),
             *(process for process in self.below() if process.pid not in ranks | beneath),
@@ -165,7 +163,8 @@ class Trial:
                 os.close(pidfd)
 
 
-def _children(pid: int) -> list[psutil.Process]:
+def _descendants(pid: int) -> list[psutil.Process]:
+    """Return all processes below a process; none if the process is gone."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).children(recursive=True)
     return []
@@ -177,16 +176,6 @@ def _opened(pids: object) -> list[int]:
         with contextlib.suppress(ProcessLookupError):
             found.append(os.pidfd_open(pid))
     return found
-
-
-def cpu_seconds(processes: list[psutil.Process]) -> float:
-    """Return the processor seconds of all threads of some processes so far, as the scheduler counts them."""
-    total = 0
-    for process in processes:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for task in Path(f"/proc/{process.pid}/task").iterdir():
-                total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
 
 
 def remove_memory() -> None:

@@ -13,17 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-import tables
-import torch
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+
+import report
+from machine import machine
 from stalls import TURNS
 
 HERE = Path(__file__).parent
@@ -50,20 +50,6 @@ def run_job(home: Path, what: str, ranks: int, rounds: int, turns: int) -> dict[
     return {"what": what, "ranks": ranks, **found}
 
 
-def machine() -> dict[str, Any]:
-    """Describe where and when the figures were measured."""
-    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    return {
-        "cores": os.cpu_count(),
-        "cpu": cpu.split(":")[1].strip(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "linux": platform.release(),
-        "date": time.strftime("%Y-%m-%d"),
-        "load_before": os.getloadavg(),
-    }
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,7 +61,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-", dir=args.dir))
-    where = machine()
+    out: dict[str, Any] = {"machine": machine(), "load_before": os.getloadavg()}
     runs = []
     plan = [("gpt", ranks, 10 * args.rounds) for ranks in args.ranks]
     plan += [(str(size), 1, args.rounds) for size in args.sizes]
@@ -86,10 +72,10 @@ def main() -> None:
             print(f"measured {what} on {ranks} ranks, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     finally:
         shutil.rmtree(home)
-    where["load_after"] = os.getloadavg()
-    print(tables.render(where, runs))
+    out |= {"load_after": os.getloadavg(), "runs": runs}
+    print(report.render(out))
     if args.json:
-        args.json.write_text(json.dumps({"machine": where, "runs": runs}, indent=1) + "\n")
+        args.json.write_text(json.dumps(out, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import psutil
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "bench")]
 
 import trial
-from machine import machine
+from machine import cpu_seconds, machine
 from machines.namespaces import CannotIsolate, Machines
 from tables import as_table, spread
 
@@ -62,7 +62,7 @@ def share_of_a_core(processes: dict[str, psutil.Process], figures: Figures) -> N
     """Note the share of a core that each process uses, all over the same seconds."""
 
     def used() -> dict[str, float]:
-        return {name: trial.cpu_seconds(process.pid) for name, process in processes.items()}
+        return {name: cpu_seconds(process.pid) for name, process in processes.items()}
 
     before = used()
     began = time.monotonic()

@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
+from machine import cpu_seconds
 from machines.job import PORT
 from machines.namespaces import Machines, Process
 
@@ -24,18 +24,6 @@ _POLL_SECONDS = 0.002  # between two readings of the notes
 _OF_THIS_SHELL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # would slow the launchers down
 _IDLE = 0.05  # processor seconds in a second: more than beats take, less than imports
 _CALM = 3.0  # seconds before a fault, in which everything that warms up gets ready
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor seconds of all threads so far, as the scheduler counts them.
-
-    A process that has gone counts as 0.
-    """
-    with suppress(OSError):
-        return (
-            sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
-        )
-    return 0.0
 
 
 class Failed(Exception):

@@ -26,9 +26,9 @@ from statistics import median
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench"), str(Path(__file__).parents[2])]
 
-from machine import machine
+from machine import cpu_seconds, machine
 from tables import as_table
-from trial import Failed, Trial, cpu_seconds
+from trial import Failed, Trial
 from views import Figures, measure_report, measure_views
 
 _SETTLES = 8.0  # seconds after a start, in which all ranks resume

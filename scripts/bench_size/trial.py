@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from ftlaunch.history.journal import read_events
 from ftlaunch.memory.directory import memory_dir, remove_memory
 from ftlaunch.nodes.agent.head.starter import START, SUCCEED
 from ftlaunch.system.control_socket import SOCKET
+from ftlaunch.system.processes import free_port
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0  # seconds
@@ -28,19 +28,6 @@ _POLL_SECONDS = 0.02  # between two questions to the agents
 
 class Failed(Exception):
     """The job did not get as far as it should; the message says what was missing."""
-
-
-def free_port() -> int:
-    """Return a port of the loopback at which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor seconds of all threads of a process so far, as the scheduler counts them."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 class AgentsProcess:
@@ -114,13 +101,14 @@ class Trial:
         script = home / "pretended.py"
         script.write_text("raise SystemExit('no rank of this job is a process')\n")
         job = home / "job.yaml"
-        self.metrics_port = free_port() if metrics else 0
+        self.metrics_port = free_port("127.0.0.1") if metrics else 0
         spec: dict[str, Any] = {"script": str(script)}
         if metrics:
             spec["metrics"] = {"port": self.metrics_port, "ranks": True, "linger": "0s"}
         job.write_text(json.dumps(spec))
+        endpoint = f"127.0.0.1:{free_port('127.0.0.1')}"
         self._command = [
-            "--nnodes", str(nodes), "--nproc-per-node", str(ranks), "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+            "--nnodes", str(nodes), "--nproc-per-node", str(ranks), "--rdzv-endpoint", endpoint,
             "--run-dir", str(self.run_dir), "--job-id", self._job, "--max-restarts", "1000", "--max-without-progress",
             "1000", "--isolate-after", "off", "--backoff-first", "1ms", "--backoff-max", "1ms", "--storage-interval",
             "off", "--memory-interval", "1", "--peer-interval", "0", "--node-timeout", f"{timeout:g}s", *options,

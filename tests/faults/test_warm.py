@@ -8,10 +8,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.forked import PROBE, by_default, children, is_forked, parents
+from tests.support.forked import PROBE, by_default, is_forked, parents
 from tests.support.harness import JOBS, FtJob
 from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
+
+from ftlaunch.system.processes import children
 
 either = pytest.mark.parametrize("how", ["--warm", pytest.param("--no-warm", marks=pytest.mark.slow)])
 

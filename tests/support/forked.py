@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ftlaunch.system.processes import children
 from tests.support.harness import JOBS, FtJob
 
 PROBE = JOBS / "warm_probe.py"
@@ -18,10 +19,6 @@ by_default = pytest.mark.skipif(
 
 def command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def parents(job: FtJob) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ftlaunch.system.processes import children
 from tests.support.agents import free_port
 from tests.support.waiting import wait_for
 
@@ -72,7 +73,7 @@ class SshHosts:
 
     def cut(self, name: str) -> list[int]:
         """Kill the existing connections to a host; return the pids of their sshds."""
-        sessions = _children(self._running[name].pid)
+        sessions = children(self._running[name].pid)
         for pid in sessions:
             os.kill(pid, signal.SIGKILL)
         return sessions
@@ -125,7 +126,3 @@ def _run(*command: str) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from tables import as_table, spread
+
 Run = dict[str, Any]
 
 # What is compared, with what, and the share of its speed that is wanted.
@@ -19,14 +21,11 @@ _AGAINST = [
 _OTHERS = ("torch.save", "dcp.save", "dcp.async_save")
 
 
-def render(where: dict[str, Any], runs: list[Run]) -> str:
+def render(found: dict[str, Any]) -> str:
     """Return all tables."""
-    loads = f"load {where['load_before'][0]:.1f} before, {where['load_after'][0]:.1f} after"
-    head = (
-        f"{where['cores']} cores ({where['cpu']}), Python {where['python']}, torch {where['torch']}, Linux "
-        f"{where['linux']}, {where['date']}; {loads}."
-    )
-    return "\n\n".join([head, _stalls(runs), _share(runs), _speeds(runs), _memory(runs)])
+    runs: list[Run] = found["runs"]
+    loads = f"load {found['load_before'][0]:.1f} before, {found['load_after'][0]:.1f} after"
+    return "\n\n".join([f"{found['machine']}; {loads}.", _stalls(runs), _share(runs), _speeds(runs), _memory(runs)])
 
 
 def _name(run: Run) -> str:
@@ -34,22 +33,12 @@ def _name(run: Run) -> str:
     return f"{what}, {run['ranks']} rank{'s' if run['ranks'] > 1 else ''}"
 
 
-def _table(*rows: list[str]) -> str:
-    first, *rest = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([first, "|" + " --- |" * len(rows[0]), *rest])
-
-
-def _spread(values: list[float], unit: str, factor: float) -> str:
-    least, middle, most = (f"{factor * value:.3g}" for value in (min(values), median(values), max(values)))
-    return f"{middle} {unit}" if least == most else f"{middle} {unit} ({least} to {most})"
-
-
 def _ms(values: list[float]) -> str:
-    return _spread(values, "ms", 1000)
+    return spread(values, "ms", 1000)
 
 
 def _percent(values: list[float]) -> str:
-    return _spread(values, "%", 100)
+    return spread(values, "%", 100)
 
 
 def _stalls(runs: list[Run]) -> str:
@@ -59,7 +48,7 @@ def _stalls(runs: list[Run]) -> str:
         times = ", ".join(f"{found[name] / found['ours']:.0f}" for name in _OTHERS)
         step = _ms(run["stalls"]["steps"][""])
         rows.append([_name(run), step, *(_ms(run["stalls"]["stalls"][name]) for name in ("ours", *_OTHERS)), times])
-    return _table(*rows)
+    return as_table(rows)
 
 
 def _share(runs: list[Run]) -> str:
@@ -70,7 +59,7 @@ def _share(runs: list[Run]) -> str:
         stalls = [stall / plain for stall, plain in zip(found["stalls"]["ours"], steps[""], strict=True)]
         longer = [after / plain - 1 for after, plain in zip(steps["ours"], steps[""], strict=True)]
         rows.append([_name(run), _percent(stalls), _percent(longer)])
-    return _table(*rows)
+    return as_table(rows)
 
 
 def _speeds(runs: list[Run]) -> str:
@@ -82,7 +71,7 @@ def _speeds(runs: list[Run]) -> str:
             other = run["copies"]["seconds"][against]
             row.append(_percent([b / a for a, b in zip(mine, other, strict=True)]))
         rows.append([*row, wanted])
-    return _table(*rows)
+    return as_table(rows)
 
 
 def _memory(runs: list[Run]) -> str:
@@ -92,4 +81,4 @@ def _memory(runs: list[Run]) -> str:
         times = found["slot_bytes"] / found["state_bytes"]
         mib = [f"{found[key] / 2**20:.1f} MiB" for key in ("state_bytes", "slot_bytes")]
         rows.append([_name(run), *mib, f"{times:.3f}", str(found["slots"])])
-    return _table(*rows)
+    return as_table(rows)
