@@ -272,7 +272,7 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
             for source, target in zip(model, other, strict=True):
                 target.copy_(source)
             middle = time.perf_counter()
-            snapshots.take(step)
+            snapshots.capture(step)
             ended = time.perf_counter()
             if step == 0:
                 first = ended - middle

@@ -53,7 +53,7 @@ class Bench:
 
     def snapshot(self) -> None:
         """Take a snapshot with nothing running beside it."""
-        self.snapshots.take(_STEP)
+        self.snapshots.capture(_STEP)
         self.snapshots.settle()
 
     def slots(self) -> list[Path]:

@@ -253,7 +253,7 @@ _BEGIN = {
     "ftlaunch_hooks/adapters/torchtitan": "manager.py", "ftlaunch_hooks/adapters/transformers": "wrapping.py",
     "ftlaunch_hooks/adapters/transformers/data": "going_back.py", "ftlaunch_hooks/job": "job.py",
     "ftlaunch_hooks/standalone": "standalone.py", "ftlaunch_hooks/standalone/nodes": "nodes_leader.py",
-    "ftlaunch_hooks/snapshots": "snapshotter.py", "ftlaunch_hooks/observe": "optimizer_steps.py",
+    "ftlaunch_hooks/snapshots": "rank_snapshots.py", "ftlaunch_hooks/observe": "optimizer_steps.py",
     "ftlaunch_hooks/observe/proof": "step_proof.py", "ftlaunch_hooks/observe/reachable": "walk.py",
     "ftlaunch_hooks/observe/unsaved": "survey.py", "ftlaunch_hooks/passes": "kept_loader.py",
     "ftlaunch_hooks/state": "state.py", "ftlaunch_hooks/state/random_numbers": "rng.py",

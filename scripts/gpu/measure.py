@@ -60,7 +60,7 @@ def stalls(device: str, mebibytes: int, private: bool) -> Iterator[float]:
                 if device == "cuda":
                     torch.cuda.synchronize()
                 began = time.perf_counter()
-                snapshots.take(step)
+                snapshots.capture(step)
                 if step >= 3:
                     yield 1000 * (time.perf_counter() - began)
                 snapshots.settle()

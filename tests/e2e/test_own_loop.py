@@ -42,7 +42,7 @@ def test_finish_saves_the_last_step(job: FtJob) -> None:
 
 
 def test_a_last_step_whose_loss_was_bad_is_marked(tmp_path: Path) -> None:
-    """Nothing is asked of its boundary. Taken out: without `trouble` in _keep_last() the mark is "normal"."""
+    """Nothing is asked of its boundary. Taken out: without Job's `find_trouble` the mark is "normal"."""
     script = (
         "import torch, ftlaunch_hooks as ft\n"
         "job = ft.attach(model=torch.nn.Linear(2, 2))\n"

@@ -36,7 +36,7 @@ def test_there_is_room_for_one_private_copy_again_and_again(memory: Path, share:
     for step in range(1, 5):
         with torch.no_grad():
             model[0].fill_(step)
-        snapshots.take(step)
+        snapshots.capture(step)
         assert snapshots.is_copying == (has_room and step > 1)
         with torch.no_grad():
             model[0].fill_(0)

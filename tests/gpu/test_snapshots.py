@@ -78,7 +78,7 @@ def occupy(milliseconds: int) -> None:
 @pytest.mark.usefixtures("room")
 def test_a_snapshot_is_of_its_boundary(training: Training) -> None:
     for step in range(1, 8):
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
         training.optimizer.step()  # changes every weight
         assert training.content(step) == [1 - step]
 
@@ -92,7 +92,7 @@ def test_another_stream_writes_before_and_after_it(training: Training) -> None:
         with torch.cuda.stream(stream), torch.no_grad():
             occupy(50)
             training.model.weight.fill_(step)
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
         with torch.cuda.stream(stream), torch.no_grad():
             training.model.weight.fill_(-step)
         torch.cuda.synchronize()
@@ -107,7 +107,7 @@ def test_a_graph_replays_the_step(training: Training) -> None:
         training.model.weight.add_(1)
     for step in range(1, 6):
         graph.replay()
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
         assert training.content(step) == [step]
 
 
@@ -162,7 +162,7 @@ def test_the_host_s_tensors_are_copied_once_the_gpu_has_written_them(memory: Pat
     snapshots = Snapshotter(RankState({"mirror": mirror}, (), 0, 1), page, [page], memory, 0, {})
     for step in range(1, 5):
         mirror.queue(step)
-        snapshots.take(step)
+        snapshots.capture(step)
         snapshots.settle()
         slot = layout.slot_dir(memory, 0, page.slot_steps().index(step))
         assert load_file(slot / "opt.safetensors")["mirror.held"].unique().tolist() == [step]
@@ -185,11 +185,11 @@ def test_slots_are_pinned(memory: Path) -> None:
 
 @only_gpu
 def test_pinned_slots_are_given_back(training: Training) -> None:
-    training.snapshots.take(1)
+    training.snapshots.capture(1)
     training.snapshots.settle()
     training.model.weight = nn.Parameter(torch.ones(3, device="cuda"))  # laid out anew
     for step in (2, 3, 4, 5):
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
     training.snapshots.settle()
     assert max(training.page.slot_steps()) == 5
 
@@ -200,7 +200,7 @@ def test_memory_that_was_given_back_can_be_pinned_again(memory: Path, capsys: py
     for attempt in range(4):
         training = Training(memory, "cuda", has_page=attempt > 0)
         for step in range(10 * attempt, 10 * attempt + 5):
-            training.snapshots.take(step)
+            training.snapshots.capture(step)
             training.optimizer.step()
         training.snapshots.close()
         training.page.close()
@@ -224,7 +224,7 @@ def test_what_cannot_be_pinned_is_copied_all_the_same(
 ) -> None:
     monkeypatch.setattr(torch.cuda.cudart(), "cudaHostRegister", lambda *_: 2)  # the driver's word for "no memory"
     for step in (1, 2, 3):
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
         training.optimizer.step()
     assert training.content(3) == [-2.0]
     assert capsys.readouterr().err.count("cannot pin the memory of snapshots") == 1
@@ -237,7 +237,7 @@ def test_what_cannot_be_pinned_is_copied_all_the_same(
 def test_private_copies_are_given_back(training: Training) -> None:
     before = torch.cuda.memory_allocated()
     for step in range(1, 9):
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
         has_private_copy = training.snapshots.is_copying
         assert has_private_copy == (step > 1), "before a step has shown the script's peak there is none"
         training.snapshots.settle()
@@ -250,7 +250,7 @@ def test_new_memory_that_is_filled_does_not_overwrite_a_private_copy(training: T
     torch.use_deterministic_algorithms(True)
     try:
         for step in range(1, 8):
-            training.snapshots.take(step)
+            training.snapshots.capture(step)
             assert training.snapshots.is_copying == (step > 1)
             training.optimizer.step()
             assert training.content(step) == [1 - step]
@@ -261,9 +261,9 @@ def test_new_memory_that_is_filled_does_not_overwrite_a_private_copy(training: T
 @only_gpu
 def test_the_script_captures_a_graph_while_a_private_copy_is_under_way(training: Training) -> None:
     """A call of another thread makes a capture invalid, unless that thread has been told that it may."""
-    training.snapshots.take(1)
+    training.snapshots.capture(1)
     for step in range(2, 6):
-        training.snapshots.take(step)
+        training.snapshots.capture(step)
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="global"):
             assert training.snapshots.is_copying

@@ -67,12 +67,12 @@ def life(memory: Path, left: int) -> None:
     for step in (BASE, BASE + 1):
         for model, snapshots in ranks:
             fill(model, step)
-            snapshots.take(step)
+            snapshots.capture(step)
     for model, snapshots in reversed(ranks):  # rank 1 has step 12 before rank 0 begins with it
         fill(model, BASE + 2)
         if snapshots is ranks[0][1]:
             Killer(left).__enter__()
-        snapshots.take(BASE + 2)
+        snapshots.capture(BASE + 2)
     os._exit(0)
 
 

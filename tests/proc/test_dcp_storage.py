@@ -140,10 +140,10 @@ def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     pages = open_pages(memory, 2)
     pages[rank].begin(0, os.getpid(), process_start_time(os.getpid()))
     snapshots = Snapshotter(state, pages[rank], pages, memory, rank, {})
-    snapshots.take(0)
+    snapshots.capture(0)
     pages[rank].raise_flag(Flag.ATTACHED)
     train(rank, model, optimizer, range(1, 6))
-    snapshots.take(5)
+    snapshots.capture(5)
     dist.barrier()
     target = writer.SaveTarget(checkpoints, 5, "interval", "net", 2)
     if rank == 0:

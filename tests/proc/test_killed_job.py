@@ -79,7 +79,7 @@ def killed(rank: int, memory: Path, checkpoints: Path) -> None:
     job = Job(rank, 2, seed=1, wrapped=False, pages=pages)
     assert job.state.agree(0)
     snapshots = Snapshotter(job.state, pages[rank], pages, memory, rank, {"torch": torch.__version__})
-    snapshots.take(0)
+    snapshots.capture(0)
     pages[rank].raise_flag(Flag.ATTACHED)
     job.state.restore_rng()
     for step in range(1, STEPS):
@@ -89,7 +89,7 @@ def killed(rank: int, memory: Path, checkpoints: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         job.step()
         assert job.state.agree(step)
-        snapshots.take(step)
+        snapshots.capture(step)
         if step == 3:
             target = writer.SaveTarget(checkpoints, 3, "interval", "net", 2)
             if rank == 0:

@@ -197,7 +197,7 @@ def test_a_step_that_one_rank_could_not_hold_does_not_block_the_next(pair: Pair,
     pair.fit(0)
     pair.ranks[1].value.tensor = torch.zeros(1).expand(1 << 40)
     pair.ranks[0].value.tensor.fill_(2)
-    assert pair.both(lambda rank: rank.snapshots.take(2, Why.INTERVAL)) == [True, False]
+    assert pair.both(lambda rank: rank.snapshots.capture(2, Why.INTERVAL)) == [True, False]
     pair.grow(mib)
     assert pair.take(3, Why.INTERVAL) == [True, True]
     assert pair.common() == [3]

@@ -96,7 +96,7 @@ class NodeRank:
     def snapshot(self, step: int, hold: Why | None = None) -> None:
         """Agree on the state, take a snapshot, and wait for its end, as a step boundary does."""
         assert self.state.agree(step)
-        assert self.snapshots.take(step, hold)
+        assert self.snapshots.capture(step, hold)
         self.snapshots.settle()
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ class Rank:
 
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         self.value.tensor.fill_(step)
-        return self.snapshots.take(step, hold, keep)
+        return self.snapshots.capture(step, hold, keep)
 
     def close(self) -> None:
         self.snapshots.close()

@@ -22,7 +22,7 @@ from ftlaunch_mindspore.kept_job import KeptJob
 from ftlaunch_mindspore.random_numbers import DataSeed
 from ftlaunch_mindspore.refusal import TrainingRefused
 from ftlaunch_mindspore.saving.saved_step import SavedStep
-from ftlaunch_mindspore.saving.slot import Groups
+from ftlaunch_mindspore.saving.snapshots import ArrayState
 from ftlaunch_mindspore.training_state import TrainingState
 from ftlaunch_mindspore.unsaved import Unsaved
 
@@ -246,15 +246,15 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
             raise TrainingRefused(f"{error} (saved at step {saved.step}); give --fresh to start over") from None
         random_numbers.restore(saved.trees["training"]["random"], own_generators=not self._python_data)
 
-    def _collect(self) -> tuple[Groups, dict[str, Any]]:
-        """Return the arrays and the JSON trees of this moment's state."""
+    def _collect(self) -> ArrayState:
+        """Return the state of this moment."""
         assert self._state is not None
         trees = self._state.trees()
         trees["training"] |= {
             "data": self._data.state, "random": random_numbers.collect(), "append_info": self._given.append_info,
             "batch": self._batch, "batches": self._batches,
         }  # fmt: skip
-        return self._state.arrays(), trees
+        return ArrayState(self._state.arrays(), trees)
 
     def _warn_of_drawn_numbers(self) -> None:
         """Say that a resumed run may differ, if Python's or NumPy's global generator is used during training."""

@@ -60,6 +60,7 @@ def train(home: Path, how: str) -> None:
     from ftlaunch_hooks.job.supervised import Supervised
     from ftlaunch_hooks.process import bootstrap
     from ftlaunch_mindspore.kept_job import KeptJob
+    from ftlaunch_mindspore.saving.snapshots import ArrayState
 
     page = bootstrap.own_page() or bootstrap.acquire_page_for_launcher()
     assert page is not None
@@ -72,12 +73,13 @@ def train(home: Path, how: str) -> None:
     if job.saved is not None:
         state = {name: job.saved.arrays[key].copy() for name, key in keys.items()}
 
-    def collect() -> tuple[dict[str, Any], dict[str, Any]]:
+    def collect() -> ArrayState:
         trees = {
             "network": {"kind": "module", "tensors": ["weights"], "extra": {}},
             "training": {"kind": "mindspore", "parameters": {}, "loss_scale": {}},
         }
-        return {"model": {keys["weights"]: state["weights"]}, "opt": {keys["moments"]: state["moments"]}}, trees
+        groups = {"model": {keys["weights"]: state["weights"]}, "opt": {keys["moments"]: state["moments"]}}
+        return ArrayState(groups, trees)
 
     job.enter(collect, consumed=job.step, total=STEPS)
     for step in range(job.step + 1, STEPS + 1):

@@ -1,7 +1,7 @@
 """Does a rank's work between two steps: mostly next to nothing, otherwise what all ranks were ordered to do.
 
-The Job calls a Boundary in the thread that trains. The orders come from the node's first rank (step_schedule.py) and
-from the coordinator.
+The Job calls a Boundary in the thread that trains, and so does the KeptJob of a rank that trains with MindSpore. So
+nothing here imports torch. The orders come from the node's first rank (step_schedule.py) and from the coordinator.
 """
 
 from __future__ import annotations
@@ -10,21 +10,47 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Protocol
 
-from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.job.coordinator import Coordinator
-from ftlaunch_hooks.observe.loss_watch import LossWatch
-from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
-from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.snapshots.rank_snapshots import RankSnapshots
 from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
-from ftlaunch_hooks.state.state import RankState, StateError
+from ftlaunch_hooks.tensors.state_error import StateError
 
 _PATIENCE_SECONDS = 30.0
+
+
+class ReplicatedState(Protocol):
+    """The state of which ranks hold equal parts: RankState for torch, OwnState for MindSpore."""
+
+    def agree(self, step: int, patience_seconds: float = math.inf) -> bool:
+        """Agree with all ranks at the boundary of `step` on what all of them hold; one rank saves each of these.
+
+        Args:
+            step: the boundary, at which every rank calls this.
+            patience_seconds: how long to wait for a rank that does not come.
+
+        Returns:
+            Whether this rank is to take a snapshot of `step`.
+
+        Raises:
+            StateError: the ranks hold different states.
+        """
+
+
+class StepWatch(Protocol):
+    """Measures the time of steps: Stopwatch for torch, NoWatch for MindSpore. Times are of time.monotonic_ns."""
+
+    def turn(self, now_ns: int) -> None:
+        """End a step, and begin the next."""
+
+    def begin(self, now_ns: int) -> None:
+        """Restart the step under way at `now_ns`, because the rank has waited until now."""
 
 
 class Boundary:
@@ -33,10 +59,9 @@ class Boundary:
     def __init__(
         self,
         coordinator: Coordinator,
-        state: RankState,
-        snapshots: Snapshotter,
-        watch: Stopwatch,
-        losses: LossWatch,
+        state: ReplicatedState,
+        snapshots: RankSnapshots[Any, Any],
+        watch: StepWatch,
         before_snapshot: Callable[[int], None],
     ) -> None:
         """Prepare, before the first step.
@@ -46,7 +71,6 @@ class Boundary:
             state: the rank's state, which is restored already.
             snapshots: takes the snapshots.
             watch: measures the time of steps.
-            losses: judges losses.
             before_snapshot: called with a step just before the snapshot of this step is taken.
         """
         self._coordinator = coordinator
@@ -54,7 +78,6 @@ class Boundary:
         self._state = state
         self._snapshots = snapshots
         self._watch = watch
-        self._losses = losses
         self._before_snapshot = before_snapshot
         self._even = coordinator.even
         self._progress = snapshots.budget.progress
@@ -79,10 +102,10 @@ class Boundary:
         self._quiet_until_ns = 0
 
     def open(self, step: int, kind: Resume) -> None:
-        """Agree with all ranks at the end of attach(), and take a snapshot if none is in memory.
+        """Agree with all ranks before the first step, and take a snapshot if none is in memory.
 
         Args:
-            step: the step that attach() has restored.
+            step: the step that was restored.
             kind: where the state came from.
 
         Raises:
@@ -92,16 +115,15 @@ class Boundary:
         self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
         if agreed and not kind.in_memory:
-            self._take(step)
+            self._capture(step)
         self._seen_spent = self._snapshots.spent
         self._seen_laying_out = self._snapshots.laying_out
 
-    def turn_to(self, state: RankState, trainings: Trainings, step: int) -> None:
+    def turn_to(self, state: ReplicatedState, step: int) -> None:
         """Begin a further training: meet all ranks, and take the first snapshot of its state.
 
         Args:
-            state: the state of the further training.
-            trainings: the trainings up to this one.
+            state: the state of the further training, of which the snapshots are now.
             step: the step at which the further training begins.
 
         Raises:
@@ -109,36 +131,43 @@ class Boundary:
         """
         self._state = state
         self._quiet_before = 0
-        self._snapshots.turn_to(state, trainings)
         self._page.beat(step, time.monotonic_ns())
         peers = self._coordinator.peers
         wait_until(lambda: self._page.leave or all(peer.step >= step for peer in peers), math.inf)
         agreed = state.agree(step)
         self._snapshots.fit(step)
         if agreed:
-            self._take(step)
-        self._schedule.invalidate_order()
+            self._capture(step)
+        self._schedule.decide_anew()
         self.announce(step + 1)
 
-    def _take(self, step: int) -> None:
+    def _capture(self, step: int, hold: Why | None = None) -> None:
         with self._coordinator.watched_lock:
-            self._snapshots.take(step)
+            self._snapshots.capture(step, hold)
 
     def await_saver(self, step: int) -> None:
         """Wait until the saver has saved what the script asked for before `step`, the last step to be held."""
         self._schedule.await_saver(step)
 
-    def keep_last(self, step: int) -> None:
-        """Take a snapshot of `step`, to be saved as the end of the training. All ranks have left their loops.
+    def keep_last(self, step: int, why: Why = Why.END) -> None:
+        """Hold `step` for the saver, by its snapshot or by one that is taken now. No step follows in this training.
 
-        The wait for the other ranks is limited, because a rank may be the only one that has left its loop.
+        All ranks call this, but the wait for the other ranks is limited, because a rank may be the only one that has
+        left its loop.
+
+        Args:
+            step: the last step.
+            why: why no step follows.
         """
-        self._snapshots.trouble = self._losses.trouble
-        if self._state.agree(step, _PATIENCE_SECONDS):
-            with self._coordinator.watched_lock:
-                self._snapshots.take(step, Why.END)
+        self._snapshots.settle()
+        self.await_saver(step)
+        if self._snapshots.newest == step:
+            self._page.hold_for_saver(step, why)
+        elif self._state.agree(step, _PATIENCE_SECONDS):
+            self._capture(step, why)
         else:
             self._progress.missed(step)
+        self._coordinator.held(self._snapshots, step, why)
 
     def announce(self, step: int) -> None:
         """Write the order for `step`, the first one, if this is the node's first rank."""
@@ -201,7 +230,7 @@ class Boundary:
         self._began_ns = now_ns
         return True
 
-    def be_heard(self, step: int) -> None:
+    def end_quiet_at(self, step: int) -> None:
         """Cross no boundary quietly from `step` on, because another part of the hooks has work there."""
         self._quiet_before = min(self._quiet_before, step)
 
@@ -243,14 +272,13 @@ class Boundary:
             order = replace(order, hold=Why.END)
         if order.hold is not None:
             self._began_ns += self._schedule.await_saver(step)
-        self._snapshots.trouble = self._losses.trouble
         agreed = self._agree(step, order)
         if agreed.snapshot or agreed.hold is not None:
             self._before_snapshot(step)
         with self._coordinator.watched_lock:
-            taken = self._snapshots.boundary(step, agreed, self._schedule.write)
+            captured = self._snapshots.follow(step, agreed, self._schedule.write)
         now = time.monotonic_ns()
-        self._note(now - self._began_ns, taken=taken)
+        self._note(now - self._began_ns, captured=captured)
         if order.asks:
             self._schedule.invalidate_order()
         self._page.end_step(step, now - self._began_ns, now)
@@ -260,13 +288,13 @@ class Boundary:
             self._coordinator.held(self._snapshots, step, order.hold)
         return order.hold
 
-    def _note(self, lasted: int, *, taken: bool) -> None:
+    def _note(self, lasted: int, *, captured: bool) -> None:
         """Tell the adaptive interval about the step: how long it lasted (ns), and what its snapshot has cost."""
         stalled = self._snapshots.spent - self._seen_spent
         once = self._snapshots.laying_out - self._seen_laying_out
         self._seen_spent = self._snapshots.spent
         self._seen_laying_out = self._snapshots.laying_out
-        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, has_snapshot=taken)
+        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, taken=captured)
 
     def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
         """Agree with all ranks on the replicated state.

@@ -142,6 +142,7 @@ class Job:
         self._stopwatch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_folder = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
+        self._snapshots.find_trouble = lambda: self._losses.trouble
         self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_folder)
         self._verification = ResumeVerification(coordinator)
         self._boundary = Boundary(
@@ -149,7 +150,6 @@ class Job:
             state=self._state,
             snapshots=self._snapshots,
             watch=self._stopwatch,
-            losses=self._losses,
             before_snapshot=self._verification.note_snapshot,
         )
         self._begin(kind, objects)
@@ -211,7 +211,8 @@ class Job:
         self._page.phase = Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
-        self._boundary.turn_to(self._state, self._trainings, self.step)
+        self._snapshots.turn_to(self._state, self._trainings)
+        self._boundary.turn_to(self._state, self.step)
         self._verification.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # nothing is restored; from the first step on the random numbers are saved
         self._search_unsaved_state(objects, choices)
@@ -339,7 +340,7 @@ class Job:
             self._page.loss = loss
             self._verification.note_loss(self._page.loss)
             self._losses.note(self._page.loss)
-            self._boundary.be_heard(self.step + 1)
+            self._boundary.end_quiet_at(self.step + 1)
             if self._in_loop and not math.isfinite(self._page.loss):
                 span = (self._page.consumed, self._positions.ahead()) if self._positions.skippable else NO_SPAN
                 begin, end = span
@@ -575,7 +576,7 @@ class Job:
         if step >= self._unsaved.due:
             self._unsaved.step_made(own=not self._in_loop)
         held_for = self._boundary.cross(step, now, last=last)
-        self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
+        self._boundary.end_quiet_at(step + 1 if self._positions.any else self._unsaved.due)
         if held_for is not None:
             self._kept_step = step
             if held_for != Why.STOP:
@@ -601,16 +602,11 @@ class Job:
         """Hold the last step for the saver, by the step's snapshot or by a snapshot that is taken now."""
         step = self.step
         self._snapshots.settle()
-        self._boundary.await_saver(step)
-        if self._snapshots.newest == step:
-            self._page.hold_for_saver(step, Why.END)
-        elif self._open_step.is_made:
+        if self._snapshots.newest != step and self._open_step.is_made:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
-        else:
-            self._boundary.keep_last(step)
+        self._boundary.keep_last(step)
         self._kept_step = step
-        self._coordinator.held(self._snapshots, step, Why.END)
 
     def _script_ends(self, ends_well: bool) -> None:
         """End the training as the interpreter ends, unless the job was told to stop. Runs in the main thread.

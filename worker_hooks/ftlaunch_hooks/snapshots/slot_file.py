@@ -24,14 +24,6 @@ from ftlaunch_hooks.tensors.mapped import tensor_over
 _HEADER_ROOM = 4096  # bytes left in a header, besides as many as it has, for more tensors whose sizes change
 
 
-class SnapshotError(OSError):
-    """A snapshot cannot be kept; the message is a sentence for people."""
-
-
-class NoRoomError(SnapshotError):
-    """There is no room for a snapshot."""
-
-
 class SlotFile:
     """A tensor file of a slot, mapped for writing.
 

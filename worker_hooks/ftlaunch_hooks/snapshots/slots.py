@@ -1,40 +1,25 @@
 """The snapshot slots of one rank: which slot is written next, and what the page says of the slots.
 
 A slot's step is withdrawn from the page before the slot's bytes change, and written to the page after them. So a slot
-whose step the page names holds all of that step. Used by the Snapshotter, in the training thread and its own thread.
+whose step the page names holds all of that step. Used by RankSnapshots, in the training thread and its own thread.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import STAGED
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
+from ftlaunch_hooks.snapshots.slot_directory import SlotDirectory
 from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
 
-
-class AnySlot(Protocol):
-    """A place for the bytes of one snapshot."""
-
-    exists: bool  # whether the slot has its files
-
-    @property
-    def memory(self) -> int:
-        """Bytes of memory that the slot takes."""
-
-    def discard(self) -> None:
-        """Delete the slot's files, so that their memory is free."""
-
-    def close(self) -> None:
-        """Close the slot's files, which stay."""
-
-
-SlotT = TypeVar("SlotT", bound=AnySlot)
+SlotT = TypeVar("SlotT", bound=SlotDirectory)
+"""A framework's class of slots."""
 
 
 class Slots(Generic[SlotT]):
@@ -115,7 +100,7 @@ class Slots(Generic[SlotT]):
         """Wait for a slot in memory that may be overwritten, and withdraw its step.
 
         Args:
-            keep: the step whose slot stays where there are two slots; as in `Snapshotter.take`.
+            keep: the step whose slot stays where there are two slots; as in `RankSnapshots.capture`.
 
         Returns:
             The slot's number; None when this rank is told to leave meanwhile.

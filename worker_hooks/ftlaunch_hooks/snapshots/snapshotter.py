@@ -1,24 +1,15 @@
-"""Takes a rank's snapshots at step boundaries.
+"""Takes the snapshots of a rank that trains with torch.
 
-At a boundary the training thread copies the state into a slot (slots.py, copies.py). Where devices have room for a
-private copy of what lies on them (private_room.py), a thread of the Snapshotter brings that copy to the slot while
-training goes on. The slot's step is written to the page after the slot's bytes, so what the page names is whole.
-
-Words:
-
-- Slot: the place of one snapshot of one rank, a directory with tensor files and common.json. A rank has a few slots in
-  memory (/dev/shm), and a staged one: a slot on storage (STAGED), used where there is no room in memory.
-- Page: a small file of each rank in /dev/shm, by which the rank, the supervisor, the saver and the other ranks of the
-  node tell each other what they do. A page names the step that each slot holds.
-- Saver: the process that writes checkpoints to storage, from slots.
-- Held: a snapshot for the saver is held. Its slot is not overwritten before the saver has read it.
+The order is that of RankSnapshots (rank_snapshots.py, which also explains the words). At a boundary the training thread
+copies the state into a slot (slots.py, copies.py). Where devices have room for a private copy of what lies on them
+(private_room.py), a thread of the Snapshotter brings that copy to the slot while training goes on.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,17 +18,15 @@ from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.pages.page import NONE, Page
-from ftlaunch_contract.protocol import PEER_SLOTS, STAGED, Why
+from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import Copies
-from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
+from ftlaunch_hooks.snapshots.rank_snapshots import RankSnapshots, Snapshot
 from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
-from ftlaunch_hooks.snapshots.slot_file import NoRoomError
-from ftlaunch_hooks.snapshots.slots import Slots
-from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder
+from ftlaunch_hooks.snapshots.slot_directory import NoRoomError
 from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
@@ -52,30 +41,22 @@ _TORN = (
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A snapshot that is to be taken."""
+class TensorState:
+    """The state at a boundary."""
 
-    step: int
-    consumed: int  # samples consumed over all ranks
-    collected: Collected  # the state at the boundary, whose tensors are not copied yet
-    hold: Why | None  # why it is held for the saver; None: it is not held
-    trouble: str  # why it is not to be trusted; empty: nothing is known against it
-    part: int | None  # the part of the replicas to digest for a comparison with other ranks; None: no part
+    collected: Collected
+    """tensors, which are not copied yet, and the rest"""
+    part: int | None
+    """the part of the replicas to digest for a comparison with other ranks; None: no part"""
 
 
-class Snapshotter:
-    """Keeps the newest steps of one rank in memory.
-
-    Used by the training thread, except for `slot_files`.
+class Snapshotter(RankSnapshots[Slot, TensorState]):
+    """The snapshots of one rank's torch tensors.
 
     Attributes:
-        budget: the memory for snapshots, on which the ranks of the node agree.
-        trouble: why a snapshot of this moment is not to be trusted; empty: nothing is known. The training loop sets it.
         digests: hashes replicas for the supervisor; None: replicas are not compared.
         trainings: the trainings of this process so far, for common.json.
         seeds: the seeds of this rank's process, for common.json.
-        spent: seconds that the training loop has waited for snapshots so far, but not for other ranks.
-        laying_out: seconds, a part of `spent`, in which slots got their first files.
     """
 
     def __init__(
@@ -101,20 +82,20 @@ class Snapshotter:
             base: the step that all ranks have just restored from memory, which counts as the newest snapshot.
             storage: the directory for a slot on storage, used where there is no room in memory; made when needed.
         """
+        super().__init__(
+            Slot,
+            page=page,
+            peers=peers,
+            directory=directory,
+            rank=rank,
+            node=state.node,
+            base=base,
+            storage=storage,
+        )
         self._state = state
-        self._page = page
-        self.budget = MemoryBudget(rank, peers, directory, first=state.node.first)
-        self._progress = self.budget.progress
-        self.trouble = ""
         self.digests: ReplicaDigests | None = None
         self.trainings = Trainings()
         self.seeds = Seeds()
-        self.spent = 0.0
-        self.laying_out = 0.0
-        slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
-        slots.append(Slot(directory, rank, STAGED, storage=storage or directory / "storage"))
-        self._slots = Slots(page, self.budget, slots)
-        self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
         self._private_room = PrivateRoom()
@@ -124,11 +105,6 @@ class Snapshotter:
         self._copying: Future[None] | None = None  # the copy in the snapshot thread; None after `settle`
         self._knows_of_writes = False  # whether a thread of the script was seen to write during a copy
         self._has_warned_of_writes = False
-
-    @property
-    def newest(self) -> int:
-        """Return the newest step that this rank has in memory; NONE before the first."""
-        return self._slots.newest
 
     @property
     def is_copying(self) -> bool:
@@ -152,135 +128,42 @@ class Snapshotter:
         self._state = state
         self.trainings = trainings
 
-    # --- at a step boundary, in this order --------------------------------------------------------------------
+    # --- what RankSnapshots asks for ----------------------------------------------------------------------------
 
-    def boundary(self, step: int, order: BoundaryOrder, announce: Callable[[int], None]) -> bool:
-        """Do at the boundary of `step` what `order` says.
+    def _measure(self, step: int) -> int:
+        return self._size_of(self._state.collect(step))
 
-        Args:
-            step: the boundary.
-            order: what all ranks do there.
-            announce: called with the next step before the copy, so that no rank waits for this one's copy to learn what
-                happens there.
-
-        Returns:
-            Whether a snapshot was taken, as `take` returns.
-
-        Raises:
-            StateError: the state cannot be saved.
-            SnapshotError: memory cannot be written to.
-            Exception: whatever a copy in the background has raised.
-        """
-        if order.agree:
-            self.fit(step)
-        announce(step + 1)
-        if order.hold is None and not order.snapshot:
-            return False
-        return self.take(step, order.hold, order.keep)
-
-    def fit(self, step: int) -> None:
-        """Agree with the node's ranks on how many slots there is room for.
-
-        All these ranks call this at the boundary of `step`. Each waits until all have called it, unless this rank is
-        told to leave or another has left its loop. Every step that not all of them have is withdrawn.
-
-        Raises:
-            StateError: the state cannot be saved.
-            Exception: whatever a copy in the background has raised.
-        """
-        self.settle()
-        self._measure(self._state.collect(step))
-        base = self.budget.agree(step, self._need, self._slots.memory)
-        if base is not None:
-            self._slots.begin_from(base)
-            self._slots.discard_surplus()
-
-    def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
-        """Take the snapshot of `step`, at its boundary.
-
-        Waits until every rank of the node has the snapshot before this one, and for a slot where the saver reads two.
-
-        Args:
-            step: the boundary.
-            hold: why the snapshot is held for the saver; None: it is not held.
-            keep: the step whose slot stays where there are two slots, whatever the page says by now.
-
-        Returns:
-            Whether the snapshot was taken, or its copy has begun in the background; `settle` waits for such a copy,
-            which may still find no room for common.json. False: this rank is told to leave, another has left its loop
-            before, or there is no room.
-
-        Raises:
-            SnapshotError: memory cannot be written to.
-            StateError: the state cannot be saved.
-            Exception: whatever a copy in the background has raised.
-        """
-        if not self.budget.slots and hold is None:
-            return False
-        self.settle()
-        began = time.perf_counter()
-        device_port.wait_for_devices()  # state_dict() may read what a queued copy still writes to
-        collected = self._state.collect(step)
-        self._state.sample(collected)
-        self._measure(collected)
-        self.spent += time.perf_counter() - began
-        ready = self._slots.wait_for_peers(step)
-        if self._slots.left_behind(step):
-            if hold is not None:
-                self._progress.missed(step)
-            return False
-        began = time.perf_counter()
-        part = self.digests.due(step, collected.items) if self.digests is not None else None
-        new = Snapshot(
-            step=step,
-            consumed=self._page.consumed,
-            collected=collected,
-            hold=hold,
-            trouble=self.trouble,
-            part=part,
-        )
-        taken = ready and self._copy(self._slots.vacate(keep), new)
-        if hold is not None and not taken:  # what the saver waits for is taken even without memory, on storage
-            taken = self._copy(self._slots.vacate_staged(keep), new)
-            if not taken:
-                self._progress.missed(step)
-        self.spent += time.perf_counter() - began
-        return taken
-
-    def warn_of_leaver(self, step: int) -> None:
-        """Warn once if a rank has left its loop before `step`, because no step is kept from then on."""
-        self._slots.left_behind(step)
-
-    def _measure(self, collected: Collected) -> None:
-        """Compute what a snapshot takes, and compare that with the memory agreed on, where the tensors are others."""
+    def _size_of(self, collected: Collected) -> int:
+        """Return what a snapshot takes, and compare that with the memory agreed on, where the tensors are others."""
         if collected.items is not self._measured:
             self._measured = collected.items
             self._need = bytes_needed(collected.items)
             self.budget.noticed(self._need)
+        return self._need
 
-    def _copy(self, number: int | None, new: Snapshot) -> bool:
-        """Copy the state into a slot, or begin to in the background. Return False where there is no slot or no room."""
-        if number is None:
-            return False
+    def _collect(self, step: int) -> TensorState:
+        device_port.wait_for_devices()  # state_dict() may read what a queued copy still writes to
+        collected = self._state.collect(step)
+        self._state.sample(collected)
+        self._size_of(collected)
+        part = self.digests.due(step, collected.items) if self.digests is not None else None
+        return TensorState(collected, part)
+
+    def _copy(self, number: int, new: Snapshot[TensorState]) -> None:
         slot = self._slots[number]
-        try:
-            is_first = not slot.exists
-            began = time.perf_counter()
-            slot.lay_out(new.collected.items)
-            if is_first:
-                self.laying_out += time.perf_counter() - began
-            self._publish_digest(new)
-            private, new = self._copy_untorn(slot, new)
-            if private is None:
-                self._commit(number, new)
-                return True
-        except NoRoomError as error:
-            self._do_without(number, error)
-            return False
-        self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
-        return True
+        is_first = not slot.exists
+        began = time.perf_counter()
+        slot.lay_out(new.state.collected.items)
+        if is_first:
+            self.laying_out += time.perf_counter() - began
+        self._publish_digest(new)
+        private, new = self._copy_untorn(slot, new)
+        if private is None:
+            self._commit(number, new)
+        else:
+            self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
 
-    def _copy_untorn(self, slot: Slot, new: Snapshot) -> tuple[Copies | None, Snapshot]:
+    def _copy_untorn(self, slot: Slot, new: Snapshot[TensorState]) -> tuple[Copies | None, Snapshot[TensorState]]:
         """Copy the state; if a thread writes to it meanwhile, collect and copy it again, a few times.
 
         Returns:
@@ -300,7 +183,7 @@ class Snapshotter:
                 # way during the copy is therefore not counted yet. It has most likely ended after a further wait as
                 # long as the copy took.
                 time.sleep(max(time.perf_counter() - began, _MIN_PAUSE_SECONDS))
-            written = new.collected.watch.written()
+            written = new.state.collected.watch.written()
             if not written:
                 break
             self._knows_of_writes = True
@@ -308,15 +191,16 @@ class Snapshotter:
                 if private is not None:
                     self._release(private)
                 device_port.wait_for_devices()
-                new = replace(new, collected=self._state.collect(new.step))
-                self._state.sample(new.collected)
-                slot.lay_out(new.collected.items)
+                collected = self._state.collect(new.step)
+                new = replace(new, state=replace(new.state, collected=collected))
+                self._state.sample(collected)
+                slot.lay_out(collected.items)
             elif not self._has_warned_of_writes:
                 self._has_warned_of_writes = True
                 say(_TORN.format(name=written[0], tries=_TRIES))
         return private, new
 
-    def _may_copy_privately(self, slot: Slot, new: Snapshot) -> bool:
+    def _may_copy_privately(self, slot: Slot, new: Snapshot[TensorState]) -> bool:
         """Return whether what lies on devices may be brought to the slot while training goes on."""
         if not slot.device.sources:
             return False
@@ -329,7 +213,7 @@ class Snapshotter:
         self._private_room.read_peaks(private.bytes_on_devices)
         private.release()
 
-    def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
+    def _copy_and_commit(self, private: Copies, number: int, new: Snapshot[TensorState]) -> None:
         """Bring private copies to their slot and commit it. Runs in the snapshot thread."""
         device_port.prepare_thread(next(iter(private.bytes_on_devices)))
         private.run()
@@ -341,34 +225,21 @@ class Snapshotter:
             if new.hold is not None:
                 self._progress.missed(new.step)
 
-    def _publish_digest(self, new: Snapshot) -> None:
+    def _publish_digest(self, new: Snapshot[TensorState]) -> None:
         """Write the digest of a part of the replicas to the page, where the supervisor compares the ranks' digests."""
-        if self.digests is not None and new.part is not None:
-            self.digests.record_digest(new.step, new.part)
+        if self.digests is not None and new.state.part is not None:
+            self.digests.tell(new.step, new.state.part)
 
-    def _commit(self, number: int, new: Snapshot) -> None:
-        """Write common.json, then name the step in the page. Raises SnapshotError."""
-        slot = self._slots[number]
-        slot.write_common(self._common_json(slot, new))
-        self._slots.commit(number, new.step)
-        if new.hold is not None:
-            self._page.hold_for_saver(new.step, new.hold)
-
-    def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
-        """Return common.json of the snapshot: everything that is not a tensor."""
+    def _common_json(self, slot: Slot, new: Snapshot[TensorState]) -> bytes:
+        collected = new.state.collected
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
-        if new.collected.outside:
-            head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
+        if collected.outside:
+            head += f',"{layout.OUTSIDE}":{json.dumps(list(collected.outside))}'
         for key, entry in (*self.trainings.entries().items(), *self.seeds.entries().items()):
             head += f',"{key}":{json.dumps(entry)}'
-        head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, should_read=new.hold is not None))}'
-        return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
-
-    def _do_without(self, number: int, error: NoRoomError) -> None:
-        """Give up the snapshot of this step. Where memory was short, the ranks agree on less at the next step."""
-        say(str(error))
-        if number != STAGED:
-            self._progress.failed()
+        health = slot.health(new.trouble, checks_parameters=new.hold is not None)
+        head += f',"{health_mark.KEY}":{json.dumps(health)}'
+        return f'{{{head},"state":{self._json.dumps(collected.state)}}}'.encode()
 
     # --- between step boundaries ------------------------------------------------------------------------------
 
@@ -385,20 +256,12 @@ class Snapshotter:
             self.spent += time.perf_counter() - began
 
     def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
-        """Return the descriptors by group, which the caller must not close, and common.json of a snapshot.
-
-        Waits for the snapshot's copy. May be called from any thread.
-
-        Raises:
-            LookupError: there is no snapshot of `step`.
-            OSError: a file of an earlier attempt's slot cannot be read.
-        """
+        """Return what RankSnapshots returns, after the snapshot's copy has ended. May be called from any thread."""
         if (copying := self._copying) is not None:
             wait([copying])
-        slot = self._slots.holding(step)
-        return slot.files(), slot.read_common()
+        return super().slot_files(step)
 
     def close(self) -> None:
         """Wait for a running copy, and unmap the slots. Their files stay, for the saver or the next attempt."""
         self._thread.shutdown()
-        self._slots.close()
+        super().close()

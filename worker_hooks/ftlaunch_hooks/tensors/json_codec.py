@@ -17,6 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ftlaunch_hooks.tensors.state_error import StateError
+
+__all__ = [
+    "ALLOWED", "Get", "Json", "JsonCache", "Path", "Put", "StateError", "decode", "encode", "join", "show",
+    "tag_tensor",
+]  # fmt: skip
+
 Json = Any
 """None, bool, int, float, str, lists of these, dictionaries from str to these"""
 Path = tuple[Any, ...]
@@ -47,10 +54,6 @@ ALLOWED = (
     "None, bool, int, float, str, list, tuple, dict, OrderedDict and Counter with str or int keys, "
     "numpy scalars and arrays, torch tensors, dtypes, devices and sizes"
 )
-
-
-class StateError(TypeError):
-    """State cannot be saved or restored; the message names the path of the state."""
 
 
 def show(path: Path) -> str:

@@ -1,95 +1,67 @@
-"""A snapshot slot of a MindSpore rank: a directory of tensor files, on tmpfs or on storage.
+"""A snapshot slot of a MindSpore rank, whose tensor files are written from NumPy arrays.
 
-MindSporeSnapshots owns the slots of its rank and uses them on the training thread, at step boundaries.
+MindSporeSnapshots uses the slots of its rank on the training thread, at step boundaries.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_hooks.snapshots.slot_directory import SlotDirectory
 from ftlaunch_mindspore.saving import arrays
 from ftlaunch_mindspore.saving.arrays import Array
 
-BESIDES = 256 << 10  # an upper bound of the bytes that a slot takes besides its arrays: headers and common.json
+_OVERHEAD_BYTES = 256 << 10  # more than a slot takes besides its arrays: headers and common.json
 
 Groups = Mapping[str, Mapping[str, Array]]
 """Group of files -> key -> values."""
 
 
-class ArraySlot:
-    """A slot whose files are overwritten by each snapshot, and opened for the saver."""
+def bytes_needed(groups: Groups) -> int:
+    """Return an estimate, rather too high, of the bytes that a slot for these arrays takes."""
+    return sum(array.nbytes for group in groups.values() for array in group.values()) + _OVERHEAD_BYTES
+
+
+class ArraySlot(SlotDirectory):
+    """A slot whose tensor files are overwritten by each snapshot."""
 
     def __init__(self, directory: Path, rank: int, number: int, storage: Path | None = None) -> None:
-        """Take over the slot's files where an earlier attempt has left them.
+        """Find the slot, as SlotDirectory does."""
+        super().__init__(directory, rank, number, storage)
+        self._parameters: Mapping[str, Array] = {}  # until common.json is written
 
-        Args:
-            directory: holds the slots of all ranks.
-            rank: whose slot this is.
-            number: of the slot, within its rank.
-            storage: the directory to which the slot is linked; None for a slot that lies in `directory` itself.
-        """
-        self.directory = layout.slot_dir(directory, rank, number)
-        self._storage = storage
-        self.exists = self.directory.exists()  # made by this attempt, or by an earlier one
-        self._opened = ExitStack()
-
-    @property
-    def memory(self) -> int:
-        """Bytes of memory that the slot's files take."""
-        if self._storage is not None or not self.exists:
-            return 0
-        return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
-
-    def write(self, groups: Groups, common: bytes) -> None:
-        """Write a snapshot. The page must no longer name a step for this slot.
+    def write(self, groups: Groups) -> None:
+        """Write the tensor files. The page must no longer name a step for this slot.
 
         Args:
             groups: the arrays of the state.
-            common: the content of common.json.
 
         Raises:
-            OSError: the files cannot be written, for instance for lack of space.
+            NoRoomError: there is no room.
+            SnapshotError: the files cannot be written for another reason.
         """
-        self.close()
-        self.exists = True
-        if self._storage is not None:
-            layout.link_slot(self.directory, self._storage / self.directory.name)
-        self.directory.mkdir(mode=0o700, exist_ok=True)
-        for group in layout.GROUPS:
-            arrays.write(layout.slot_file(self.directory, group), groups[group])
-        (self.directory / layout.COMMON).write_bytes(common)
+        try:
+            self._open_directory()
+            for group in layout.GROUPS:
+                arrays.write(layout.slot_file(self.directory, group), groups[group])
+        except OSError as error:
+            raise self._explain(bytes_needed(groups), error) from error
+        self._parameters = groups["model"]
 
-    def files(self) -> dict[str, int]:
-        """Open the tensor files.
+    def _find_not_finite(self) -> str:
+        return next((key for key, array in self._parameters.items() if not _is_finite(array)), "")
 
-        Returns:
-            File descriptors by group. The slot closes them before its next snapshot is written.
+    def write_common(self, common: bytes) -> None:
+        """Write common.json, as SlotDirectory does, and let go of the arrays."""
+        self._parameters = {}
+        super().write_common(common)
 
-        Raises:
-            OSError: a file cannot be opened.
-        """
-        self.close()
-        found = {}
-        for group in layout.GROUPS:
-            found[group] = os.open(layout.slot_file(self.directory, group), os.O_RDONLY | os.O_CLOEXEC)
-            self._opened.callback(os.close, found[group])
-        return found
 
-    def read_common(self) -> bytes:
-        """Return the content of common.json. Raises OSError."""
-        return (self.directory / layout.COMMON).read_bytes()
-
-    def discard(self) -> None:
-        """Delete the files and so free their memory."""
-        self.close()
-        if self.exists:
-            layout.remove_slot(self.directory)
-            self.exists = False
-
-    def close(self) -> None:
-        """Close the descriptors that `files` returned; the files stay."""
-        self._opened.close()
+def _is_finite(array: Array) -> bool:
+    """Return whether no value is NaN or infinite; arrays of integers and complex numbers always pass."""
+    wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return wide.dtype.kind != "f" or bool(np.isfinite(wide).all())

@@ -93,8 +93,10 @@ def test_a_parameter_that_is_not_finite(tmp_path: Path, value: float, dtype: tor
     for expected in (health_mark.mark("normal"), health_mark.mark("abnormal", "w is not finite")):
         slot.lay_out(items)
         slot.host.run()
-        assert slot.health("", should_read=True) == expected
-        assert slot.health("", should_read=False)["status"] == "unknown"
-        assert slot.health("the loss was nan", should_read=False) == health_mark.mark("abnormal", "the loss was nan")
+        assert slot.health("", checks_parameters=True) == expected
+        assert slot.health("", checks_parameters=False)["status"] == "unknown"
+        assert slot.health("the loss was nan", checks_parameters=False) == health_mark.mark(
+            "abnormal", "the loss was nan"
+        )
         weight[1, 2] = value
     slot.close()

@@ -14,14 +14,12 @@ from tests.support.nodes import WORLD
 from tests.support.snapshots import Box, equal
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.pages.loss_record import parse_rule
 from ftlaunch_contract.pages.page import NONE, Page, create_page, page_path
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.restore import restore
 from ftlaunch_hooks.job.supervised import Supervised
-from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
@@ -47,10 +45,8 @@ class Member:
         page, peers = coordinator.page, coordinator.peers
         directory, storage = coordinator.memory_dir, coordinator.storage_slots
         self.snapshots = Snapshotter(self.state, page, peers, directory, coordinator.rank, {}, base, storage)
-        watch, losses = Stopwatch(page, compared=False), LossWatch(page, parse_rule(""))
-        self.boundary = Boundary(
-            coordinator, self.state, self.snapshots, watch, losses, before_snapshot=lambda step: None
-        )
+        watch = Stopwatch(page, compared=False)
+        self.boundary = Boundary(coordinator, self.state, self.snapshots, watch, before_snapshot=lambda step: None)
 
     def live(self, steps: range) -> tuple[Why | None, list[int]]:
         """Make steps; returns why the last one's snapshot is held, and the steps of all snapshots."""

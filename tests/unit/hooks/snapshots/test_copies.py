@@ -39,11 +39,11 @@ def test_memory_that_is_short_is_said_and_costs_the_snapshot(
 ) -> None:
     rank.take(1)
     rank.value.tensor = torch.zeros(1).expand(1 << 44)
-    assert not rank.snapshots.take(2)
+    assert not rank.snapshots.capture(2)
     said = capsys.readouterr().err
     assert re.search(r"/dev/shm/ftlaunch-test-\w+ has \d+ MiB left, 67108864 MiB needed for another slot", said)
     rank.value.tensor = torch.zeros(4)
-    assert not rank.snapshots.take(3), "the ranks must agree first"
+    assert not rank.snapshots.capture(3), "the ranks must agree first"
     assert content(memory, rank.page) == {1: 1}
     rank.snapshots.fit(4)
     assert rank.snapshots.budget.slots == 2, "one less than what there was no room for"
@@ -94,7 +94,7 @@ def test_a_snapshot_is_of_its_boundary_whatever_changes_the_tensors_after_it(
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     snapshots = Snapshotter(RankState({"model": model, "optimizer": optimizer}, (), 0, 1), page, [page], memory, 0, {})
     for step in range(1, 6):
-        snapshots.take(step)
+        snapshots.capture(step)
         change(model, step)
         slot = layout.slot_dir(memory, 0, page.slot_steps().index(step))
         for tensor in load_file(slot / "model.safetensors").values():

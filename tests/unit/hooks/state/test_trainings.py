@@ -118,9 +118,9 @@ def test_it_goes_on_bit_for_bit(source: str, at: int, memory: Path, page: Page, 
     run.state.restore_rng()
     for step in range(at):
         run.step(step)
-        assert snapshots.take(step + 1)
+        assert snapshots.capture(step + 1)
     if not at:
-        assert snapshots.take(0)
+        assert snapshots.capture(0)
     before = run.everything()
     other = Run(2)
     other.state.restore(saved(memory, page, tmp_path, at, source))
@@ -141,7 +141,7 @@ def test_a_buffer_of_another_shape_is_refused_with_its_path(memory: Path, page: 
     run = Run(1)
     snapshots = Snapshotter(run.state, page, [page], memory, 0, {})
     run.net.nothing = torch.zeros(4, 3)
-    snapshots.take(1)
+    snapshots.capture(1)
     snapshots.close()
     with pytest.raises(StateError, match=r"cannot restore `model\.nothing`: it is F32 of shape \(0, 3\), F32 of shape"):
         Run(2).state.restore(saved(memory, page, tmp_path, 1, "memory"))
@@ -153,7 +153,7 @@ def test_shapes_that_change_with_every_step_are_laid_out_anew(memory: Path, page
     for step in (1, 2, 3, 1000, 7, 0, 0, 70000, 7):
         box.content = {"tensor": torch.full((step,), float(step)), "half": torch.ones(step, dtype=torch.float16)}
         number = max(page.slot_steps()) + 1 if max(page.slot_steps()) != NONE else 0
-        assert snapshots.take(number)
+        assert snapshots.capture(number)
         reader = MemoryReader(memory, number, 1, {0: page.slot_steps().index(number)})
         assert equal(reader.pieces("box.tensor")[0].tensor(), box.content["tensor"])
         assert equal(reader.pieces("box.half")[0].tensor(), box.content["half"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import http.client
-import io
 import socket
 import ssl
 import time
@@ -22,6 +20,8 @@ class EtcdMember:
         self._host = host
         self._port = port
         self._tls = tls
+        if tls is not None:
+            tls.sslsocket_class = _BoundedTlsSocket
         self._addresses: list[str] = []  # of the host; the one that answered last comes first
         self._connection: http.client.HTTPConnection | None = None
 
@@ -72,8 +72,8 @@ class EtcdMember:
         if self._connection is None:
             self._connection = self._connect(until)
         connection = self._connection
-        connection.sock.settimeout(_seconds_left(until))
-        connection.response_class = functools.partial(_BoundedResponse, until=until)  # type: ignore[assignment]
+        connection.sock.until = until
+        connection.sock.settimeout(_seconds_left(until))  # for sending
         connection.request("POST", path, body=content, headers=headers)
         answer = connection.getresponse()
         body = answer.read(_MOST_BYTES + 1)
@@ -107,7 +107,7 @@ class EtcdMember:
     def _secured(self, plain: socket.socket) -> socket.socket:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is None:
-            return plain
+            return _BoundedSocket(fileno=plain.detach())
         try:
             return self._tls.wrap_socket(plain, server_hostname=self._host)
         except OSError:
@@ -115,33 +115,24 @@ class EtcdMember:
             raise
 
 
-class _BoundedResponse(http.client.HTTPResponse):
-    """A response that is read until a deadline, however slowly its bytes come."""
+class _BoundedSocket(socket.socket):
+    """A socket each read of which ends by `until`, however slowly bytes come.
 
-    def __init__(self, sock: socket.socket, *args: Any, until: float, **named: Any) -> None:
-        super().__init__(sock, *args, **named)
-        self.fp.close()
-        self.fp = io.BufferedReader(_BoundedSocket(sock, until))
+    A timeout of a socket begins again with each byte, so that a server that sends a header every second would keep a
+    request for ever. http.client reads through `socket.makefile()`, whose SocketIO calls `recv_into` for each read.
+    """
+
+    until = 0.0
+    """the deadline, in monotonic seconds"""
+
+    def recv_into(self, *args: Any, **named: Any) -> int:
+        """Receive bytes by the deadline. Raises TimeoutError."""
+        self.settimeout(_seconds_left(self.until))
+        return super().recv_into(*args, **named)
 
 
-class _BoundedSocket(io.RawIOBase):
-    """The bytes of a socket, each read of which ends by a deadline in monotonic seconds."""
-
-    def __init__(self, sock: socket.socket, until: float) -> None:
-        self._sock = sock
-        self._until = until
-        self._raw = sock.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_seconds_left(self._until))
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+class _BoundedTlsSocket(_BoundedSocket, ssl.SSLSocket):
+    """A _BoundedSocket that speaks TLS: SSLSocket decrypts in `recv_into`."""
 
 
 def _seconds_left(until: float) -> float:
