@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.harness import JOBS, FtJob
+from tests.support.harness import ATTACHED, JOBS, FtJob
 
 SCRIPT = JOBS / "epochs.py"
 FAST = ("--backoff-first", "0.05s", "--backoff-max", "0.1s", "--max-restarts", "20", "--storage-interval", "2")
@@ -21,7 +21,7 @@ def _run(job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1, o
     job.start(
         *FAST,
         *options,
-        *("--warm", "--preload", "ftlaunch_hooks.job.attaching"),
+        *("--warm", "--preload", ATTACHED),
         script=SCRIPT,
         args=("--out", str(out), *words),
         env={"EPOCHS_FAULTS": faults},

@@ -6,6 +6,7 @@ With `optim` there is an optimizer, and the script fails behind the first backwa
 import os
 import sys
 
+import quick  # noqa: F401 - before torch
 import torch
 
 failures, with_optimizer = int(sys.argv[1]), sys.argv[2:] == ["optim"]

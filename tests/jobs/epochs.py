@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -10,6 +10,7 @@ import json
 import time
 from pathlib import Path
 
+import quick  # noqa: F401 - before torch
 import torch
 from torch import nn
 

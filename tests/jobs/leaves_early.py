@@ -7,6 +7,7 @@ goes on), or changed (zip, and its weights are others afterwards). Prints how ma
 import sys
 from itertools import islice
 
+import quick  # noqa: F401 - before torch
 import torch
 
 import ftlaunch_hooks as ft

@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn

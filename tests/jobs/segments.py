@@ -10,6 +10,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
+import quick  # noqa: F401 - before torch
 import torch
 import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, Dataset

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import quick  # noqa: F401 - before torch
 import torch
 
 import ftlaunch_hooks as ft

@@ -28,13 +28,17 @@ QUICK = (
     "blocked.py",
     "data.py",
     "hangs.py",
+    "leaves_early.py",
     "own_loop.py",
     "phases.py",
+    "proved.py",
+    "segments.py",
     "slow.py",
     "split.py",
     "tiny.py",
     "uneven.py",
     "unmodified.py",
+    "unseeded.py",
     "unsound.py",
 )
 BARE = ("blocked.py", "phases.py", "slow.py", "unmodified.py")  # scripts that never attach
