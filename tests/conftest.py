@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from tests.support import leftovers
 from tests.support.harness import FtJob
+from tests.support.undisturbed import tiny_job
 from tests.support.waiting import wait_for
 
 # A shell, or nohup, starts what runs in the background with these ignored; what the tests start shall not inherit that.
@@ -68,10 +69,4 @@ def memory() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
     """The tiny job, two ranks, 30 steps, undisturbed: what every disturbed run must end as."""
-    job = FtJob(tmp_path_factory.mktemp("calm"))
-    try:
-        job.start()
-        assert job.wait() == 0, job.stderr
-    finally:
-        job.dispose()
-    return job
+    return tiny_job(tmp_path_factory, ranks=2)

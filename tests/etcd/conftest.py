@@ -10,6 +10,7 @@ import pytest
 from tests.support.agents import NodesJob
 from tests.support.etcd import EtcdCluster, etcd_cluster
 from tests.support.harness import FtJob
+from tests.support.undisturbed import tiny_job
 
 from ftlaunch.nodes.channel.etcd.client import EtcdClient, EtcdRefused
 
@@ -62,10 +63,4 @@ def nodes(tmp_path: Path, cluster: EtcdCluster) -> Iterator[NodesJob]:
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
     """The tiny job, four ranks on one node, 30 steps, undisturbed: what the jobs of several nodes must end as."""
-    job = FtJob(tmp_path_factory.mktemp("alone"))
-    try:
-        job.start(ranks=4)
-        assert job.wait() == 0, job.stderr
-    finally:
-        job.dispose()
-    return job
+    return tiny_job(tmp_path_factory, ranks=4)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.support.etcd import ETCD, NO_ETCD, member_command
-from tests.support.machines import RANKS, Cluster, Machines, made, undisturbed
+from tests.support.machines import Cluster, Machines, made, undisturbed
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,8 +19,8 @@ pytestmark = [
     pytest.mark.skipif(ETCD is None, reason=NO_ETCD),
 ]
 
-NODES = 2
-ARGS = ("--steps", "120", "--step-time", "0.05")
+NODES, STEPS = 2, 120
+ARGS = ("--steps", str(STEPS), "--step-time", "0.05")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return undisturbed(tmp_path_factory.mktemp("alone"), ARGS, NODES * RANKS)
+    return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
 
 
 def started(machines: Machines, home: Path, step: int) -> Cluster:

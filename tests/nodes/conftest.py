@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
+from tests.support.undisturbed import tiny_job
 
 
 @pytest.fixture
@@ -21,10 +22,4 @@ def nodes(tmp_path: Path) -> Iterator[NodesJob]:
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
     """The tiny job, four ranks on one node, 30 steps, undisturbed: what the jobs of several nodes must end as."""
-    job = FtJob(tmp_path_factory.mktemp("alone"))
-    try:
-        job.start(ranks=4)
-        assert job.wait() == 0, job.stderr
-    finally:
-        job.dispose()
-    return job
+    return tiny_job(tmp_path_factory, ranks=4)

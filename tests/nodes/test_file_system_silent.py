@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support import fuse
 from tests.support.fuse import SlowDisk
-from tests.support.machines import RANKS, Cluster, Machines, made, undisturbed
+from tests.support.machines import Cluster, Machines, made, undisturbed
 from tests.support.waiting import wait_for
 
 from ftlaunch.system.control_socket import SOCKET, ask
@@ -35,16 +35,16 @@ def machines(disk: SlowDisk) -> Iterator[Machines]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seconds", [pytest.param(5, marks=pytest.mark.long), pytest.param(30, marks=pytest.mark.slow)])
 def test_the_ranks_of_three_machines_go_on(
-    machines: Machines, disk: SlowDisk, tmp_path: Path, seconds: int
+    machines: Machines, disk: SlowDisk, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, seconds: int
 ) -> None:  # fmt: skip
     """A lease is over after three seconds. Taken out (the head's journal is written in its loop): all ranks end."""
     home = tmp_path / "job"
     home.mkdir()
     (disk.place / "run").mkdir()
     (home / "run").symlink_to(disk.place / "run")
-    steps = ("--steps", str(300 + 40 * seconds), "--step-time", "0.02")
+    steps = 100 + 12 * seconds  # ten steps a second at most: some are left to make after the silence
     places = ("--log-dir", str(home / "logs"), "--checkpoint-dir", str(home / "ck"))
-    job = Cluster(machines, home, NODES, places, *steps)
+    job = Cluster(machines, home, NODES, places, "--steps", str(steps), "--step-time", "0.1")
     job.start_all()
     job.wait_step(20)
     control = machines[0].path(Path(job.events("job_started")[0]["memory_dir"]) / SOCKET)
@@ -60,5 +60,4 @@ def test_the_ranks_of_three_machines_go_on(
     assert [job.events(name) for name in ("incident", "node_lost")] == [[], []]
     assert job.events("files_silent"), "nothing had to wait"
     assert len(job.events("files_answer")) == 1
-    (tmp_path / "alone").mkdir()
-    assert job.result() == undisturbed(tmp_path / "alone", steps, NODES * RANKS)
+    assert job.result() == undisturbed(tmp_path_factory, nodes=NODES, steps=steps)

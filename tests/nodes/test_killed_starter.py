@@ -11,18 +11,19 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.support.machines import RANKS, Cluster, Machine, made, undisturbed
+from tests.support.machines import Cluster, Machine, made, undisturbed
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
-NODES, ARGS = 2, ("--steps", "90", "--step-time", "0.2")
+NODES, STEPS = 2, 90
+ARGS = ("--steps", str(STEPS), "--step-time", "0.2")
 TIMEOUT = "--node-timeout", "6s"  # no node is to fall silent on a busy machine
 
 
 @pytest.fixture
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return undisturbed(tmp_path_factory.mktemp("alone"), ARGS, NODES * RANKS)
+    return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
 
 
 def command(pid: int) -> list[str]:

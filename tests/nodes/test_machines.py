@@ -32,7 +32,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return undisturbed(tmp_path_factory.mktemp("alone"), ARGS, NODES * RANKS)
+    return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
 
 
 def started(machines: Machines, home: Path, step: int, *options: str, env: dict[str, str] | None = None) -> Cluster:

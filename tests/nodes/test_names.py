@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support import resolvers
-from tests.support.machines import RANKS, Cluster, Machines, made, undisturbed
+from tests.support.machines import Cluster, Machines, made, undisturbed
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -32,7 +32,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return undisturbed(tmp_path_factory.mktemp("alone"), ARGS, NODES * RANKS)
+    return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
 
 
 def assert_ended_well(job: Cluster, alone: Any) -> None:

@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.machines import RANKS, Cluster, made, undisturbed
+from tests.support.machines import Cluster, made, undisturbed
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.pages.page import Page, page_path
 
-NODES, STEP_TIME = 2, 0.1
-ARGS = ("--steps", "120", "--step-time", str(STEP_TIME))
+NODES, STEPS, STEP_TIME = 2, 120, 0.1
+ARGS = ("--steps", str(STEPS), "--step-time", str(STEP_TIME))
 KBIT = 1000  # a copy of two ranks' random numbers takes a quarter of a second, and a step less than that
 
 pytestmark = [
@@ -22,10 +22,11 @@ pytestmark = [
 ]
 
 
-def test_a_slow_link_makes_copies_rare_and_a_lost_machine_goes_on_from_them(tmp_path: Path) -> None:
+def test_a_slow_link_makes_copies_rare_and_a_lost_machine_goes_on_from_them(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Taken out: with an interval that does not heed what a copy takes, each step would be copied."""
-    (tmp_path / "alone").mkdir()
-    alone = undisturbed(tmp_path / "alone", ARGS, NODES * RANKS)
+    alone = undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
     with made(NODES + 1) as machines:
         machines[1].slow(KBIT)
         job = Cluster(machines, tmp_path / "job", NODES, ("--storage-interval", "off"), *ARGS)

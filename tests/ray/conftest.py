@@ -10,6 +10,7 @@ from tests.support import ray_cluster
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
 from tests.support.ray_cluster import RayCluster
+from tests.support.undisturbed import tiny_job
 
 
 @pytest.fixture
@@ -30,10 +31,4 @@ def cluster(nodes: NodesJob) -> Iterator[RayCluster]:
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
     """The tiny job, four ranks on one node, 30 steps, undisturbed: what the jobs on Ray must end as."""
-    job = FtJob(tmp_path_factory.mktemp("alone"))
-    try:
-        job.start(ranks=4)
-        assert job.wait() == 0, job.stderr
-    finally:
-        job.dispose()
-    return job
+    return tiny_job(tmp_path_factory, ranks=4)

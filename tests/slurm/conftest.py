@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.machines import RANKS, undisturbed
+from tests.support.machines import undisturbed
 from tests.support.slurm import Slurm, cluster
 from tests.support.slurm_jobs import NODES, STEPS
 
@@ -21,4 +21,4 @@ def slurm() -> Iterator[Slurm]:
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Four ranks on one machine, undisturbed: what each job of two nodes must end as."""
-    return undisturbed(tmp_path_factory.mktemp("alone"), ("--steps", str(STEPS)), NODES * RANKS)
+    return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)

@@ -15,6 +15,7 @@ import pytest
 from ftlaunch_contract.protocol import memory_root
 from tests.support.harness import ATTACHED, TINY, FtJob
 from tests.support.leftovers import mark
+from tests.support.undisturbed import tiny_job
 from tests.support.waiting import DEADLINE, wait_for
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
@@ -120,15 +121,10 @@ class Cluster(NodesJob):
         return result_of(self.out, len(range(self._nodes)) * RANKS)
 
 
-def undisturbed(home: Path, args: Sequence[str], ranks: int) -> Any:
+def undisturbed(factory: pytest.TempPathFactory, *, nodes: int, steps: int) -> Any:
     """Return the result of the same ranks on one machine, which every job on several machines must equal."""
-    job = FtJob(home)
-    try:
-        job.start(args=("--out", str(job.out), *args), ranks=ranks)
-        assert job.wait() == 0, job.stderr
-    finally:
-        job.dispose()
-    return result_of(job.out, ranks)
+    ranks = nodes * RANKS
+    return result_of(tiny_job(factory, ranks=ranks, steps=steps).out, ranks)
 
 
 def result_of(out: Path, ranks: int) -> tuple[list[dict[int, str]], list[str]]:
