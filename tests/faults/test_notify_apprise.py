@@ -13,9 +13,10 @@ import pytest
 import yaml
 from tests.support.harness import FtJob
 from tests.support.notified import BEATS, SECRET, Hook, outcomes, start
+from tests.support.packages import require
 from tests.support.waiting import wait_for
 
-pytest.importorskip("apprise", reason="Apprise is not installed (pip install 'ftlaunch[apprise]')")
+require("apprise", reason="Apprise is not installed (pip install 'ftlaunch[apprise]')")
 
 
 def json_address(hook: Hook) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.harness import JOBS, FtJob
+from tests.support.packages import require
 
-pytest.importorskip("megatron.core", reason="Megatron-core is not installed (pip install megatron-core)")
+require("megatron", reason="Megatron-core is not installed (pip install megatron-core)")
 
 
 @pytest.mark.timeout(400)

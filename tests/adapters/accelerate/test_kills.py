@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tests.support.framework_results import FINDS_JOBS, left, logs, prepare_second_run
 from tests.support.harness import JOBS, FtJob
+from tests.support.packages import require
 
-pytest.importorskip("accelerate", reason="Accelerate is not installed (pip install accelerate)")
+require("accelerate", reason="Accelerate is not installed (pip install accelerate)")
 pytestmark = pytest.mark.long
 
 OPTIONS = (

@@ -11,10 +11,11 @@ import pytest
 from tests.adapters.versions import DOUBTS
 from tests.support.framework_results import left, logs, prepare_second_run
 from tests.support.harness import JOBS, FtJob
+from tests.support.packages import require
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("megatron.core", reason="Megatron-core is not installed (pip install megatron-core)")
+require("megatron", reason="Megatron-core is not installed (pip install megatron-core)")
 pytestmark = pytest.mark.long
 
 OPTIONS = ("--warm", "--preload", "torch._dynamo", "--backoff-first", "0.05s", "--backoff-max", "0.1s")

@@ -14,12 +14,13 @@ from tests.adapters.kit import OFFLINE, WITH_TRAINER, environment
 from tests.adapters.versions import RANKS_ON_CPU
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
+from tests.support.packages import require
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
-pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
+require("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")

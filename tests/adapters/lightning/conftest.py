@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from tests.support import lightning_jobs
 from tests.support.harness import FtJob
+from tests.support.packages import require
 
-pytest.importorskip("lightning.pytorch", reason="Lightning is not installed (pip install lightning)")
+require("lightning", reason="Lightning is not installed (pip install lightning)")
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.adapters.kit import FrameworkJob
 from tests.support.harness import FtJob
+from tests.support.packages import require
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
-pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
+require("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 

@@ -7,11 +7,12 @@ import json
 import pytest
 from tests.adapters.kit import FrameworkJob
 from tests.support.harness import FtJob
+from tests.support.packages import require
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
-pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
+require("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 SHARED_OUT = 'accelerator_config={"dispatch_batches":true}'

@@ -9,8 +9,9 @@ import pytest
 import torch
 from tests.adapters.kit import WITH_TRAINER
 from tests.support.harness import JOBS, FtJob
+from tests.support.packages import require
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from tests.adapters.kit import OFFLINE
 from tests.support.harness import FtJob
+from tests.support.packages import require
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
-pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
+require("accelerate", reason="Accelerate is not installed (make frameworks)")
 GUIDE = Path(__file__).parents[3] / "docs/guide/transformers.md"
 
 

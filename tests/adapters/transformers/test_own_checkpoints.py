@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
+from tests.support.packages import require
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
 
 
 def write(home: Path, step: int, *, model: bytes = b"tensors", random: bool = True, state: str | None = None) -> None:

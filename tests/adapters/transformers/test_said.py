@@ -7,17 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.adapters.kit import FrameworkJob, environment
 from tests.adapters.versions import FSDP_ON_CPU
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
+from tests.support.packages import require
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
-HfDeepSpeedConfig = pytest.importorskip(
-    "accelerate.utils.deepspeed", reason="Accelerate is not installed (make frameworks)"
-).HfDeepSpeedConfig
+require("transformers", reason="Transformers is not installed (make frameworks)")
+require("accelerate", reason="Accelerate is not installed (make frameworks)")
 
 OFFLOADS = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}
 
@@ -71,18 +71,22 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "plugin", "sentence"),
     [
-        ("fsdp_plugin", SimpleNamespace(fsdp_version=1), "it is given FSDP of version 1"),
-        ("deepspeed_plugin", SimpleNamespace(hf_ds_config=HfDeepSpeedConfig(OFFLOADS)), "offload_optimizer is to nvme"),
+        ("fsdp_plugin", {"fsdp_version": 1}, "it is given FSDP of version 1"),
+        ("deepspeed_plugin", {"hf_ds_config": OFFLOADS}, "offload_optimizer is to nvme"),
     ],
 )
-def test_other_ways_to_share_a_model_are_refused(name: str, plugin: object, sentence: str) -> None:
+def test_other_ways_to_share_a_model_are_refused(name: str, plugin: dict[str, Any], sentence: str) -> None:
     """Before the training begins: with --auto-attach the script runs as it is then.
 
     Accelerate makes neither plugin where there is no accelerator.
     """
+    from accelerate.utils.deepspeed import HfDeepSpeedConfig
+
     from ftlaunch_hooks.adapters.transformers import inside
 
-    state = SimpleNamespace(**{name: plugin})
+    if "hf_ds_config" in plugin:
+        plugin = {"hf_ds_config": HfDeepSpeedConfig(plugin["hf_ds_config"])}
+    state = SimpleNamespace(**{name: SimpleNamespace(**plugin)})
     with pytest.raises(RuntimeError, match=sentence):
         inside.check_sharding(SimpleNamespace(accelerator=SimpleNamespace(state=state)))
 

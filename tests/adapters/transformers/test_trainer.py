@@ -10,11 +10,12 @@ import pytest
 from tests.adapters.kit import FrameworkJob
 from tests.adapters.versions import FSDP_ON_CPU, LORA_IN_ZERO, PACKED_STREAMS
 from tests.support.harness import FtJob
+from tests.support.packages import require
 
 from ftlaunch_contract.checkpoint import layout
 
-pytest.importorskip("transformers", reason="Transformers is not installed (make frameworks)")
-pytest.importorskip("accelerate", reason="Accelerate is not installed (make frameworks)")
+require("transformers", reason="Transformers is not installed (make frameworks)")
+require("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 EVALUATES = ('eval_strategy="steps"', "eval_steps=2")
