@@ -63,7 +63,7 @@ def test_every_node_has_the_journal_and_what_a_head_needs(apart: ApartJob, alone
     (apart.mine / "logs").mkdir(parents=True)
     (apart.mine / "events.jsonl").write_text('{"event": "job_started", "job_id": "of last week"}\n')
     apart.begin()
-    wait_for(lambda: (apart.mine / "plan.json").exists(), "the plan on the second node")
+    wait_for((apart.mine / "plan.json").exists, "the plan on the second node")
     assert apart.codes() == [0, 0], apart.told
     assert apart.fired() == ["1 12"]
     assert (apart.mine / "events.jsonl").read_bytes() == (apart.run_dir / "events.jsonl").read_bytes()

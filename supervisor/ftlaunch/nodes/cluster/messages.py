@@ -104,7 +104,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "collect": {"number": _INT, "request": _MAP},  # collect the data of an autopsy
     "collect_no_more": {"number": _INT},
     "answer": {"number": _INT, "answer": _MAP},  # to `ask`
-    # For a node without the head's run dir: a piece of the journal, or all of another file (`offset` -1). `data`: base64.
+    # For a node without the head's run dir: a piece of the journal, or all of another file (`offset` -1), in base64.
     "copy": {"name": _TEXT, "offset": _INT, "data": _TEXT},
     # The answer to `hello`. `term`: of this head. `word`: lies in the directories that all nodes share.
     "welcome": {"term": _INT, "word": _TEXT},
