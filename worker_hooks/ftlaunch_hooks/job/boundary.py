@@ -138,7 +138,7 @@ class Boundary:
         self._snapshots.fit(step)
         if agreed:
             self._capture(step)
-        self._schedule.decide_anew()
+        self._schedule.invalidate_order()
         self.announce(step + 1)
 
     def _capture(self, step: int, hold: Why | None = None) -> None:
@@ -294,7 +294,7 @@ class Boundary:
         once = self._snapshots.laying_out - self._seen_laying_out
         self._seen_spent = self._snapshots.spent
         self._seen_laying_out = self._snapshots.laying_out
-        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, taken=captured)
+        self._pace.note(seconds=lasted / 1e9, stalled=stalled, once=once, has_snapshot=captured)
 
     def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
         """Agree with all ranks on the replicated state.

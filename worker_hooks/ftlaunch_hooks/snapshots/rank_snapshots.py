@@ -162,7 +162,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
         if order.agree:
             self.fit(step)
         announce(step + 1)
-        if order.hold is None and not order.take:
+        if order.hold is None and not order.snapshot:
             return False
         return self.capture(step, order.hold, order.keep)
 

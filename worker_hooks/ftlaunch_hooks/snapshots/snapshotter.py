@@ -228,7 +228,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
     def _publish_digest(self, new: Snapshot[TensorState]) -> None:
         """Write the digest of a part of the replicas to the page, where the supervisor compares the ranks' digests."""
         if self.digests is not None and new.state.part is not None:
-            self.digests.tell(new.step, new.state.part)
+            self.digests.record_digest(new.step, new.state.part)
 
     def _common_json(self, slot: Slot, new: Snapshot[TensorState]) -> bytes:
         collected = new.state.collected

@@ -72,8 +72,9 @@ class EtcdMember:
         if self._connection is None:
             self._connection = self._connect(until)
         connection = self._connection
-        connection.sock.until = until
-        connection.sock.settimeout(_seconds_left(until))  # for sending
+        bounded: Any = connection.sock  # a _BoundedSocket
+        bounded.until = until
+        bounded.settimeout(_seconds_left(until))  # for sending
         connection.request("POST", path, body=content, headers=headers)
         answer = connection.getresponse()
         body = answer.read(_MOST_BYTES + 1)
