@@ -16,11 +16,12 @@ from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.nodes.cluster.unshared_nodes import UnsharedNodes
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from tests.support.fakes.clock import Clock
-from tests.support.fakes.files import FilesInPlace
+from tests.support.fakes.files import AllFilesInPlace, FilesInPlace
 
 JOB = "the job"
 WAIT = 60.0  # seconds
@@ -151,6 +152,7 @@ class Head:
             address="10.0.0.1",
             term=1,
             leads=lambda: self.leads,
+            unshared=UnsharedNodes(self.spec, AllFilesInPlace(home), self.clock, self.said.append),
         )
         self.cluster = Cluster(cluster_context)
         self.agents: list[FakeAgent] = []
@@ -173,7 +175,7 @@ class Head:
         self.cluster.arrivals.accepted(agent)
         agent.hello(**hello)
         if ready and not agent.closed:
-            agent.say("ready")
+            agent.say("ready", apart=[], journal=[])
         made: FakeAgent = agent
         return made
 

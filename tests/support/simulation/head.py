@@ -19,6 +19,7 @@ from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.nodes.cluster.unshared_nodes import UnsharedNodes
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
@@ -121,6 +122,7 @@ class Head:
             address=machine.name,
             term=sign.term,
             leads=self._leads,
+            unshared=UnsharedNodes(spec, AllFilesInPlace(spec.run_dir), self.clock, self._say),
             copies=job.story.copies,
             may_be_beside=may_be_beside,
         )

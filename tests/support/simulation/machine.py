@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head_search import HeadSearch
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
+from tests.support.fakes.files import FilesInPlace
 from tests.support.simulation.agent_link import SimLink
 from tests.support.simulation.copier import SimCopier
 from tests.support.simulation.ranks import Memory, Ranks
@@ -121,6 +123,7 @@ class Machine:
             ranks=self.ranks,  # type: ignore[arg-type]
             helpers=Helpers(self),  # type: ignore[arg-type]
             search=search,
+            own_files=OwnFiles(self.job.spec, FilesInPlace(), _send_nothing, self.say),
             hello=hello,
             say=self.say,
         )
@@ -216,3 +219,7 @@ class Machine:
             self._waiting = []
             for handle in waiting:
                 handle()
+
+
+def _send_nothing(do: str, **fields: Any) -> None:
+    """Ignore files of a node: all nodes of a story share the run dir."""

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ftlaunch.history.runs import CLAIMS
 from ftlaunch.nodes.cluster.membership import plan as plans
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.node_files import NodeFiles
-from ftlaunch.nodes.cluster.mirrors.run_dir_copies import RunDirCopies
-from ftlaunch.nodes.cluster.nodes.node import Node
+from ftlaunch.nodes.cluster.mirrors.run_dir_copies import Copy, RunDirCopies
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThreads
 
 RUN_DIR = "run_dir"
 CHECKPOINT_DIR = "checkpoint_dir"
 _MARK = "unshared"
+
+
+class Node(Copy, Protocol):
+    """What is asked of a node."""
+
+    apart: frozenset[str]
+    """which of RUN_DIR and CHECKPOINT_DIR the node does not share"""
+    address: str
+    """the address of its machine"""
+    head: str
+    """the address of the head's machine"""
 
 
 def is_marked(run_dir: Path) -> bool:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from tests.support.fakes.clock import Clock
+from tests.support.fakes.files import FilesInPlace
 
 from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head_search import HeadSearch
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
 from ftlaunch.nodes.cluster.membership import shared_dirs
@@ -141,6 +143,9 @@ class FakeHelpers:
         """Nothing to see."""
 
 
+_OWN_HEADS = Sign(0, "10.0.0.1", 29400, "this machine", 1, 1, 0)
+
+
 class Node:
     """An agent, and what it works with."""
 
@@ -159,12 +164,26 @@ class Node:
         self.orders: list[bytes] = []
         self.search = HeadSearch(self.orders.append, self.clock, "this machine", STALE)
         hello = {"job": "the job", "host": "here", "rank": -1, "probe": 5}
-        self.agent = Agent(spec, self.clock, self._link, self.ranks, self.helpers, self.search, hello, self.said.append)
+        own_files = OwnFiles(spec, FilesInPlace(), self._send, self.said.append)
+        self.agent = Agent(
+            spec=spec,
+            clock=self.clock,
+            make_link=self._link,
+            ranks=self.ranks,
+            helpers=self.helpers,
+            search=self.search,
+            own_files=own_files,
+            hello=hello,
+            say=self.said.append,
+        )
         self.agent.beside_head = True
         self.link: Any = self.agent.link
 
     def _link(self, on_message: Callable[[dict[str, Any]], None], on_ready: Callable[[], None]) -> Any:
         return FakeLink(self.clock, on_message, on_ready)
+
+    def _send(self, do: str, **fields: Any) -> None:
+        self.link.send(do, **fields)
 
     def live(self, seconds: float, *, heard: bool = True) -> None:
         """Let the time pass as the event loop does. heard: the head says that it hears each beat."""
@@ -175,11 +194,11 @@ class Node:
             if heard and self.link.alone_since is None:
                 self.link.heard({"do": "heard", "number": self.ranks.beats})
 
-    def look_at_storage(self) -> None:
-        """Storage shows no newer head."""
+    def answer_search(self, sign: Sign = _OWN_HEADS) -> None:
+        """Answer all reads of the sign. By default storage shows no newer head than the own one."""
         while self.orders:
             self.orders.pop()
-            self.search.on_answer({"sign": vars(Sign(0, "10.0.0.1", 29400, "this machine", 1, 1, 0))})
+            self.search.on_answer({"sign": vars(sign)})
 
     def train(self) -> None:
         """Join, and have ranks."""
@@ -235,7 +254,7 @@ def test_while_nobody_listens_at_the_endpoint_another_head_may_begin(node: Node)
     node.link.refused = node.link.at_home = True
     for _ in range(10):
         node.link.tried_at = node.clock()
-        node.look_at_storage()
+        node.answer_search()
         node.live(1.0)
     node.link.meet()
     assert node.link.sent[-1]["running"] == {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}

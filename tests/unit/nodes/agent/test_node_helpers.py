@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
+from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
 
 class FakeSaverLink:
@@ -72,7 +73,9 @@ class Node:
         loop: Any = self
         start: Any = self._start
         collect: Any = self._collect
-        self.helpers = NodeHelpers(loop, start, collect, lambda _: True, self._tell)
+        unused: Any = None
+        own_files = OwnFiles(unused, unused, self._tell, unused)  # the run dir is shared: nothing is sent
+        self.helpers = NodeHelpers(loop, start, collect, lambda _: True, own_files, self._tell)
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
         """Keep the handler of a descriptor for the test to call."""
@@ -200,7 +203,7 @@ def test_the_saver_is_looked_at(node: Node) -> None:
 
 
 def test_what_was_collected_is_told_once(node: Node) -> None:
-    node.helpers.collect(4, {})
+    node.helpers.collect(4, {"directory": "autopsy", "ranks": []})
     node.helpers.poll(5.0)
     assert node.told == []
     node.collectors[0].status = 0
@@ -211,12 +214,12 @@ def test_what_was_collected_is_told_once(node: Node) -> None:
 
 def test_where_nothing_can_be_collected_nobody_waits_for_it(node: Node) -> None:
     node.can_collect = False
-    node.helpers.collect(4, {})
+    node.helpers.collect(4, {"directory": "autopsy", "ranks": []})
     assert node.told == [("collected", {"number": 4})]
 
 
 def test_what_nobody_waits_for_is_ended(node: Node) -> None:
-    node.helpers.collect(4, {})
+    node.helpers.collect(4, {"directory": "autopsy", "ranks": []})
     node.helpers.collect_no_more(4)
     node.helpers.collect_no_more(5)
     assert node.collectors[0].killed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import pytest
 from tests.support.simulation.world import StepLoop
 from tests.unit.nodes.agent.test_agent import Node
 
+from ftlaunch.nodes.agent.head.starter import READ_SIGN
 from ftlaunch.nodes.agent.questions import ANSWER_SECONDS, Questions
-from ftlaunch.nodes.channel.claims import Sign
+from ftlaunch.nodes.channel.claims import NOT_OVER, Sign
 from ftlaunch.system.control_socket import Client, Control
 
 
@@ -130,20 +132,60 @@ def test_an_agent_without_the_head_says_where_it_takes_part_and_why_it_ends(tmp_
     ]
 
 
-def test_a_run_dir_that_is_not_shared_ends_the_agent_before_it_has_ranks(tmp_path: Path) -> None:
+def test_a_checkpoint_dir_of_its_own_beside_a_shared_run_dir_ends_the_agent_before_it_has_ranks(tmp_path: Path) -> None:
     """Taken out: it writes its part of a checkpoint where nobody looks for it."""
     node = Node(tmp_path)
-    (tmp_path / "run/.shared").unlink()
+    (tmp_path / "run/checkpoints/.shared").unlink()
     node.link.meet()
-    node.live(6.0)
-    node.look_at_storage()
+    node.live(0.1)
+    node.answer_search()
     node.live(0.1)
     assert node.agent.code == 2
     assert node.said[-1] == (
-        f"cannot take part: {tmp_path}/run is not shared with the node of the head at 10.0.0.1:29400: the word that the"
-        " head has left there is not to be seen here"
+        f"cannot take part: {tmp_path}/run/checkpoints is not shared with the node of the head at 10.0.0.1:29400, and"
+        " the run dir is: give a `checkpoint_dir` that all nodes share, or the address of a store (s3://BUCKET/PREFIX)"
     )
     assert node.link.names() == ["hello", "unfit"]
+
+
+def test_a_node_with_a_run_dir_of_its_own_says_so_and_replaces_no_head(tmp_path: Path) -> None:
+    """Taken out (`may_replace_head`): it starts a second head in its own run dir once the first one is silent."""
+    node = Node(tmp_path)
+    (tmp_path / "run/.shared").unlink()
+    (tmp_path / "run/checkpoints/.shared").unlink()
+    (tmp_path / "run/events.jsonl").write_text("a line\n")
+    node.link.meet()
+    node.live(0.1)
+    node.answer_search()
+    node.live(0.1)
+    (ready,) = [message for message in node.link.sent if "apart" in message]
+    assert ready["apart"] == ["run_dir", "checkpoint_dir"]
+    assert ready["journal"] == [7, hashlib.sha256(b"a line\n").hexdigest()]
+    node.link.lose()
+    node.orders.clear()
+    node.search.start_head()
+    node.live(20.0)
+    assert set(node.orders) <= {READ_SIGN}, "it only reads what may be there"
+
+
+def test_a_sign_that_stands_still_in_a_run_dir_of_its_own_is_not_followed(tmp_path: Path) -> None:
+    """Taken out (`_is_sign_of_this_job`): it ends with the exit code of another job, or goes where nobody is."""
+    for over in (7, NOT_OVER):
+        home = tmp_path / str(over)
+        home.mkdir()
+        node = Node(home)
+        (home / "run/.shared").unlink()
+        (home / "run/checkpoints/.shared").unlink()
+        old = Sign(9, "10.0.0.2", 29400, "another machine", 1, 1, 0, over)
+        node.link.meet()
+        node.live(0.1)
+        node.answer_search(old)
+        node.live(0.1)
+        node.link.lose()
+        node.answer_search(old)
+        node.live(0.1)
+        assert node.agent.code is None
+        assert node.link.went_to is None
 
 
 def test_while_storage_does_not_answer_nobody_is_said_to_have_a_run_dir_of_his_own(tmp_path: Path) -> None:
@@ -153,10 +195,11 @@ def test_while_storage_does_not_answer_nobody_is_said_to_have_a_run_dir_of_his_o
     node.link.meet()
     node.live(60.0)
     assert node.agent.code is None
-    assert "unfit" not in node.link.names()
-    newer = Sign(9, "10.0.0.2", 29400, "another machine", 1, 1, 0)
-    node.search.on_answer({"sign": vars(newer)})
-    node.live(0.1)
+    assert node.link.names() == ["hello"]
+    for count in range(2):  # it lives: its sign changes
+        newer = Sign(9, "10.0.0.2", 29400, "another machine", 1, 1, count)
+        node.answer_search(newer)
+        node.live(2.0)
     assert node.agent.code is None, "it goes to that head"
     assert node.link.went_to == ("10.0.0.2", 29400)
 
@@ -171,5 +214,6 @@ def test_a_token_that_is_refused_again_and_again_is_another(tmp_path: Path) -> N
     assert node.agent.code == 2
     assert node.said == [
         f"cannot take part: the head at 10.0.0.1:29400 does not accept this node's token (the file `token` in"
-        f" {tmp_path}/run): all nodes must share that run dir, or be given the same FTLAUNCH_TOKEN"
+        f" {tmp_path}/run): give all nodes the same FTLAUNCH_TOKEN, or a run dir that they share, or, where only you can"
+        " reach their ports, `--rdzv-conf auth=none`"
     ]

@@ -65,6 +65,7 @@ class Node:
             copier=None,
             bulkheads=Bulkheads(lambda failed: None),
             files=unused,
+            own_files=unused,
         )
         self.ranks = AgentRanks(around)
 

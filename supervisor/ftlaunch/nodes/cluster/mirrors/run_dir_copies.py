@@ -83,7 +83,7 @@ class RunDirCopies:
             return hashlib.sha256(file.read(size)).hexdigest()
 
     def send(self, nodes: Iterable[Copy]) -> None:
-        """Send each of `nodes` the next piece of the journal that it lacks, and files that have changed, if it is time."""
+        """Send each of `nodes` the next piece of the journal, and files that have changed, if it is time."""
         now = self._clock()
         copies = list(nodes)
         if not copies or now < self._sent_at + _PERIOD_SECONDS:
