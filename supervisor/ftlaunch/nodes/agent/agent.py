@@ -39,6 +39,7 @@ _FAST_TICK_SECONDS = 0.01  # the time between two polls while the agent gets rea
 _MOST_BROKEN_OFF = 8
 _QUIET_SECONDS = 10.0  # an agent waits this long for its first head before it tells the terminal
 _HEADLESS_SECONDS = 30.0  # an agent that has lost its head looks this long for that head or for a new one
+_SIGN_SECONDS = 2.0  # within which the sign of a living head changes
 _MOST_FAILURES = 5  # the agent survives so many unexpected failures of system calls within _FAILURES_SECONDS
 _FAILURES_SECONDS = 60.0
 
@@ -184,12 +185,12 @@ class Agent:
         """Find out whether the run dir and the checkpoint dir are the head's, by a word that the head leaves there.
 
         A newer head may have overwritten the word; therefore the sign of the newest head is read before a directory
-        counts as this node's own. A checkpoint dir of its own beside a shared run dir is a mistake, unless a store
+        counts as this node's own. A node that took a shared run dir for its own would overwrite the journal there. A checkpoint dir of its own beside a shared run dir is a mistake, unless a store
         keeps the checkpoints: the agent ends.
         """
         if self._shared.are_known or self.link.alone_since is not None:
             return
-        if self._shared.is_time_over(now) and self._search.ensure_read_since(self._shared.until):
+        if self._shared.is_time_over(now) and self._is_no_other_head_alive():
             self._shared.give_up()
         if not self._shared.are_known:
             return
@@ -205,6 +206,20 @@ class Agent:
                 " address of a store (s3://BUCKET/PREFIX)"
             )
             self.code = EXIT_USAGE
+
+    def _is_no_other_head_alive(self) -> bool:
+        """Return whether the sign, read once the time for the word was over, is not a living head's of a higher term.
+
+        The sign of a living head changes several times a second; one that an earlier job has left stands still.
+        """
+        search = self._search
+        until = self._shared.until
+        if not search.ensure_read_since(until):
+            return False
+        sign = search.sign
+        if sign is None or sign.ended or sign.term <= self._term:
+            return True
+        return search.ensure_read_since(until + _SIGN_SECONDS) and not search.alive
 
     def _watch_head(self, now: float) -> None:
         """Kill the ranks when the lease is over, and end the agent when no head has been found for too long."""

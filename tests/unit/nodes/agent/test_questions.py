@@ -180,7 +180,10 @@ def test_a_sign_that_stands_still_in_a_run_dir_of_its_own_is_not_followed(tmp_pa
         node.link.meet()
         node.live(0.1)
         node.answer_search(old)
+        node.live(2.1)
+        node.answer_search(old)
         node.live(0.1)
+        assert node.link.names() == ["hello", "ready"], "it has found out that the run dir is its own"
         node.link.lose()
         node.answer_search(old)
         node.live(0.1)
@@ -214,6 +217,6 @@ def test_a_token_that_is_refused_again_and_again_is_another(tmp_path: Path) -> N
     assert node.agent.code == 2
     assert node.said == [
         f"cannot take part: the head at 10.0.0.1:29400 does not accept this node's token (the file `token` in"
-        f" {tmp_path}/run): give all nodes the same FTLAUNCH_TOKEN, or a run dir that they share, or, where only you can"
-        " reach their ports, `--rdzv-conf auth=none`"
+        f" {tmp_path}/run): give all nodes the same FTLAUNCH_TOKEN, or a run dir that they share, or, where only you"
+        " can reach their ports, `--rdzv-conf auth=none`"
     ]

@@ -25,7 +25,7 @@ def test_an_attempt_begins_once_every_place_has_a_node_that_is_ready(head: Head)
     first = head.agent()
     second = head.agent(ready=False, port=1234)
     assert not head.cluster.is_settled()
-    second.say("ready")
+    second.say("ready", apart=[], journal=[])
     assert head.cluster.is_settled()
     group = head.attempt(number=3)
     assert first.newest("spawn")["attempt"] == 3
@@ -60,7 +60,7 @@ def test_a_node_of_another_job_is_refused_with_a_sentence_and_heard_no_more(head
     stranger = head.agent(job="another", ready=False)
     assert "the job at this endpoint is another one" in stranger.newest("refused")["why"]
     assert JOB in stranger.newest("refused")["why"]
-    stranger.say("ready")
+    stranger.say("ready", apart=[], journal=[])
     stranger.beat()
     assert len(head.said) == 1, "one sentence"
     assert head.cluster.left == 0

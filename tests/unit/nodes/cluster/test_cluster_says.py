@@ -85,7 +85,7 @@ def test_a_rank_of_another_node_is_not_ones_own(head: Head) -> None:
     head.agents[1].say("dying", attempt=0, ranks={"0": 9})
     assert group.living == [0, 1, 2, 3]
     head.agents[0].say("dying", attempt=0, ranks={"0": 9})
-    assert head.cluster.reports.heard() == [0]
+    assert head.cluster.reports.read_dying() == [0]
 
 
 def test_a_rank_that_cannot_be_started_ends_all_of_its_node(head: Head) -> None:

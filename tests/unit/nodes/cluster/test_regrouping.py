@@ -111,7 +111,7 @@ def test_a_node_leaves_a_smaller_job(head: Head) -> None:
     newcomer = head.agent(ready=False, host="c")
     told = refused(lambda: head.cluster.regrouping.drain("0", "asked for"))
     assert "the job has at least 1, and none that stands by is ready yet" in told
-    newcomer.say("ready")
+    newcomer.say("ready", apart=[], journal=[])
     assert "another node takes its place" in head.cluster.regrouping.drain("0", "asked for")
     assert "no node has this place or host" in refused(lambda: head.cluster.regrouping.drain("7", "asked for"))
 

@@ -17,7 +17,7 @@ def test_a_node_without_a_place_is_told_that_it_stands_by_and_for_what(head: Hea
     early = head.agent(ready=False)
     head.running()
     assert "standby" not in early.names(), "it is not ready"
-    early.say("ready")
+    early.say("ready", apart=[], journal=[])
     assert early.newest("standby")["why"] == (
         "the job has its 2 nodes, and this one takes the place of the next that fails or leaves"
     )
