@@ -12,7 +12,9 @@ from ftlaunch_contract.checkpoint import layout, seeds
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 
 
-def settle(run_dir: Path, checkpoint_dir: Path, *, load: InitialCheckpoint | None, fresh: bool) -> int:
+def settle(
+    run_dir: Path, checkpoint_dir: Path, *, load: InitialCheckpoint | None, fresh: bool, is_stored: bool = False
+) -> int:
     """Return the job's seed, and write the seed into the run dir.
 
     The seed of the job's checkpoints comes first, because the state that the job continues was made with this seed.
@@ -23,13 +25,14 @@ def settle(run_dir: Path, checkpoint_dir: Path, *, load: InitialCheckpoint | Non
         checkpoint_dir: checkpoint directory of the job.
         load: the checkpoint of another job that this job begins with; None: there is none.
         fresh: whether the job starts over, so that the seeds of its checkpoints and run dir do not count.
+        is_stored: whether the job has checkpoints beside those in the checkpoint directory.
 
     Raises:
         OSError: the seed cannot be written.
     """
     found: int | None = None
     if not fresh:
-        found = seeds.read(checkpoint_dir) if layout.list_iterations(checkpoint_dir) else None
+        found = seeds.read(checkpoint_dir) if is_stored or layout.list_iterations(checkpoint_dir) else None
         found = seeds.read(run_dir) if found is None else found
     if found is None and load is not None and not load.weights_only:
         found = _seed_beside(load.path)

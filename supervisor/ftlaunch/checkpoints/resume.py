@@ -264,7 +264,9 @@ class ResumeDecision:
 
     def _list(self) -> list[int]:
         directory = self.spec.checkpoint_dir
-        self._listed = self._files.call(lambda: [step for step, _ in layout.list_iterations(directory)])
+        listed = self._files.call(lambda: [step for step, _ in layout.list_iterations(directory)])
+        stored = self.saving.link.stored
+        self._listed = listed if stored == NONE else sorted({*listed, stored})
         return self._listed
 
     def _committed(self) -> list[int]:

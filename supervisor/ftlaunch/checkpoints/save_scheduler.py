@@ -59,7 +59,8 @@ class SaveScheduler:
         self.pages = pages
         self._start = start
         self.link = start()
-        self.committed = max((step for step, _ in layout.list_iterations(spec.checkpoint_dir)), default=NONE)
+        listed = max((step for step, _ in layout.list_iterations(spec.checkpoint_dir)), default=NONE)
+        self.committed = max(listed, self.link.stored)
         self._tried = self.committed  # the newest step whose save was attempted
         self._waiting: deque[Answer] = deque()
         self._deaths = 0  # of savers over the request under way

@@ -26,6 +26,13 @@ answer to a request that has failed says why in "error"; nothing was deleted the
     {"do": "discard", TARGET}: delete what was written
         -> {"did": "discard", "step", "why"}
 
+A node that does not share that directory writes its part into a directory of its own, which goes to a checkpoint store
+from there (`checkpoints/stores/`). The store commits such a checkpoint:
+
+    {"do": "write", ..., "staging": directory}: as above, into an empty directory below this one
+    {"do": "join", TARGET, "claim"}: once the part files of all ranks are there: make metadata.json and common.json
+        -> {"did": "join", "step", "why", "bytes", "health"}
+
 Requests on one node and on several:
 
     {"do": "hurry"}: lift the bandwidth limit of the save or write under way, if there is one; no answer
@@ -46,13 +53,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +76,7 @@ from ftlaunch_contract.checkpoint import (
     initial,
     layout,
     retention,
+    seeds,
     skipped_samples,
     tensor_file,
     verify,
@@ -105,7 +114,7 @@ def save(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
         done = _commit(target)
     except _Problems as error:
         return {**answer, "error": _reason(error) + _discard(target)}
-    _leave_fingerprints(target, slots)
+    _leave_fingerprints(target.checkpoint_dir, slots)
     deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
     seconds = round(time.monotonic() - began, 4)
     return {**answer, **done, "seconds": seconds, "deleted": deleted, "notes": notes}
@@ -129,6 +138,8 @@ def write(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
     began = time.monotonic()
     target = _target(request)
     slots = {int(rank): slot for rank, slot in request["ranks"].items()}
+    if "staging" in request:
+        return _stage(target, slots=slots, request=request, hurry=hurry)
     if not (directory := layout.incomplete_dir(target.checkpoint_dir, target.step)).is_dir():
         return {
             **_about("write", target),
@@ -140,8 +151,50 @@ def write(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
         size = _write(target, slots=slots, request=request, hurry=hurry)
     except _Problems as error:
         return {**_about("write", target), "error": _reason(error)}
-    _leave_fingerprints(target, slots)
+    _leave_fingerprints(target.checkpoint_dir, slots)
     return {**_about("write", target), "bytes": size, "seconds": round(time.monotonic() - began, 4)}
+
+
+def _stage(
+    target: writer.SaveTarget, slots: Mapping[int, str], request: dict[str, Any], hurry: Hurry
+) -> dict[str, Any]:
+    """Write the shards of this node's ranks into a directory of this node; return the answer to `write`.
+
+    Args:
+        target: what is saved; its directory is this node's, in which only fingerprints are left.
+        slots: rank -> directory of the snapshot.
+        request: the request, with `staging`.
+        hurry: tells when to lift the bandwidth limit.
+    """
+    began = time.monotonic()
+    staged = replace(target, checkpoint_dir=Path(request["staging"]))
+    try:
+        shutil.rmtree(staged.checkpoint_dir, ignore_errors=True)  # what an earlier try has left
+        writer.prepare(staged)
+        size = _write(staged, slots=slots, request=request, hurry=hurry)
+    except _Problems as error:
+        shutil.rmtree(staged.checkpoint_dir, ignore_errors=True)
+        return {**_about("write", target), "error": _reason(error)}
+    _leave_fingerprints(target.checkpoint_dir, slots)
+    return {**_about("write", target), "bytes": size, "seconds": round(time.monotonic() - began, 4)}
+
+
+def join(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
+    """Make metadata.json and common.json of a checkpoint that a store commits; return the answer.
+
+    The `claim` of the request is checked: a head that another one has replaced goes on with no commit.
+    """
+    target = _target(request)
+    place, term = request["claim"]
+    try:
+        joined = writer.join(target)
+        load(ARBITER_AT)(place).check(term)
+        if joined.seed is not None:
+            seeds.keep(target.checkpoint_dir, joined.seed)
+        found = verify.read_metadata(layout.incomplete_dir(target.checkpoint_dir, target.step))
+    except (*_Problems, ValueError) as error:
+        return {**_about("join", target), "error": _reason(error)}
+    return {**_about("join", target), "bytes": joined.bytes, "health": health_mark.of(found)}
 
 
 def commit(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
@@ -223,7 +276,7 @@ def _commit(target: writer.SaveTarget, permit: Callable[[], None] = lambda: None
     return {"path": str(path), "bytes": size, "health": health, "displaced": [str(to) for to in displaced]}
 
 
-def _leave_fingerprints(target: writer.SaveTarget, slots: Mapping[int, str]) -> None:
+def _leave_fingerprints(checkpoint_dir: Path, slots: Mapping[int, str]) -> None:
     """Copy the ranks' fingerprints of their newest steps to storage, for a run that resumes from there.
 
     Ranks that make one more step after a stop are waited for. A copy that fails is ignored: the next resume is then not
@@ -233,7 +286,7 @@ def _leave_fingerprints(target: writer.SaveTarget, slots: Mapping[int, str]) -> 
     deadline = time.monotonic() + _BEHIND_STOP_SECONDS
     wait_until(lambda: not any(map(fingerprint_ring.is_step_awaited, rings.values())), deadline)
     for rank, ring in rings.items():
-        copy = layout.fingerprints_path(target.checkpoint_dir, rank)
+        copy = layout.fingerprints_path(checkpoint_dir, rank)
         temporary = copy.with_suffix(".tmp")
         with suppress(OSError):
             copy.parent.mkdir(exist_ok=True)
@@ -318,8 +371,8 @@ def _say(line: str) -> None:
 
 
 _VERBS = {
-    "save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "find": find,
-    "go_back": go_back,
+    "save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "join": join,
+    "find": find, "go_back": go_back,
 }  # fmt: skip
 
 

@@ -34,6 +34,10 @@ class Saver(Protocol):
     """readable when an answer has arrived, or the saver is gone"""
 
     @property
+    def stored(self) -> int:
+        """The newest step on storage that the checkpoint directory need not have; -1: there is none."""
+
+    @property
     def pid(self) -> int:
         """The pid of the process; of several nodes, that of one of them."""
 
@@ -70,6 +74,9 @@ class Saver(Protocol):
 
 class SaverLink:
     """A running saver process. At most one request is under way; its answer arrives on `fd`."""
+
+    stored = -1
+    """the saver puts all checkpoints into the directory"""
 
     def __init__(self, helpers: HelperProcesses, marker: str, locks: Sequence[int], program: str = PROGRAM) -> None:
         """Start the saver.

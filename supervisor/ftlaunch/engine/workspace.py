@@ -109,7 +109,10 @@ class Workspace:
                 self.pages = self._open_pages()
                 self.load = self._load_elsewhere()
                 starts_over = self._fresh.is_fresh and self._own is None
-                self.seed = job_seed.settle(spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=starts_over)
+                is_stored = store is not None and store.opened["newest"] != NONE
+                self.seed = job_seed.settle(
+                    spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=starts_over, is_stored=is_stored
+                )
                 self.journal = Journal(spec.run_dir)
                 self.files = FileThreads(_places_of_files(spec))
                 if self._fresh.is_fresh:
@@ -169,8 +172,9 @@ class Workspace:
         """Bring what the job's store has, and this machine lacks. Raises StoreClosedError, OSError."""
         if self._store is None:
             return
-        newest = NONE
-        if count_pages(self.memory_dir) == self.spec.launch.nproc:
+        newest: int | None = None if self._takes_over else NONE
+        # The memory of a head of several nodes has mirrors of the nodes' pages, and no snapshots.
+        if self._make_pages is None and count_pages(self.memory_dir) == self.spec.launch.nproc:
             pages = Pages(self.memory_dir, self.spec.launch.nproc)
             newest = pages.newest_common()
             pages.close()

@@ -249,18 +249,13 @@ def _check_store(spec: JobSpec, settings: _Layer) -> None:
     """Check that a store of checkpoints can be used as the job asks.
 
     Raises:
-        SpecError: there is a cache without a store, the job has several nodes, or a package is missing.
+        SpecError: there is a cache without a store, or a package is missing.
     """
-    place = settings["checkpoint_dir"]
     cache = settings["checkpoint_cache"]
     if spec.saving.checkpoint_store is None:
         if cache.asked:
             reason = "it is the folder beside a store; without one, `checkpoint_dir` names the folder"
             raise cache.error("checkpoint_cache", reason)
-    elif spec.nodes.several:
-        raise place.error(
-            "checkpoint_dir", "a store needs a job of one node; several nodes need a folder that they share"
-        )
     elif lacks := missing_package(spec.saving.checkpoint_store):
         raise SpecError(f"cannot use {one_line(spec.saving.checkpoint_store)} as `checkpoint_dir`: {lacks}")
 

@@ -231,6 +231,46 @@ def commit(
             different tensors under one key.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
+    joined = join(target)
+    permit()
+    is_tracker_foreign = layout.is_tracker_foreign(target.checkpoint_dir)
+    final = _rename(target, directory, on_displaced)
+    # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
+    # The seed is in common.json as well: there a rank sees whether it was given another one.
+    with suppress(OSError):
+        if not is_tracker_foreign:
+            atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
+        if joined.seed is not None:
+            seeds.keep(target.checkpoint_dir, joined.seed)
+    return final, joined.bytes
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What `join` has made of the ranks' parts."""
+
+    bytes: int
+    """size of the checkpoint's files, without metadata.json"""
+    seed: int | None
+    """the seed that the job has given its ranks; None: none is known"""
+
+
+def join(target: SaveTarget) -> Joined:
+    """Join the ranks' parts into metadata.json and common.json, in the directory where the checkpoint is written.
+
+    Only the part files are read, so that shards may be elsewhere: in a checkpoint store, for instance. After a failure
+    some part files may be gone.
+
+    Args:
+        target: the checkpoint, which is not committed by this.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: a part file is no JSON.
+        Damaged: a part is missing, a rank's state names a tensor that no rank has saved, or two ranks have saved
+            different tensors under one key.
+    """
+    directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
     parts = _read_parts(directory, part_paths)
     tensors = _join_tensors(parts)
@@ -251,17 +291,7 @@ def commit(
         path.unlink()
     atomic.write_durable(directory / layout.METADATA, verify.seal(entries))
     atomic.fsync_dir(directory)
-    permit()
-    is_tracker_foreign = layout.is_tracker_foreign(target.checkpoint_dir)
-    final = _rename(target, directory, on_displaced)
-    # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
-    # The seed is in common.json as well: there a rank sees whether it was given another one.
-    with suppress(OSError):
-        if not is_tracker_foreign:
-            atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
-        if (seed := seeds.of_snapshot(parts[0]["common"]).job) is not None:
-            seeds.keep(target.checkpoint_dir, seed)
-    return final, sum(entry["bytes"] for entry in files.values())
+    return Joined(sum(entry["bytes"] for entry in files.values()), seeds.of_snapshot(parts[0]["common"]).job)
 
 
 def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:

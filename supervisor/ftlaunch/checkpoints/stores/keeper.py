@@ -3,17 +3,43 @@
 It reads requests (one JSON object a line) from stdin and answers on stdout, as the saver does, at the lowest priority.
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
-    {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step,
+    {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step or null,
      "bandwidth": bytes a second or null}
         take the store over; if the job has gone on elsewhere, quarantine strays and delete the snapshots in memory;
-        bring the newest checkpoint if it is newer than step `newer_than` and than those of the directory
+        bring the newest checkpoint if it is newer than step `newer_than` and than those of the directory; null: bring
+        none, but the small files beside them
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
-            "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1}
+            "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
+            "elsewhere": whether the job has gone on elsewhere, "term", "token": of the claim,
+            "beside": {name: small file beside the checkpoints}}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
-        -> {"did": "put_aside"}
+        -> {"did": "put_aside", "newest", "beside"}
     {"do": "publish", "keep", "keep_every"}: make the store have what the directory has
         -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...]}
+    {"do": "bring"}: bring the newest checkpoint if it is newer than those of the directory
+        -> {"did": "bring", "newest", "refused", "beside"}
+
+Where nodes have directories of their own (`node_checkpoints.py`), the keeper of the head takes these besides:
+
+    {"do": "bring_newest", "healthy_before": step or null}: bring the newest step that the store has
+        -> {"did": "bring_newest", "newest", "refused", "beside"}
+    {"do": "parts", "folder", "directory", "names": [...]}: download part files of other nodes -> {"did": "parts"}
+    {"do": "commit", "step", "folder", "directory", "keep", "keep_every"}: upload what the head has, and commit
+        -> {"did": "commit", "bytes", "seconds", "deleted", "newest", "beside"}
+    {"do": "refuse", "step", "why"}: a node could not use the step -> {"did": "refuse", "newest"}
+    {"do": "delete", "folder"}: delete what was uploaded of a save that has failed -> {"did": "delete"}
+
+and the keeper of each node, which does not open the store:
+
+    {"do": "attach", "store", "directory", "job", "bandwidth"}: use the store -> {"did": "attach"}
+    {"do": "upload", "folder", "staging": directory}: upload what lies in the directory, and remove it
+        -> {"did": "upload", "seconds"}
+    {"do": "fetch", "step": step or -1, "token", "beside"}: bring the step, unless it is -1, and the small files beside
+        -> {"did": "fetch"}; with an "error", "damaged" says whether the store has nothing of the step that can be used
+
+And both:
+
     {"do": "hurry"}: an upload under way need not keep to its bandwidth; no answer
     {"do": "leave"}: end
 
@@ -33,11 +59,13 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.saver import Requests
-from ftlaunch.checkpoints.stores.store import open_store
-from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError, StoredCheckpoints
+from ftlaunch.checkpoints.stores.node_checkpoints import HeadCheckpoints, NodeCheckpoints
+from ftlaunch.checkpoints.stores.store import Spent, open_store
+from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError
 from ftlaunch.memory.directory import forget_snapshots
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.progress import ignore
 
@@ -56,56 +84,144 @@ class Keeper:
             is_hurried: waits up to the given seconds, and returns True as soon as there is a reason to hurry.
         """
         self._is_hurried = is_hurried
-        self._stored: StoredCheckpoints | None = None
+        self._stored: HeadCheckpoints | None = None
+        self._of_node: NodeCheckpoints | None = None
+        self._verbs: dict[str, Callable[[Answer], Answer]] = {
+            "open": self._open, "put_aside": self._put_aside, "publish": self._publish, "bring": self._bring,
+            "bring_newest": self._bring_newest, "parts": self._download_parts, "commit": self._commit,
+            "refuse": self._refuse, "delete": self._delete,
+            "attach": self._attach, "upload": self._upload, "fetch": self._fetch,
+        }  # fmt: skip
 
     def carry_out(self, request: Answer) -> Answer:
         """Return the answer to a request."""
         about = {"did": request["do"]}
+        began = time.monotonic()
         try:
-            return {**about, **self._do(request)}
+            answer = self._verbs[request["do"]](request)
         except OvertakenError as error:
             return {**about, "error": str(error), "overtaken": True}
+        except Damaged as error:
+            return {**about, "error": str(error), "overtaken": False, "damaged": True}
         except (ForeignStoreError, ValueError) as error:
             return {**about, "error": str(error), "overtaken": False}
         except OSError as error:
             return {**about, "error": error.strerror or str(error), "overtaken": False}
+        return {**about, **answer, "seconds": round(time.monotonic() - began, 4)}
 
-    def _do(self, request: Answer) -> Answer:
-        if request["do"] == "open":
-            return self._open(request)
+    @property
+    def _head(self) -> HeadCheckpoints:
         assert self._stored is not None, "the first request is to open"
-        if request["do"] == "put_aside":
-            self._stored.put_aside(request["above"])
-            return {}
-        began = time.monotonic()
-        published = self._stored.publish(request["keep"], request["keep_every"])
-        return {**asdict(published), "seconds": round(time.monotonic() - began, 4)}
+        return self._stored
+
+    @property
+    def _node(self) -> NodeCheckpoints:
+        assert self._of_node is not None, "the first request is to attach"
+        return self._of_node
+
+    def _spent(self, request: Answer) -> Spent:
+        """Return what keeps to the bandwidth of a request."""
+        bandwidth = request["bandwidth"]
+        return ignore if bandwidth is None else Bandwidth(bandwidth, self._is_hurried).spent
+
+    # --- of a job on one node, and of the head ------------------------------------------------------------------
 
     def _open(self, request: Answer) -> Answer:
-        bandwidth = request["bandwidth"]
         directory = Path(request["directory"])
-        stored = StoredCheckpoints(
+        stored = HeadCheckpoints(
             open_store(request["store"]),
             directory,
             job=request["job"],
             owner=request["owner"],
-            spent=ignore if bandwidth is None else Bandwidth(bandwidth, self._is_hurried).spent,
+            spent=self._spent(request),
         )
         stored.claim()
         memory = Path(request["memory"])
         strays = stored.quarantine_strays(forget_memory=lambda: forget_snapshots(memory))
-        newer_than = -1 if stored.went_on_elsewhere else request["newer_than"]
         before = {step for step, _ in layout.list_iterations(directory)}
-        refused = stored.bring(newer_than)
+        if request["newer_than"] is None:
+            refused = []
+            stored.bring_beside()
+        else:
+            refused = stored.bring(-1 if stored.went_on_elsewhere else request["newer_than"])
         self._stored = stored
+        has_memory = stored.went_on_elsewhere and request["newer_than"] is not None
         return {
+            **self._facts(),
             "where": stored.where,
-            "newest": stored.newest,
             "brought": sorted({step for step, _ in layout.list_iterations(directory)} - before),
             "strays": strays,
             "refused": [asdict(step) for step in refused],
-            "forgotten": request["newer_than"] if stored.went_on_elsewhere else -1,
+            "forgotten": request["newer_than"] if has_memory else -1,
+            "elsewhere": stored.went_on_elsewhere,
+            "term": stored.term,
+            "token": stored.token,
         }
+
+    def _facts(self) -> Answer:
+        return {"newest": self._head.newest, "beside": self._head.beside()}
+
+    def _put_aside(self, request: Answer) -> Answer:
+        self._head.put_aside(request["above"])
+        return self._facts()
+
+    def _publish(self, request: Answer) -> Answer:
+        published = self._head.publish(request["keep"], request["keep_every"])
+        return {**asdict(published), **self._facts()}
+
+    def _bring(self, _: Answer) -> Answer:
+        refused = self._head.bring(-1)
+        return {**self._facts(), "refused": [asdict(step) for step in refused]}
+
+    # --- of the head, where nodes have directories of their own -------------------------------------------------
+
+    def _bring_newest(self, request: Answer) -> Answer:
+        refused = self._head.bring_newest(request["healthy_before"])
+        return {**self._facts(), "refused": [asdict(step) for step in refused]}
+
+    def _download_parts(self, request: Answer) -> Answer:
+        self._head.download_parts(request["folder"], Path(request["directory"]), request["names"])
+        return {}
+
+    def _commit(self, request: Answer) -> Answer:
+        committed = self._head.commit_step(
+            request["step"],
+            request["folder"],
+            Path(request["directory"]),
+            keep=request["keep"],
+            keep_every=request["keep_every"],
+        )
+        return {**asdict(committed), **self._facts()}
+
+    def _refuse(self, request: Answer) -> Answer:
+        self._head.refuse(request["step"], request["why"])
+        return self._facts()
+
+    def _delete(self, request: Answer) -> Answer:
+        self._head.delete_folder(request["folder"])
+        return {}
+
+    # --- of a node with a directory of its own ------------------------------------------------------------------
+
+    def _attach(self, request: Answer) -> Answer:
+        self._of_node = NodeCheckpoints(
+            open_store(request["store"]),
+            Path(request["directory"]),
+            job=request["job"],
+            owner="",  # a node does not claim
+            spent=self._spent(request),
+        )
+        return {}
+
+    def _upload(self, request: Answer) -> Answer:
+        self._node.upload(Path(request["staging"]), request["folder"])
+        return {}
+
+    def _fetch(self, request: Answer) -> Answer:
+        self._node.follow(request["beside"])
+        if request["step"] >= 0:
+            self._node.fetch(request["step"], request["token"])
+        return {}
 
 
 def main() -> int:

@@ -13,13 +13,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.checkpoints.saver_client import Saver, SaverLink
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.stores import CheckpointNotStored, CheckpointStored, StoreOvertaken
 
 Answer = dict[str, Any]
+Done = Callable[[Answer], None]
+"""takes the keeper's answer to a request"""
 
 _LAST = ("stop", "end", "incident")  # why a step is saved that may be the last one of this machine
+_NO_KEEPER = "no process keeps the store any more; the next start of the job starts one"
 _POLL_SECONDS = 1.0  # between two polls of the keeper
 
 
@@ -31,7 +34,7 @@ class KeepingSaver:
 
     def __init__(
         self,
-        saver: SaverLink,
+        saver: Saver,
         keeper: SaverLink | None,
         where: str,
         report: Callable[[JobEvent], None],
@@ -40,7 +43,8 @@ class KeepingSaver:
         """Take over a saver, and a keeper that has opened the store.
 
         Args:
-            saver: commits steps in the folder.
+            saver: commits steps in the folder. One that has brought a step to the store says so: `is_stored` in the
+                answer.
             keeper: keeps what is committed there in the store; None: it has died, or keeps the store no more.
             where: the address of the store, for people.
             report: reports an event.
@@ -54,7 +58,8 @@ class KeepingSaver:
         self._where = where
         self._report = report
         self._stop = stop
-        self._requests: deque[Answer] = deque()  # for the keeper, once it is free
+        self._requests: deque[tuple[Answer, Done | None]] = deque()  # for the keeper, once it is free
+        self._on_done: Done | None = None  # takes the answer to the request that the keeper has
         self._saved: Answer | None = None  # the saver's answer that waits for the store
         self._asked: Answer = {}  # the newest request to the saver
         self._tries = 0
@@ -63,6 +68,11 @@ class KeepingSaver:
         self._both.register(saver.fd, select.EPOLLIN)
         if keeper is not None:
             self._both.register(keeper.fd, select.EPOLLIN)
+
+    @property
+    def stored(self) -> int:
+        """The newest step that only the store has, as the saver knows."""
+        return self._saver.stored
 
     @property
     def pid(self) -> int:
@@ -102,7 +112,7 @@ class KeepingSaver:
 
     def _follow(self, answer: Answer) -> bool:
         """Have the store follow what the saver has done. Return whether the answer is to wait for that."""
-        if "error" in answer or self._keeper is None:
+        if "error" in answer or self._keeper is None or answer.get("is_stored"):
             return False
         if answer["did"] == "go_back":
             self._to_keeper({"do": "put_aside", "above": answer["step"]})
@@ -113,15 +123,24 @@ class KeepingSaver:
                 return True
         return False
 
+    def ask_keeper(self, request: Answer, on_done: Done) -> None:
+        """Ask the keeper after what it was asked for before. `on_done` takes the answer, also if there is no keeper."""
+        if self._keeper is None:
+            on_done({"did": request["do"], "error": _NO_KEEPER})
+            return
+        self._requests.append((request, on_done))
+        self._ask_next()
+
     def _to_keeper(self, request: Answer) -> None:
         """Ask the keeper, once it is free; a second request to publish says nothing that the first does not."""
-        if request not in self._requests:
-            self._requests.append(request)
-        self._ask_keeper()
+        if (request, None) not in self._requests:
+            self._requests.append((request, None))
+        self._ask_next()
 
-    def _ask_keeper(self) -> None:
+    def _ask_next(self) -> None:
         if self._keeper is not None and self._keeper.pending is None and self._requests:
-            self._keeper.ask(self._requests.popleft())
+            request, self._on_done = self._requests.popleft()
+            self._keeper.ask(request)
 
     def _receive_answers(self) -> list[Answer]:
         """Handle the answers of the keeper. Return the saver's answer that has waited for them."""
@@ -132,7 +151,7 @@ class KeepingSaver:
             self._give_keeper_up("the process that brings them there has died")
         for answer in found or ():
             self._handle_answer(answer)
-        self._ask_keeper()
+        self._ask_next()
         return [] if self._is_keeping else self._give_saved()
 
     @property
@@ -147,10 +166,16 @@ class KeepingSaver:
         return [] if saved is None else [saved]
 
     def _handle_answer(self, answer: Answer) -> None:
+        on_done = self._on_done
+        self._on_done = None
         if answer.get("overtaken"):
             self._report(StoreOvertaken(answer["error"]))
             self._stop(answer["error"])
             self._leave_keeper()
+        if on_done is not None:
+            on_done(answer)
+        elif answer.get("overtaken"):
+            return
         elif "error" in answer:
             self._tries += 1
             self._report(CheckpointNotStored(self._where, answer["error"], self._tries))
@@ -162,7 +187,11 @@ class KeepingSaver:
     def _give_keeper_up(self, error: str) -> None:
         self._tries += 1
         self._report(CheckpointNotStored(self._where, error, self._tries))
+        waiting = [self._on_done, *(on_done for _, on_done in self._requests)]
+        self._on_done = None
         self._leave_keeper()
+        for on_done in filter(None, waiting):
+            on_done({"error": error})
 
     def _leave_keeper(self) -> None:
         """Go on without the keeper: what is committed stays in the folder, and goes to the store at the next start."""

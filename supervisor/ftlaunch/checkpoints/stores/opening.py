@@ -36,6 +36,8 @@ class StoreOpening:
         self._helpers = helpers
         self._interrupted = interrupted
         self._keeper: SaverLink | None = None
+        self.opened: dict[str, Any] = {}
+        """the keeper's answer to `open`, listed in keeper.py"""
 
     @property
     def keeper(self) -> SaverLink:
@@ -43,14 +45,15 @@ class StoreOpening:
         assert self._keeper is not None
         return self._keeper
 
-    def open(self, marker: str, locks: Sequence[int], memory: Path, newer_than: int) -> StoreOpened:
+    def open(self, marker: str, locks: Sequence[int], memory: Path, newer_than: int | None) -> StoreOpened:
         """Start the keeper, and wait until it has taken the store over and has brought what the folder lacks.
 
         Args:
             marker: NAME=VALUE by which leftovers of the job are recognised.
             locks: descriptors of locks that the keeper holds, too: a successor waits until an upload is over.
             memory: the memory directory, whose snapshots are deleted if the job has gone on elsewhere.
-            newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step.
+            newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step. None:
+                nothing is brought, because a head that takes over must not wait.
 
         Raises:
             StoreClosedError: the store cannot be used, or the job was told to stop.
@@ -70,6 +73,7 @@ class StoreOpening:
                 "bandwidth": spec.saving.storage_bandwidth,
             }
         )
+        self.opened = answer
         return StoreOpened(answer)
 
     def put_aside(self, above: int) -> None:
@@ -80,7 +84,7 @@ class StoreOpening:
         Raises:
             StoreClosedError: the store does not answer, or the job was told to stop.
         """
-        self._ask({"do": "put_aside", "above": above})
+        self.opened = {**self.opened, **self._ask({"do": "put_aside", "above": above})}
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Wait for the answer to a request, or for an interruption. Raises StoreClosedError."""

@@ -44,7 +44,8 @@ _THREADS = 4  # files that are sent or received at the same time
 NOTE = "store.json"
 """name of the file in the checkpoint directory that lists the tokens of the claims that were made for the directory"""
 WHY_STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
-_SIDE_FILES = (layout.SEED, layout.SKIPPED)  # small files that a resume needs besides the checkpoint
+SIDE_FILES = (layout.SEED, layout.SKIPPED)
+"""names of small files in the checkpoint directory that a resume needs besides the checkpoint"""
 _STEPS = "steps/"  # how the names of all objects but the index begin
 _UNCONDITIONAL = (
     "its server does not keep to conditions (If-None-Match, If-Match), so that a machine that was taken for lost could"
@@ -81,6 +82,16 @@ class Published:
     """the steps that the store does not keep any more"""
 
 
+def new_folder(step: int, term: int) -> str:
+    """Return a name that nobody has used before, with which the names of the objects of a step begin.
+
+    Args:
+        step: the step.
+        term: the term of the keeper that is to commit the step.
+    """
+    return f"{_STEPS}{layout.iteration_dir(Path(), step).name}-{term}-{secrets.token_hex(4)}"
+
+
 class StoredCheckpoints:
     """The checkpoints of one job in one store."""
 
@@ -112,6 +123,16 @@ class StoredCheckpoints:
     def newest(self) -> int:
         """The newest step of the store that was not refused; -1 if there is none, and before `claim`."""
         return max(self._usable(), default=-1)
+
+    @property
+    def term(self) -> int:
+        """The term of the index: 0 before `claim`."""
+        return self._index.term
+
+    @property
+    def token(self) -> str:
+        """The token of the claim; empty before `claim`."""
+        return self._index.claim
 
     def _usable(self) -> set[int]:
         """Return the steps of the index that were not refused. Steps put aside are not among them."""
@@ -231,6 +252,8 @@ class StoredCheckpoints:
         ]
         for _, path in strays:
             layout.quarantine(self._directory, path, f"{WHY_STRAY} ({self._store.where})")
+        for name in SIDE_FILES:  # `bring_beside` writes those of the store
+            (self._directory / name).unlink(missing_ok=True)
         self._note_claims([self._index.claim])
         return [step for step, _ in strays]
 
@@ -309,7 +332,7 @@ class StoredCheckpoints:
                 wanted |= set(sorted(self._healthy())[-1:])
             damage = self._fetch_all(sorted(wanted & self._usable()))
             if damage is None:
-                self._write_beside()
+                self.bring_beside()
                 break
             refused.append(damage)
         return refused
@@ -335,10 +358,14 @@ class StoredCheckpoints:
             try:
                 self._fetch(step, final)
             except Damaged as damage:
-                refused = RefusedStep(step, str(damage))
-                self._commit(replace(self._index, refused={**self._index.refused, step: refused.why}))
-                return refused
+                return self._refuse_damaged(step, damage)
         return None
+
+    def _refuse_damaged(self, step: int, damage: Damaged) -> RefusedStep:
+        """Have the index name a step that is damaged. Raises OvertakenError, ForeignStoreError, OSError."""
+        refused = RefusedStep(step, str(damage))
+        self._commit(replace(self._index, refused={**self._index.refused, step: refused.why}))
+        return refused
 
     def _fetch(self, step: int, final: Path) -> None:
         """Fetch one step, verify it, and give it its name. Raises Damaged, OSError."""
@@ -372,14 +399,15 @@ class StoredCheckpoints:
         size = path.stat().st_size
         if size != stored.bytes:
             raise Damaged(f"{stored.object} has {size} bytes and not {stored.bytes}")
-        if path.name == layout.METADATA and _digest(checksums.of_bytes(path.read_bytes())) != stored.digest:
+        if path.name == layout.METADATA and digest_of(checksums.of_bytes(path.read_bytes())) != stored.digest:
             raise Damaged(f"{stored.object} does not match its checksum")
 
-    def _write_beside(self) -> None:
-        """Write the small files beside the checkpoints, where the directory has none of their own."""
+    def bring_beside(self) -> None:
+        """Write the small files beside the checkpoints, where the directory has none of its own. Raises OSError."""
+        self._directory.mkdir(parents=True, exist_ok=True)
         for name, content in self._index.beside.items():
             path = self._directory / name
-            if name in _SIDE_FILES and not path.exists():
+            if name in SIDE_FILES and not path.exists():
                 atomic.replace_durable(path, content.encode())
 
     # --- from the directory to the store ----------------------------------------------------------------------
@@ -411,7 +439,7 @@ class StoredCheckpoints:
             self.put_aside(above=max(here))
             steps = {**self._index.steps, step: stored}
             refused = {number: why for number, why in self._index.refused.items() if number != step}
-            self._commit(replace(self._index, steps=steps, refused=refused, beside=self._beside()))
+            self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
             published.append(step)
             size += stored.bytes
         self.put_aside(above=max(here, default=-1))
@@ -427,11 +455,11 @@ class StoredCheckpoints:
             content = (path / layout.METADATA).read_bytes()
         except FileNotFoundError:
             return False  # damaged or just deleted: nothing to upload
-        return stored.files[layout.METADATA].digest != _digest(checksums.of_bytes(content))
+        return stored.files[layout.METADATA].digest != digest_of(checksums.of_bytes(content))
 
     def _upload(self, step: int, path: Path) -> StoredStep | None:
         """Upload the files of a checkpoint; None if the checkpoint is not whole, or was deleted meanwhile."""
-        folder = f"{_STEPS}{path.name}-{self._index.term}-{secrets.token_hex(4)}"
+        folder = new_folder(step, self._index.term)
         try:
             found = verify.examine(path)
             content = (path / layout.METADATA).read_bytes()
@@ -450,15 +478,15 @@ class StoredCheckpoints:
                 self._store.delete(name)
             return None
         files = {
-            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=_digest(digests))
+            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of(digests))
             for name, (size, digests) in entries.items()
         }
         needs = metadata.trainings(found).ends
         return StoredStep(files=files, health=health_mark.of(found)["status"], needs=needs)
 
-    def _beside(self) -> dict[str, str]:
-        """Return the small files beside the checkpoints. Raises OSError."""
-        paths = [self._directory / name for name in _SIDE_FILES]
+    def beside(self) -> dict[str, str]:
+        """Return the small files beside the checkpoints that a resume needs, by name. Raises OSError."""
+        paths = [self._directory / name for name in SIDE_FILES]
         return {path.name: path.read_text() for path in paths if path.exists()}
 
     def put_aside(self, above: int) -> None:
@@ -476,12 +504,14 @@ class StoredCheckpoints:
             OSError: the store does not answer, or refuses.
         """
         gone_back = {step: stored for step, stored in self._index.steps.items() if step > above}
-        if gone_back:
+        beside = self.beside()  # samples may be skipped from now on, even if no step was put aside
+        if gone_back or beside != self._index.beside:
             # A step can be put aside more than once, so its name there has the term and a random part.
             aside = {f"{step}-{self._index.term}-{secrets.token_hex(4)}": stored for step, stored in gone_back.items()}
             steps = {step: stored for step, stored in self._index.steps.items() if step <= above}
             refused = {step: why for step, why in self._index.refused.items() if step <= above}
-            self._commit(replace(self._index, steps=steps, refused=refused, aside={**self._index.aside, **aside}))
+            aside = {**self._index.aside, **aside}
+            self._commit(replace(self._index, steps=steps, refused=refused, aside=aside, beside=beside))
 
     def _retire(self, here: Iterable[int], keep: int, keep_every: int | None) -> list[int]:
         """Take steps that need not be kept out of the index, and then delete their objects.
@@ -518,6 +548,6 @@ def _make_durable(path: Path) -> None:
         os.close(fd)
 
 
-def _digest(digests: Iterable[str]) -> str:
+def digest_of(digests: Iterable[str]) -> str:
     """Return one checksum over the checksums of a file's blocks."""
     return checksums.of_whole("".join(digests).encode())

@@ -45,6 +45,7 @@ from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.node.node_copier import NodeCopier
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.nodes.agent.node.node_store import KEEPER, NodeStore
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.agent.questions import Questions
 from ftlaunch.nodes.agent.takeover import QUIET_SECONDS
@@ -298,12 +299,20 @@ class _Node:
             )
         )
         fork_server.while_waiting = self._ranks.send_beat_while_forking
+        store = NodeStore(
+            spec=spec,
+            name=memory.directory.name,
+            loop=loop,
+            start_keeper=lambda: SaverLink(helpers, marker, [], program=KEEPER),
+            send=self._send,
+        )
         self._node_helpers = NodeHelpers(
             loop=loop,
             start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
             collect=collect_here(helpers, memory.directory),
             may_begin=ForkServerWatch(fork_server, loop, say).is_settled,
             own_files=own_files,
+            store=store,
             send=self._send,
         )
         self._probe = open_probe_socket()

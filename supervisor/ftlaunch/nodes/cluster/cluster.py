@@ -25,6 +25,7 @@ from ftlaunch.nodes.cluster.membership.lineage import lineage_of
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.membership.roster import Member, Roster
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.nodes.cluster.node_caches import NodeCaches
 from ftlaunch.nodes.cluster.nodes import asking, standby
 from ftlaunch.nodes.cluster.nodes.arrivals import Arrivals
 from ftlaunch.nodes.cluster.nodes.asking import Answer
@@ -79,6 +80,7 @@ class Cluster:
             lease_seconds=context.timeout_seconds + FENCE_SECONDS,
         )
         self.regrouping = Regrouping(context=context, roster=self.roster, nodes=self._nodes, held=self._held)
+        self.caches = NodeCaches(context.store, self._places, self._lose)
         self._last_key = 0
         self._polled_at = -inf
         self._ended = False  # the nodes were told that the job is over
@@ -164,6 +166,7 @@ class Cluster:
         self.roster.leave(node.member.key)
         if self._ended:
             return
+        self.caches.forget_lost()
         self._places.report_left(node, why)
         if place >= 0 or node.ends:
             until = node.last_message_at + (context.timeout_seconds + FENCE_SECONDS) * _SLACK
@@ -210,7 +213,7 @@ class Cluster:
         decided = self.roster.size(self._context.clock()) is not None
         full = (decided or self.roster.begun) and self.roster.fill()
         self._held.load_steps(self._nodes.values())
-        return full and decided and self.copies.ask_kept(self._held.lineage)
+        return full and decided and self.copies.ask_kept(self._held.lineage) and self.caches.are_ready()
 
     def _may_begin(self) -> bool:
         """Return whether no older ranks can be at work, and this head leads for certain."""
@@ -390,7 +393,7 @@ class Cluster:
         elif name == "ask":
             asking.pass_on(node, message, self.on_ask)
         elif name == "saver":
-            self.on_saver(node.member.place, message["answer"])
+            self._handle_saver_answer(node, message["answer"])
         elif name == "file":
             if node.member.place >= 0:
                 self._context.unshared.keep(message, self._places.ranks_of(node.member.place))
@@ -401,3 +404,9 @@ class Cluster:
         elif not self.copies.handle_message(node, name, message) and node.member.place >= 0:
             ranks = self._places.ranks_of(node.member.place)
             self.reports.handle_message(node=node, name=name, message=message, ranks=ranks)
+
+    def _handle_saver_answer(self, node: Node, answer: Mapping[str, Any]) -> None:
+        if answer.get("did") == "fetch":
+            self.caches.handle_answer(node, answer)
+        else:
+            self.on_saver(node.member.place, answer)

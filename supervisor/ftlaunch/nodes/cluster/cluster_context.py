@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ftlaunch.nodes.cluster.head_store import HeadStore
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from ftlaunch.nodes.cluster.membership.fences import Probe
 from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
@@ -67,6 +68,8 @@ class ClusterContext:
     """returns whether storage has shown lately that this head still leads"""
     unshared: UnsharedNodes
     """the nodes that do not share the head's directories"""
+    store: HeadStore | None = None
+    """the checkpoint store of the job; None if there is none"""
     copies: int | Literal["auto"] = 0
     """steps between copies of snapshots to other nodes; 0 for no copies"""
     report: Callable[[JobEvent], None] = lambda event: None

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 
 from ftlaunch.checkpoints.resume import Inherited
-from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.checkpoints.saver_client import Saver, SaverLink
+from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
+from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.context import Context, Edges
@@ -28,6 +30,7 @@ from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS, Cluster
 from ftlaunch.nodes.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.cluster_saver import ClusterSaver
+from ftlaunch.nodes.cluster.head_store import HeadStore
 from ftlaunch.nodes.cluster.leadership import STALE_PART
 from ftlaunch.nodes.cluster.membership import facts, plan, shared_dirs
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
@@ -77,6 +80,7 @@ class HeadJob:
         random: Callable[[], float],
         reached: int,
         life: SignOfLife,
+        store: StoreOpening | None,
         *,
         may_be_beside: bool,
     ) -> None:
@@ -93,6 +97,7 @@ class HeadJob:
             random: returns numbers in [0, 1).
             reached: the newest step that a killed head knew of, or -1.
             life: this head's sign of life.
+            store: the checkpoint store of the job, open; None: there is none.
             may_be_beside: whether the replaced head was on another machine and is not known to be dead.
 
         Raises:
@@ -113,6 +118,11 @@ class HeadJob:
         self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life = life
+        self._opening = store
+        self._store = None if store is None else HeadStore(store.opened, reporter.report)
+        self._keeping: KeepingSaver | None = None
+        self._is_overtaken = False
+        self._signals = signals
         self._unshared = UnsharedNodes(spec, workspace.files, time.monotonic, reporter.say)
         patience_seconds = 2 * (spec.nodes.timeout + FENCE_SECONDS) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience_seconds)
@@ -183,6 +193,7 @@ class HeadJob:
             term=life.sign.term,
             leads=self._leads,
             unshared=self._unshared,
+            store=self._store,
             copies=nodes.peer_interval,
             report=self._reporter.report,
             may_be_beside=self._may_be_beside,
@@ -198,16 +209,29 @@ class HeadJob:
         logs = workspace.files.of(world.log_dir)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
-        def start_saver() -> ClusterSaver:
+        def start_saver() -> Saver:
             own = SaverLink(context.helpers, marker, workspace.locks)
-            return ClusterSaver(
+            saver = ClusterSaver(
                 own=own,
                 cluster=cluster,
                 pages=pages,
                 listen=loop.register,
                 ignore=loop.unregister,
                 claim=(arbiter.place_of(world), term),
+                store=self._store,
             )
+            if self._store is None or self._opening is None:
+                return saver
+            keeper = None if self._opening.keeper.closed else self._opening.keeper
+            self._keeping = KeepingSaver(
+                saver=saver,
+                keeper=keeper,
+                where=self._store.where,
+                report=self._reporter.report,
+                stop=self._stop_overtaken,
+            )
+            self._store.ask_keeper = self._keeping.ask_keeper
+            return self._keeping
 
         return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, logs, number, exited),
@@ -229,6 +253,11 @@ class HeadJob:
         if isinstance(event, StopRequested):
             self.cluster.send_all("stopping")
         self._reporter.report(event)
+
+    def _stop_overtaken(self, reason: str) -> None:
+        """Stop the job, whose checkpoint store another process keeps now. A scheduler must not start it again here."""
+        self._is_overtaken = True
+        self._requests.stop(reason)
 
     def _stop(self, why: str) -> None:
         self._inherited_stop.ask(why)
@@ -352,6 +381,8 @@ class HeadJob:
     @property
     def code(self) -> int:
         """The exit code of a job that has ended, which every agent ends with."""
+        if self._is_overtaken:
+            return self.supervisor.no_requeue_code
         code = exit_code(self.supervisor)
         return protocol.EXIT_SAVED if code == protocol.EXIT_STOPPED and self._held != NONE else code
 
@@ -368,6 +399,12 @@ class HeadJob:
         closing("remove the notes by which nodes find that they share directories", lambda: shared_dirs.forget(shared))
         with contextlib.suppress(OSError):  # a plan left behind is harmless: no node runs its attempt
             plan.forget(self._spec.run_dir)
+        if self._keeping is not None:
+            finish = self._keeping.finish
+            closing(
+                "bring the last checkpoints to the store",
+                lambda: finish(patience_seconds, lambda: bool(self._signals.read())),
+            )
         closing("end the savers", lambda: self.supervisor.saving.link.close(patience_seconds))
         return self.code
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.event_loop import EventLoop
@@ -221,11 +222,17 @@ def _serve(
     before = elected.before
     elsewhere = before is not None and before.machine != elected.sign.machine
     gone = (before.pid, before.started) if before is not None and elsewhere else None
+    helpers = HelperProcesses()
+    store = None if world.saving.checkpoint_store is None else StoreOpening(world, helpers, signals.fd)
     workspace = Workspace(
-        world, lambda line: terminal.say(messages.PREFIX + line), make_pages, gone, takes_over=takes_over
+        world,
+        lambda line: terminal.say(messages.PREFIX + line),
+        make_pages,
+        gone,
+        takes_over=takes_over,
+        store=store,
     )
     world = workspace.spec
-    helpers = HelperProcesses()
     notifier = NotifierLink(helpers, world, dict(os.environ))
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
     reached = engine_main.report_start(world, workspace, reporter)
@@ -240,6 +247,7 @@ def _serve(
         random=random.random,
         reached=reached,
         life=life,
+        store=store,
         may_be_beside=elsewhere,
     )
     if warning := messages.descriptor_warning(descriptor_limit.limit(), spec.nodes.most):

@@ -13,6 +13,7 @@ from typing import Any
 from ftlaunch.autopsy.client import Collect, DumpCollector
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.nodes.agent.node.node_store import NodeStore
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
 _RETRY_SECONDS = 1.0
@@ -34,6 +35,7 @@ class NodeHelpers:
         collect: Collect,
         may_begin: Callable[[float], bool],
         own_files: OwnFiles,
+        store: NodeStore,
         send: Callable[..., None],
     ) -> None:
         """Start the saver.
@@ -44,6 +46,7 @@ class NodeHelpers:
             collect: starts an autopsy collector. Raises OSError.
             may_begin: returns, for a moment in monotonic seconds, whether ranks can be started.
             own_files: sends the head the data of autopsies, where the run dir is not shared.
+            store: the checkpoint store, where the checkpoint directory is not the head's.
             send: sends a message of `messages.UP`.
 
         Raises:
@@ -56,6 +59,7 @@ class NodeHelpers:
         self.may_begin = may_begin
         """returns whether ranks can be started at a moment: the fork server is ready, or is known not to work"""
         self._own_files = own_files
+        self._store = store
         self._collectors: dict[int, tuple[DumpCollector, Path]] = {}  # with the directory of each autopsy
         self._waiting: list[Request] = []
         self._repeated = False  # a saver has already died over the request under way
@@ -79,7 +83,13 @@ class NodeHelpers:
         if request.get("do") == "hurry":
             if self._link is not None and self._link.pending is not None:
                 self._link.hurry()
+            self._store.hurry()
             return
+        if request.get("do") == "fetch":
+            self._store.fetch(request)
+            return
+        if "folder" in request:
+            request = self._store.stage(request)
         self._waiting.append({**request, "ranks": slot_dirs(request.pop("slots"))})
         self._ask()
 
@@ -106,7 +116,10 @@ class NodeHelpers:
                 self._start()
         for answer in answers:
             assert pending is not None
-            self._send("saver", answer={**answer, "number": pending["number"]})
+            if "staging" in pending and "error" not in answer:
+                self._store.upload(pending, answer)
+            else:
+                self._send("saver", answer={**answer, "number": pending["number"]})
         self._ask()
 
     def _forget(self, link: SaverLink, pending: Request | None) -> list[dict[str, Any]]:
@@ -188,6 +201,7 @@ class NodeHelpers:
 
     def poll(self, now: float) -> None:
         """Report collectors that have finished; start a saver if there is none, or check the one that runs."""
+        self._store.poll(self._link, now)
         if self._link is not None:
             self._link.kill_if_stopped(now)
         elif now >= self._next_try:
@@ -207,5 +221,6 @@ class NodeHelpers:
         for number in list(self._collectors):
             self.collect_no_more(number)
         self._waiting.clear()
+        self._store.close()
         if self._link is not None:
             self._link.close(patience_seconds)

@@ -32,6 +32,8 @@ class Node:
         self.address = head if _is_beside(peer) else peer
         self.head = head  # the address of the head's machine
         self.apart: frozenset[str] = frozenset()  # which of run_dir and checkpoint_dir the node does not share
+        self.cache_asked = -1  # the version of the small files that its checkpoint cache was asked to take
+        self.cache_version = -1  # the version that the cache has
         self.journal_sent = 0  # the bytes of the journal that a node with a run dir of its own has
         self.files_sent: dict[str, bytes] = {}  # the small files of the run dir that such a node has, by name
         self.leaves = ""  # why the node must leave the job, or empty
