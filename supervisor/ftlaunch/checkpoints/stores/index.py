@@ -69,6 +69,9 @@ class Index:
     """steps that were found damaged, and why: they are not read again, and go once newer ones are there"""
     aside: Mapping[str, StoredStep] = field(default_factory=dict)
     """checkpoints that the job has gone back behind, or that a fresh start has put aside, by a unique name for each"""
+    lives: tuple[str, ...] = ()
+    """of a job of several nodes: the names of the lives whose snapshots in memory are of the training that the store
+    has; a life is from one start of the job to the next"""
     beside: Mapping[str, str] = field(default_factory=dict)
     """small files of the checkpoint directory that a resume needs besides the checkpoint, by name"""
 
@@ -110,6 +113,9 @@ def parse(data: bytes) -> Index:
     refused = mapping(content.get("refused"), "`refused`")
     aside = mapping(content.get("aside"), "`aside`")
     beside = mapping(content.get("beside"), "`beside`")
+    lives = content.get("lives", [])
+    if not isinstance(lives, list):
+        raise ValueError("`lives` is no list")
     return Index(
         job=text(content.get("job"), "`job`"),
         term=whole(content.get("term"), "`term`"),
@@ -118,6 +124,7 @@ def parse(data: bytes) -> Index:
         steps=steps,
         refused={_step(number): text(why, f"why step {number} was refused") for number, why in refused.items()},
         aside={name: _stored_step(mapping(entry, f"checkpoint {name}")) for name, entry in aside.items()},
+        lives=tuple(text(life, "a life") for life in lives),
         beside={plain_name(name): text(value, f"`{name}`") for name, value in beside.items()},
     )
 

@@ -4,13 +4,13 @@ It reads requests (one JSON object a line) from stdin and answers on stdout, as 
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
     {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step or null,
-     "bandwidth": bytes a second or null}
+     "bandwidth": bytes a second or null, "lives": names of this life of a job of several nodes}
         take the store over; if the job has gone on elsewhere, quarantine strays and delete the snapshots in memory;
         bring the newest checkpoint if it is newer than step `newer_than` and than those of the directory; null: bring
         none, but the small files beside them
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
             "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
-            "elsewhere": whether the job has gone on elsewhere, "term", "token": of the claim,
+            "term", "token": of the claim, "lives": of whose memory the job may go on, or null: of any,
             "beside": {name: small file beside the checkpoints}}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
@@ -135,7 +135,8 @@ class Keeper:
             owner=request["owner"],
             spent=self._spent(request),
         )
-        stored.claim()
+        is_new = stored.claim()
+        lives = list(stored.begin_life(request["lives"])) if request["lives"] else []
         memory = Path(request["memory"])
         strays = stored.quarantine_strays(forget_memory=lambda: forget_snapshots(memory))
         before = {step for step, _ in layout.list_iterations(directory)}
@@ -153,7 +154,7 @@ class Keeper:
             "strays": strays,
             "refused": [asdict(step) for step in refused],
             "forgotten": request["newer_than"] if has_memory else -1,
-            "elsewhere": stored.went_on_elsewhere,
+            "lives": None if is_new else lives,
             "term": stored.term,
             "token": stored.token,
         }

@@ -21,13 +21,13 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch.checkpoints.stores import index as indexes
-from ftlaunch.checkpoints.stores.index import StoredFile, StoredStep
+from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
 from ftlaunch.checkpoints.stores.stored_checkpoints import (
     SIDE_FILES,
     OvertakenError,
@@ -100,6 +100,30 @@ class HeadCheckpoints(CachedCheckpoints):
 
     Every method may raise OvertakenError, if another process keeps the store now, ForeignStoreError, and OSError.
     """
+
+    _lives: tuple[str, ...] = ()
+
+    def begin_life(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Note that the job has begun a life. Once the stored steps have changed, memory of earlier ones is void.
+
+        Until then the job may still go on from the memory of an earlier life, on this start or the next.
+
+        Args:
+            names: the names that snapshots of the life may have.
+
+        Returns:
+            The lives whose memory the job may go on from, this one included.
+        """
+        lives = tuple(dict.fromkeys([*self._index.lives, *names]))
+        self._commit(replace(self._index, lives=lives))
+        self._lives = tuple(names)
+        return lives
+
+    def _commit(self, index: Index) -> None:
+        """Replace the index as StoredCheckpoints does. Only this life counts once the steps have changed."""
+        if self._lives and index.steps != self._index.steps:
+            index = replace(index, lives=self._lives)
+        super()._commit(index)
 
     def bring_newest(self, healthy_before: int | None = None) -> list[RefusedStep]:
         """Bring the newest step of the store, and the steps that a resume from there needs. Older copies go.
@@ -186,12 +210,15 @@ class HeadCheckpoints(CachedCheckpoints):
         stored = StoredStep(files=files, health=health, needs=metadata.trainings(found).ends)
         self.put_aside(above=step)  # what the job has gone back behind
         self._commit_stored(step, stored)
+        deleted: list[int] = []
+        notes: tuple[str, ...] = ()
         try:
+            self.delete_folder(folder)  # of it only part files are left that no checkpoint has
             deleted = self._retire((step,), keep=keep, keep_every=keep_every)
         except OSError as error:  # the step is committed all the same
-            notes = (f"cannot delete old checkpoints in {self._store.where}: {error.strerror or error}",)
-            return CommittedStep(bytes=stored.bytes, deleted=(), notes=notes)
-        return CommittedStep(bytes=stored.bytes, deleted=tuple(deleted))
+            why = error.strerror or error
+            notes = (f"what is not needed any more stays in {self._store.where}: {why}",)
+        return CommittedStep(bytes=stored.bytes, deleted=tuple(deleted), notes=notes)
 
     def _commit_stored(self, step: int, stored: StoredStep) -> None:
         steps = {**self._index.steps, step: stored}
@@ -213,7 +240,7 @@ class HeadCheckpoints(CachedCheckpoints):
             layout.quarantine(self._directory, final, f"{WHY_REFUSED}: {why}")
 
     def delete_folder(self, folder: str) -> None:
-        """Delete what was uploaded of a save that has failed. Nothing that the index names is deleted."""
+        """Delete what was uploaded into a folder, except what the index names."""
         used = self._index.objects
         for name in list(self._store.names(f"{folder}/")):
             if name not in used:

@@ -24,17 +24,19 @@ class StoreClosedError(Exception):
 class StoreOpening:
     """The store of a job, from the start until the event loop runs."""
 
-    def __init__(self, spec: JobSpec, helpers: HelperProcesses, interrupted: int) -> None:
+    def __init__(self, spec: JobSpec, helpers: HelperProcesses, interrupted: int, lives: Sequence[str] = ()) -> None:
         """Ask nothing yet.
 
         Args:
             spec: the job, which has a store.
             helpers: the job's helper processes.
             interrupted: a descriptor that becomes readable when the job is told to stop.
+            lives: the names that snapshots of this life of a job of several nodes may have; none on one node.
         """
         self._spec = spec
         self._helpers = helpers
         self._interrupted = interrupted
+        self._lives = list(lives)
         self._keeper: SaverLink | None = None
         self.opened: dict[str, Any] = {}
         """the keeper's answer to `open`, listed in keeper.py"""
@@ -71,6 +73,7 @@ class StoreOpening:
                 "newer_than": newer_than,
                 "memory": str(memory),
                 "bandwidth": spec.saving.storage_bandwidth,
+                "lives": self._lives,
             }
         )
         self.opened = answer

@@ -140,11 +140,14 @@ class StoredCheckpoints:
 
     # --- whose the store is -----------------------------------------------------------------------------------
 
-    def claim(self) -> None:
+    def claim(self) -> bool:
         """Take the store over: a process of this job that still runs elsewhere can commit nothing from now on.
 
         A file in the directory (`NOTE`) lists the token of the claim before the claim is made. The next start finds
         out by it whether the job has run anywhere else in between: the index then has a token that is not listed.
+
+        Returns:
+            Whether nobody has kept the store before.
 
         Raises:
             ForeignStoreError: the store has checkpoints of another job, or an index that cannot be read.
@@ -164,6 +167,7 @@ class StoredCheckpoints:
         self._version = None if found is None else found.version
         self._commit(before.with_owner(self._owner, token))
         self._delete_leftovers()
+        return found is None
 
     def _probe_conditions(self) -> None:
         """Find out whether the store replaces an object only on the condition that is asked for.

@@ -103,11 +103,13 @@ class Cluster:
     def _welcome(self, connection: Connection, message: dict[str, Any], found: Greeting) -> None:
         """Take in a node that may take part. message: its hello; found: what the hello says, checked."""
         self._last_key += 1
+        store = self._context.store
+        is_current = store is None or store.is_memory_current(message["lineage"])
         member = Member(
             key=self._last_key,
             wish=message["rank"],
-            held=found.held,
-            lineage=message["lineage"],
+            held=found.held if is_current else NONE,
+            lineage=message["lineage"] if is_current else "",
             machine=found.facts.machine,
         )
         node = Node(
@@ -124,7 +126,7 @@ class Cluster:
         connection.on_end = lambda why: self._lose(node, why)
         node.send("welcome", term=self._context.term, word=self._context.word)
         self.older.meet(node)
-        node.slots = found.slots
+        node.slots = found.slots if is_current else None
 
     def adopt(self, group: ClusterRanks) -> None:
         """Adopt the ranks of the plan's attempt, which run on. The ranks of nodes that have not come count as lost."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.nodes.cluster.membership.lineage import life_of
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.stores import CheckpointNotStored
 
@@ -36,9 +37,17 @@ class HeadStore:
         """the small files beside the head's checkpoints, by name"""
         self.version = 0
         """a number that changes whenever `beside` changes"""
+        self._lives = opened["lives"]
         self.report = report
         self.ask_keeper: AskKeeper = lambda request, on_done: None
         """set before anything is asked"""
+
+    def is_memory_current(self, lineage: str) -> bool:
+        """Return whether snapshots of a lineage are of the training that the store has.
+
+        They are not if the job has gone on elsewhere since: it may have begun anew there, or have gone back.
+        """
+        return self._lives is None or life_of(lineage) in self._lives
 
     def ask(self, request: Answer, on_done: Callable[[Answer], None]) -> None:
         """Ask the keeper; `on_done` takes the answer."""

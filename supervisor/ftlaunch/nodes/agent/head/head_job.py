@@ -81,6 +81,7 @@ class HeadJob:
         reached: int,
         life: SignOfLife,
         store: StoreOpening | None,
+        name: str,
         *,
         may_be_beside: bool,
     ) -> None:
@@ -98,6 +99,7 @@ class HeadJob:
             reached: the newest step that a killed head knew of, or -1.
             life: this head's sign of life.
             store: the checkpoint store of the job, open; None: there is none.
+            name: a random name of the life of the job that begins, unless the plan's goes on.
             may_be_beside: whether the replaced head was on another machine and is not known to be dead.
 
         Raises:
@@ -115,7 +117,7 @@ class HeadJob:
             spec.nodes.isolate_after, spec.run_dir, workspace.files.of(spec.run_dir), reporter.say
         )
         self._seed = workspace.seed
-        self._run = run_of(workspace.fresh_run, secrets.token_hex(8))
+        self._run = run_of(workspace.fresh_run, name)
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life = life
         self._opening = store

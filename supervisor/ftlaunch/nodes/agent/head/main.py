@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 import random
+import secrets
 import signal
 import sys
 import time
@@ -37,6 +38,8 @@ from ftlaunch.nodes.channel.connection import Connection
 from ftlaunch.nodes.channel.listener import Listener
 from ftlaunch.nodes.cluster import messages as cluster_messages
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds, delay_seconds, gather_seconds
+from ftlaunch.nodes.cluster.membership import plan
+from ftlaunch.nodes.cluster.membership.lineage import life_of
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event
@@ -223,7 +226,11 @@ def _serve(
     elsewhere = before is not None and before.machine != elected.sign.machine
     gone = (before.pid, before.started) if before is not None and elsewhere else None
     helpers = HelperProcesses()
-    store = None if world.saving.checkpoint_store is None else StoreOpening(world, helpers, signals.fd)
+    name = secrets.token_hex(8)
+    adopted = plan.read(spec.run_dir)
+    lives = [name] if adopted is None else [life_of(adopted.lineage), name]
+    has_store = world.saving.checkpoint_store is not None
+    store = StoreOpening(world, helpers, signals.fd, lives) if has_store else None
     workspace = Workspace(
         world,
         lambda line: terminal.say(messages.PREFIX + line),
@@ -248,6 +255,7 @@ def _serve(
         reached=reached,
         life=life,
         store=store,
+        name=name,
         may_be_beside=elsewhere,
     )
     if warning := messages.descriptor_warning(descriptor_limit.limit(), spec.nodes.most):

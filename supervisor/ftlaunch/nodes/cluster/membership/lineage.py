@@ -27,6 +27,11 @@ def run_of(fresh_run: str, life: str) -> str:
     return f"{fresh_run}-{life}" if fresh_run else life
 
 
+def life_of(lineage: str) -> str:
+    """Return the random name of the life of a lineage; empty if the lineage is unknown."""
+    return lineage.partition("/")[0].rpartition(":")[0].rpartition("-")[2]
+
+
 def is_of_fresh_run(lineage: str, fresh_run: str) -> bool:
     """Return whether steps of a lineage were made since the `--fresh` start named `fresh_run`."""
     return lineage.startswith(f"{fresh_run}-")

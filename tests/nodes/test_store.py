@@ -1,0 +1,240 @@
+"""Nodes that share no directory, and a checkpoint store: whatever machines are lost, the job goes on from the store.
+
+Each agent has a run dir of its own, and below it a checkpoint cache of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.agents import NodesJob
+from tests.support.harness import FtJob
+from tests.support.leftovers import carriers
+from tests.support.waiting import wait_for
+
+from ftlaunch.checkpoints.stores import index
+from ftlaunch.checkpoints.stores.index import Index
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.protocol import memory_root
+
+pytestmark = pytest.mark.long
+TOKEN = "a token that is long enough"
+SLOW = ("--steps", "30", "--step-time", "0.2")
+
+
+class StoreJob(NodesJob):
+    """A job of two nodes with directories of their own, and a store. A machine that is lost takes all with it."""
+
+    def __init__(self, home: Path) -> None:
+        """Prepare the job without starting agents."""
+        super().__init__(home)
+        self.bucket = home / "bucket"
+        self.address = f"file://{self.bucket}"
+        self.env["FTLAUNCH_TOKEN"] = TOKEN
+        self.options = (*self.options, "--storage-interval", "5", "--peer-interval", "0")
+        self.store = ("--checkpoint-dir", self.address)
+        self.machines: list[Path] = []
+        """the run dir of each machine, by the number of its agent"""
+        self.is_shared = False
+        """whether all machines share one run dir"""
+
+    def machine(self, rank: int) -> None:
+        """Start the agent of a node on a machine that has nothing of the job yet."""
+        number = len(self.machines)
+        run_dir = self.home / ("shared" if self.is_shared else f"machine_{number}")
+        self.machines.append(run_dir)
+        self.agent("--node-rank", str(rank), "--run-dir", str(run_dir), *self.store)
+
+    def begin(self, *more: str) -> list[object]:  # type: ignore[override]
+        """Start the agent of the first node, wait for its head, and start the other's."""
+        self.run_dir = self.home / ("shared" if self.is_shared else f"machine_{len(self.machines)}")
+        self.machine(0)
+        self.wait_event("job_started")
+        self.machine(1)
+        return []
+
+    def lose_all(self) -> None:
+        """All machines are gone: every process, their memory, their disks."""
+        while pids := carriers(self.tag):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for agent in self.supervisors:
+                agent.wait()
+        for name in self.memories():
+            shutil.rmtree(memory_root(os.getuid()) / (self.job_id + name))
+        for run_dir in self.machines:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+    @property
+    def index(self) -> Index:
+        return index.parse((self.bucket / index.NAME).read_bytes())
+
+    def objects(self) -> set[str]:
+        """What the store has besides its index."""
+        return {str(path.relative_to(self.bucket)) for path in (self.bucket / "steps").rglob("*") if path.is_file()}
+
+    def caches(self, number: int) -> list[int]:
+        """The steps in a machine's checkpoint cache."""
+        return [step for step, _ in layout.list_iterations(self.machines[number] / "checkpoints")]
+
+    def wait_failed(self) -> list[str]:
+        """Wait until a save has failed. Returns why each one has."""
+        self.wait_event("checkpoint_failed")
+        return [event["error"] for event in self.events("checkpoint_failed")]
+
+    def began(self, count: int) -> float:
+        """When the `count`-th head has begun."""
+        return float(self.events("job_started")[count - 1]["mono"])
+
+    def assert_went_on(self, alone: FtJob, *, at: int) -> None:
+        """The last life has resumed from storage at a step, and ends as an undisturbed job."""
+        assert [one["source"] for one in self.events("resumed")] == ["storage"], self.told
+        assert self.events("resumed")[0]["step"] == at, self.told
+        assert not self.events("resume_differs")
+        assert self.final() == alone.final()
+        assert max(self.index.steps) == 30
+        assert self.objects() == self.index.objects, "nothing but checkpoints is left"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StoreJob]:
+    job = StoreJob(tmp_path)
+    yield job
+    job.dispose()
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own caches", "a shared cache"])
+def test_all_machines_are_lost(store: StoreJob, alone: FtJob, *, is_shared: bool) -> None:
+    """Taken out (`caches.fetch` in `ClusterSaver`): the second node has no checkpoint to resume from."""
+    store.is_shared = is_shared
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored", count=2)
+    store.lose_all()
+    at = max(store.index.steps)
+    assert at in (10, 15)
+    store.words = ("--steps", "30")
+    store.begin()
+    assert store.codes()[2:] == [0, 0], store.told
+    assert store.events("store_opened")[0]["brought"] == [at]
+    store.assert_went_on(alone, at=at)
+    if not is_shared:
+        assert store.caches(3) == [at]
+        assert not list((store.machines[3] / "checkpoints").glob(".part-*"))
+    store.assert_clean()
+
+
+def test_a_shard_that_was_changed_in_the_store_is_refused(store: StoreJob, alone: FtJob) -> None:
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored", count=2)
+    store.lose_all()
+    newest, older = sorted(store.index.steps, reverse=True)[:2]
+    (shard,) = [path for path in store.bucket.rglob("*-model-0000003-*") if f"{newest:07d}-" in path.parent.name]
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    store.words = ("--steps", "30")
+    store.begin()
+    assert store.codes()[2:] == [0, 0], store.told
+    (refused,) = store.events("store_opened")[0]["refused"]
+    assert refused["step"] == newest
+    assert "does not match its checksum" in refused["why"]
+    store.assert_went_on(alone, at=older)
+
+
+def test_a_node_is_lost_while_it_uploads(store: StoreJob, alone: FtJob) -> None:
+    """What it had uploaded belongs to no checkpoint: its successor, with an empty disk, goes on from the step before."""
+    store.words = ("--steps", "30", "--step-time", "0.4")
+    store.options = (*store.options, "--storage-bandwidth", "6KB/s")
+    store.begin()
+    store.wait_event("checkpoint_stored", seconds=60.0)
+    (at,) = store.index.steps
+
+    def uploading() -> list[Path]:
+        found = store.bucket.rglob("*-000000[23]-0000004.safetensors")
+        return [path for path in found if f"_{at:07d}-" not in path.parent.name]
+
+    (torn, *_) = wait_for(uploading, "a shard of the next step", 60.0)
+    keepers = [process.pid for process in keepers_of(store.supervisors[1].pid)]
+    assert keepers, "the process that uploads"
+    ranks = store.ranks_of(1)
+    store.supervisors[1].kill()
+    for pid in keepers:
+        os.kill(pid, signal.SIGKILL)
+    store.wait_gone([*ranks, *keepers])
+    shutil.rmtree(store.memory_of(1))
+    shutil.rmtree(store.machines[1])
+    (failed, *_) = store.wait_failed()
+    assert "node 1, which held a part of it, is lost" in failed
+    assert sorted(store.index.steps) == [at]
+    store.machine(1)
+    assert store.codes() == [0, -signal.SIGKILL, 0], store.told
+    assert store.resumed()[:2] == ("storage", at)
+    assert torn.name not in {Path(name).name for name in store.objects() if torn.parent.name in name}
+    store.assert_same_end(alone)
+
+
+def keepers_of(agent: int) -> list[psutil.Process]:
+    """The processes of an agent that reach the store."""
+    return [
+        process
+        for process in psutil.Process(agent).children()
+        if "ftlaunch.checkpoints.stores.keeper" in process.cmdline()
+    ]
+
+
+def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
+    """The killed head's keeper could not commit any more: the store has another term."""
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored")
+    head = store.head
+    term = store.index.term
+    os.kill(head, signal.SIGKILL)
+    store.wait_event("job_started", 2)
+    assert store.head != head
+    assert store.codes() == [0, 0], store.told
+    assert store.index.term == term + 1
+    stored = [event["steps"][0] for event in store.events("checkpoint_stored") if event["mono"] > store.began(2)]
+    assert stored[-1] == 30
+    assert len(stored) >= 2
+    assert not store.events("incident"), store.told
+    assert store.objects() == store.index.objects
+    store.assert_same_end(alone)
+    store.assert_clean()
+
+
+def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(store: StoreJob, alone: FtJob) -> None:
+    store.words = SLOW
+    store.options = (*store.options, "--storage-interval", "1000")
+    store.begin()
+    store.wait_step(3)
+    store.supervisors[0].send_signal(signal.SIGINT)
+    assert store.codes() == [75, 75], store.told
+    (saved,) = store.events("checkpoint_committed")
+    assert sorted(store.index.steps) == [saved["step"]]
+    store.lose_all()
+    store.words = ("--steps", "30")
+    store.begin()
+    assert store.codes()[2:] == [0, 0], store.told
+    store.assert_went_on(alone, at=saved["step"])
+
+
+def test_nothing_is_saved_across_nodes_that_share_nothing(store: StoreJob, alone: FtJob) -> None:
+    """Taken out (the refusal in `ClusterSaver.ask`): the head waits for parts that nobody can see."""
+    store.store = ()
+    store.begin()
+    store.codes()
+    failed = store.wait_failed()
+    assert all("the nodes share no checkpoint directory; give `--checkpoint-dir` a directory" in one for one in failed)
+    assert store.caches(0) == store.caches(1) == []
+    assert store.final() == alone.final(), "the training itself is the same"
