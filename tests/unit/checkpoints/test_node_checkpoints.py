@@ -117,7 +117,7 @@ def test_another_head_goes_on_and_the_one_before_commits_nothing(nodes: Nodes, t
     third = Nodes(tmp_path, "third")
     assert third.objects() == third.index.objects, "what the first had uploaded is removed"
     other = third
-    with pytest.raises(OvertakenError, match="other pid 7 has taken over"):
+    with pytest.raises(OvertakenError, match="third pid 7 has taken over"):
         nodes.node.fetch(10, nodes.head.token)
     nodes.node.fetch(15, other.head.token)
     assert nodes.steps(nodes.there) == [15]
@@ -209,7 +209,6 @@ def test_a_step_that_the_nodes_had_saved_together_is_stored_before_they_part(nod
 
 
 def test_the_small_files_of_a_node_are_those_of_the_head(nodes: Nodes) -> None:
-    seeds.keep(nodes.there.parent, 5)
     nodes.there.mkdir(parents=True)
     skipped_samples.add(nodes.there, 3, 9)
     seeds.keep(nodes.there, 5)

@@ -42,7 +42,6 @@ from ftlaunch_contract.files import atomic, checksums
 from ftlaunch_contract.progress import ignore
 
 _THREADS = 4  # files that are sent or received at the same time
-_TRIES = 2  # to fetch a step that arrives damaged
 _LOCK = ".cache.lock"  # in a node's directory, which agents of one machine may share
 WHY_REFUSED = "a node could not use what the store has of this step"
 
@@ -293,12 +292,10 @@ class NodeCheckpoints(CachedCheckpoints):
             raise Damaged(f"{self._store.where} has no step {step} any more")
         wanted = {step, *self._index.steps[step].needs} & self._usable()
         with self._locked():
-            for _ in range(_TRIES):
-                damage = self._fetch_into_cache(sorted(wanted))
-                if damage is None:
-                    self._remove_older(wanted)
-                    return
-        raise Damaged(damage.why)
+            damage = self._fetch_into_cache(sorted(wanted)) and self._fetch_into_cache(sorted(wanted))
+            if damage is not None:  # twice: not a fault of the way here
+                raise Damaged(damage.why)
+            self._remove_older(wanted)
 
     def _read_index(self, token: str) -> None:
         found = self._store.read(indexes.NAME)
