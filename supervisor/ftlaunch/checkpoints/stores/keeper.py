@@ -25,15 +25,16 @@ Where nodes have directories of their own (`node_checkpoints.py`), the keeper of
     {"do": "bring_newest", "healthy_before": step or null}: bring the newest step that the store has
         -> {"did": "bring_newest", "newest", "refused", "beside"}
     {"do": "parts", "folder", "directory", "names": [...]}: download part files of other nodes -> {"did": "parts"}
-    {"do": "commit", "step", "folder", "directory", "keep", "keep_every"}: upload what the head has, and commit
-        -> {"did": "commit", "bytes", "seconds", "deleted", "newest", "beside"}
+    {"do": "commit", "step", "folder", "directory", "keep", "keep_every", "bandwidth"}: upload what the head has, and
+        commit
+        -> {"did": "commit", "bytes", "seconds", "deleted", "notes", "newest", "beside"}
     {"do": "refuse", "step", "why"}: a node could not use the step -> {"did": "refuse", "newest"}
     {"do": "delete", "folder"}: delete what was uploaded of a save that has failed -> {"did": "delete"}
 
 and the keeper of each node, which does not open the store:
 
-    {"do": "attach", "store", "directory", "job", "bandwidth"}: use the store -> {"did": "attach"}
-    {"do": "upload", "folder", "staging": directory}: upload what lies in the directory, and remove it
+    {"do": "attach", "store", "directory", "job"}: use the store -> {"did": "attach"}
+    {"do": "upload", "folder", "staging": directory, "bandwidth"}: upload what lies in the directory, and remove it
         -> {"did": "upload", "seconds"}
     {"do": "fetch", "step": step or -1, "token", "beside"}: bring the step, unless it is -1, and the small files beside
         -> {"did": "fetch"}; with an "error", "damaged" says whether the store has nothing of the step that can be used
@@ -191,6 +192,7 @@ class Keeper:
             Path(request["directory"]),
             keep=request["keep"],
             keep_every=request["keep_every"],
+            spent=self._spent(request),
         )
         return {**asdict(committed), **self._facts()}
 
@@ -210,12 +212,11 @@ class Keeper:
             Path(request["directory"]),
             job=request["job"],
             owner="",  # a node does not claim
-            spent=self._spent(request),
         )
         return {}
 
     def _upload(self, request: Answer) -> Answer:
-        self._node.upload(Path(request["staging"]), request["folder"])
+        self._node.upload(Path(request["staging"]), request["folder"], self._spent(request))
         return {}
 
     def _fetch(self, request: Answer) -> Answer:

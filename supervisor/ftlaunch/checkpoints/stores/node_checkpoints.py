@@ -28,6 +28,7 @@ from pathlib import Path
 
 from ftlaunch.checkpoints.stores import index as indexes
 from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
+from ftlaunch.checkpoints.stores.store import Spent
 from ftlaunch.checkpoints.stores.stored_checkpoints import (
     SIDE_FILES,
     OvertakenError,
@@ -76,6 +77,15 @@ class CachedCheckpoints(StoredCheckpoints):
             if (damage := self._fetch_all([step])) is not None:
                 return damage
         return None
+
+    def _upload_files(self, paths: Iterable[Path], folder: str, spent: Spent) -> None:
+        """Upload files into a folder of the store, under their own names. Raises OSError."""
+
+        def upload(path: Path) -> None:
+            self._store.upload(path, f"{folder}/{path.name}", spent)
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(upload, paths))
 
     def _is_copy(self, step: int, path: Path) -> bool:
         """Return whether a checkpoint of the directory is the store's, and whole. Raises OSError."""
@@ -180,7 +190,13 @@ class HeadCheckpoints(CachedCheckpoints):
             list(pool.map(download, names))
 
     def commit_step(
-        self, step: int, folder: str, directory: Path, keep: int, keep_every: int | None = None
+        self,
+        step: int,
+        folder: str,
+        directory: Path,
+        keep: int,
+        keep_every: int | None = None,
+        spent: Spent = ignore,
     ) -> CommittedStep:
         """Upload what the head has of a step, and commit the step. Later steps are put aside, and old ones go.
 
@@ -190,6 +206,7 @@ class HeadCheckpoints(CachedCheckpoints):
             directory: has metadata.json, and all files that are not in the folder yet.
             keep: how many checkpoints to keep.
             keep_every: steps; a checkpoint at a multiple is kept. 0 or None: no such steps.
+            spent: called with the bytes of each piece that is sent.
 
         Raises:
             Damaged: metadata.json cannot be used.
@@ -200,7 +217,8 @@ class HeadCheckpoints(CachedCheckpoints):
             name: (entry["bytes"], entry[checksums.NAME]) for name, entry in found["files"].items()
         }
         entries[layout.METADATA] = len(content), checksums.of_bytes(content)
-        self._upload_files(directory, folder, [name for name in entries if (directory / name).exists()])
+        here = [directory / name for name in entries if (directory / name).exists()]
+        self._upload_files(here, folder, spent)
         files = {
             name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of(digests))
             for name, (size, digests) in entries.items()
@@ -224,13 +242,6 @@ class HeadCheckpoints(CachedCheckpoints):
         refused = {number: why for number, why in self._index.refused.items() if number != step}
         self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
 
-    def _upload_files(self, directory: Path, folder: str, names: Iterable[str]) -> None:
-        def upload(name: str) -> None:
-            self._store.upload(directory / name, f"{folder}/{name}", self._spent)
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(upload, names))
-
     def refuse(self, step: int, why: str) -> None:
         """Take a step that a node could not use out of the usable ones. The head's copy goes to the quarantine."""
         self._commit(replace(self._index, refused={**self._index.refused, step: why}))
@@ -249,27 +260,17 @@ class HeadCheckpoints(CachedCheckpoints):
 class NodeCheckpoints(CachedCheckpoints):
     """The side of a node. It reads the index, and never writes it."""
 
-    def upload(self, staging: Path, folder: str) -> None:
+    def upload(self, staging: Path, folder: str, spent: Spent = ignore) -> None:
         """Upload what this node has written of a step, and remove it from the directory. Raises OSError.
 
         Args:
             staging: the directory that the node's saver has written into, for this upload alone.
             folder: where the head wants to have it in the store.
+            spent: called with the bytes of each piece that is sent.
         """
         try:
-            found = [
-                (path, f"{folder}/{path.name}")
-                for _, directory in layout.list_incomplete(staging)
-                for path in directory.iterdir()
-                if path.name != layout.MARK
-            ]
-
-            def upload(entry: tuple[Path, str]) -> None:
-                path, name = entry
-                self._store.upload(path, name, self._spent)
-
-            with ThreadPoolExecutor(_THREADS) as pool:
-                list(pool.map(upload, found))
+            written = [path for _, directory in layout.list_incomplete(staging) for path in directory.iterdir()]
+            self._upload_files([path for path in written if path.name != layout.MARK], folder, spent)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 

@@ -314,6 +314,7 @@ class ClusterSaver:
             "directory": str(self._directory()),
             "keep": request["keep"],
             "keep_every": request["keep_every"],
+            "bandwidth": request.get("bandwidth"),
         }
         self._store.ask(commit, self._take_if_current(self._on_committed))
 

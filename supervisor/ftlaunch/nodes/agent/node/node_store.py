@@ -70,7 +70,8 @@ class NodeStore:
             answer: the saver's answer, which has no error.
         """
         about = {**answer, "number": request["number"], "folder": request["folder"]}
-        self._ask({"do": "upload", "folder": request["folder"], "staging": request["staging"]}, about)
+        upload = {name: request[name] for name in ("folder", "staging", "bandwidth")}
+        self._ask({"do": "upload", **upload}, about)
 
     def fetch(self, request: Request) -> None:
         """Bring a checkpoint, and the small files beside it, into this node's directory, as the head asks."""
@@ -110,7 +111,6 @@ class NodeStore:
                 "store": spec.saving.checkpoint_store,
                 "directory": str(spec.checkpoint_dir),
                 "job": spec.job_id,
-                "bandwidth": spec.saving.storage_bandwidth,
             }
         )
 
