@@ -21,6 +21,8 @@ from tests.support.waiting import wait_for
 
 from ftlaunch.checkpoints.stores import index
 from ftlaunch.checkpoints.stores.index import Index
+from ftlaunch.checkpoints.stores.node_checkpoints import HeadCheckpoints
+from ftlaunch.checkpoints.stores.store import open_store
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import memory_root
 
@@ -60,14 +62,23 @@ class StoreJob(NodesJob):
         self.machine(1)
         return []
 
-    def lose_all(self) -> None:
-        """All machines are gone: every process, their memory, their disks."""
+    def kill_all(self) -> None:
+        """Kill every process of the job; memory and disks stay."""
         while pids := carriers(self.tag):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             for agent in self.supervisors:
                 agent.wait()
+
+    def begin_again(self) -> None:
+        """Start the same commands on the same machines."""
+        self.machines.clear()
+        self.begin()
+
+    def lose_all(self) -> None:
+        """All machines are gone: every process, their memory, their disks."""
+        self.kill_all()
         for name in self.memories():
             shutil.rmtree(memory_root(os.getuid()) / (self.job_id + name))
         for run_dir in self.machines:
@@ -124,7 +135,7 @@ def test_all_machines_are_lost(store: StoreJob, alone: FtJob, *, is_shared: bool
     assert at < 30
     store.words = ("--steps", "30")
     store.begin()
-    assert store.codes()[2:] == [0, 0], store.told
+    assert store.codes()[2:] == [0, 0], store.transcript
     assert store.events("store_opened")[0]["brought"] == [at]
     store.assert_went_on(alone, at=at)
     if not is_shared:
@@ -145,7 +156,7 @@ def test_a_shard_that_was_changed_in_the_store_is_refused(store: StoreJob, alone
     shard.write_bytes(data)
     store.words = ("--steps", "30")
     store.begin()
-    assert store.codes()[2:] == [0, 0], store.told
+    assert store.codes()[2:] == [0, 0], store.transcript
     (refused,) = store.events("store_opened")[0]["refused"]
     assert refused["step"] == newest
     assert "does not match its checksum" in refused["why"]
@@ -178,7 +189,7 @@ def test_a_node_is_lost_while_it_uploads(store: StoreJob, alone: FtJob) -> None:
     assert "node 1, which held a part of it, is lost" in failed
     assert sorted(store.index.steps) == [at]
     store.machine(1)
-    assert store.codes() == [0, -signal.SIGKILL, 0], store.told
+    assert store.codes() == [0, -signal.SIGKILL, 0], store.transcript
     assert store.resumed()[:2] == ("storage", at)
     assert not [name for name in store.objects() if torn.parent.name in name], "nothing of it is left"
     store.assert_same_end(alone)
@@ -203,12 +214,12 @@ def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
     os.kill(head, signal.SIGKILL)
     store.wait_event("job_started", 2)
     assert store.head != head
-    assert store.codes() == [0, 0], store.told
+    assert store.codes() == [0, 0], store.transcript
     assert store.index.term == term + 1
     stored = [event["steps"][0] for event in store.events("checkpoint_stored") if event["mono"] > store.began(2)]
     assert stored[-1] == 30
     assert len(stored) >= 2
-    assert not store.events("incident"), store.told
+    assert not store.events("incident"), store.transcript
     assert store.objects() == store.index.objects
     store.assert_same_end(alone)
     store.assert_clean()
@@ -220,14 +231,44 @@ def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(store: Store
     store.begin()
     store.wait_step(3)
     store.supervisors[0].send_signal(signal.SIGINT)
-    assert store.codes() == [75, 75], store.told
+    assert store.codes() == [75, 75], store.transcript
     (saved,) = store.events("checkpoint_committed")
     assert sorted(store.index.steps) == [saved["step"]]
     store.lose_all()
     store.words = ("--steps", "30")
     store.begin()
-    assert store.codes()[2:] == [0, 0], store.told
+    assert store.codes()[2:] == [0, 0], store.transcript
     store.assert_went_on(alone, at=saved["step"])
+
+
+def test_the_same_machines_go_on_from_their_memory(store: StoreJob, alone: FtJob) -> None:
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored")
+    store.wait_step(9)
+    store.kill_all()
+    store.begin_again()
+    assert store.codes()[2:] == [0, 0], store.transcript
+    source, step, _ = store.resumed()
+    assert (source, step >= 8) == ("memory", True), store.transcript
+    store.assert_same_end(alone)
+
+
+def test_memory_of_before_is_not_taken_up_once_the_job_has_begun_anew_elsewhere(store: StoreJob, alone: FtJob) -> None:
+    """Taken out (`is_memory_current`): the nodes, come back, go on with a training that nobody has any more."""
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored")
+    store.wait_step(9)
+    store.kill_all()
+    other = HeadCheckpoints(open_store(store.address), store.home / "other", job=store.job_id, owner="other (pid 7)")
+    other.claim()
+    other.begin_life(["another life"])
+    other.put_aside(above=-1)  # as `--fresh` does there
+    store.begin_again()
+    assert store.codes()[2:] == [0, 0], store.transcript
+    assert store.events("resumed")[-1]["step"] == 0, "nothing of before was taken up"
+    assert store.said(2).count("the job has gone on elsewhere: the steps in the memory of ") == 2, store.transcript
 
 
 def test_nothing_is_saved_across_nodes_that_share_nothing(store: StoreJob, alone: FtJob) -> None:

@@ -121,6 +121,8 @@ class Cluster:
         )
         self._nodes[member.key] = node
         self.roster.join(member)
+        if not is_current and found.slots:
+            self._context.say(f"the job has gone on elsewhere: the steps in the memory of {node.host} are not used")
         self._places.report_joined(node)
         connection.on_message = lambda message: self._on_message(node, message)
         connection.on_end = lambda why: self._lose(node, why)
