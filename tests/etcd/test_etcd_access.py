@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.agents import NodesJob, free_port
 from tests.support.etcd import EtcdCluster, etcd_cluster
-from tests.support.tcp import Handler, says, says_nothing, says_slowly, served
+from tests.support.tcp import Handler, request, says, says_nothing, says_slowly, served
 
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.nodes.channel.etcd import client, messages
@@ -57,6 +57,17 @@ def test_nobody_is_waited_for_without_an_end(handler: Handler) -> None:
         begun = time.monotonic()
         at(port).ask(messages.RANGE, READ)
     assert time.monotonic() - begun >= client.ANSWER_SECONDS
+
+
+def test_an_answer_that_is_cut_short_is_no_answer() -> None:
+    """Taken out: a member that dies while it answers counts as something that is no etcd, and is given up."""
+
+    def dies(peer: socket.socket) -> None:
+        request(peer)
+        peer.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"header": {')
+
+    with served(dies) as port, pytest.raises(EtcdSilent, match="its answer was cut short"):
+        at(port).ask(messages.RANGE, READ)
 
 
 def test_something_that_does_not_speak_http(tmp_path: Path) -> None:

@@ -185,8 +185,9 @@ class Agent:
         """Find out whether the run dir and the checkpoint dir are the head's, by a word that the head leaves there.
 
         A newer head may have overwritten the word; therefore the sign of the newest head is read before a directory
-        counts as this node's own. A node that took a shared run dir for its own would overwrite the journal there. A checkpoint dir of its own beside a shared run dir is a mistake, unless a store
-        keeps the checkpoints: the agent ends.
+        counts as this node's own. A node that took a shared run dir for its own would overwrite the journal there.
+        A checkpoint dir of its own beside a shared run dir is a mistake, unless a store keeps the checkpoints: the
+        agent ends.
         """
         if self._shared.are_known or self.link.alone_since is not None:
             return

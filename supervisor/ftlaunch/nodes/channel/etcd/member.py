@@ -72,9 +72,9 @@ class EtcdMember:
         if self._connection is None:
             self._connection = self._connect(until)
         connection = self._connection
-        bounded: Any = connection.sock  # a _BoundedSocket
-        bounded.until = until
-        bounded.settimeout(_seconds_left(until))  # for sending
+        assert isinstance(connection.sock, _BoundedSocket)
+        connection.sock.until = until
+        connection.sock.settimeout(_seconds_left(until))  # for sending
         connection.request("POST", path, body=content, headers=headers)
         answer = connection.getresponse()
         body = answer.read(_MOST_BYTES + 1)
@@ -82,6 +82,8 @@ class EtcdMember:
             self.close()
         if len(body) > _MOST_BYTES:
             raise ValueError(f"its answer has more than {_MOST_BYTES} bytes")
+        if answer.length:  # read(amount) returns what came before the end, without an error
+            raise ConnectionError("its answer was cut short")
         return answer.status, body
 
     def _connect(self, until: float) -> http.client.HTTPConnection:
