@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -31,6 +32,17 @@ settings.load_profile("test")  # pytest's --hypothesis-profile comes after this 
 
 def pytest_configure() -> None:
     leftovers.set_mark()
+    gc.disable()  # next to nothing of what is made while tests are collected is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected away from the garbage collector.
+
+    Some millions of objects last as long as pytest. Without this each attach() in pytest's process, which looks for
+    DistributedDataParallel among all objects that the collector knows, takes half a second more.
+    """
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,9 +12,12 @@ import argparse
 import hashlib
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
+if {"fsdp", "hsdp", "tp", "pairs"}.isdisjoint(sys.argv):  # DTensor needs all that torch imports
+    import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn

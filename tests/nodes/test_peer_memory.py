@@ -23,6 +23,7 @@ from tests.support.waiting import wait_for
 
 AT = 16
 SHAPES = Path(__file__).parents[1] / "jobs" / "shapes.py"
+NAPS = ("--step-time", "0.1")  # the node is lost in mid-job
 
 
 def wait_copied(nodes: NodesJob, step: int) -> None:
@@ -110,14 +111,14 @@ def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) ->
     """
     shape, *apart = kind.split()
     are_replicas = kind in ("hsdp", "groups")
-    words = ("--kind", shape, "--steps", "100", "--step-time", "0.1", *(f"--{word}" for word in apart))
+    words = ("--kind", shape, "--steps", "60", *(f"--{word}" for word in apart))
     for name in ("alone", "nodes"):
         (tmp_path / name).mkdir()
     alone, nodes = FtJob(tmp_path / "alone"), NodesJob(tmp_path / "nodes")
     try:
         alone.start(script=SHAPES, args=("--out", str(alone.out), *words), ranks=4)
         assert alone.wait() == 0, alone.stderr
-        nodes.script, nodes.words = SHAPES, words
+        nodes.script, nodes.words = SHAPES, (*words, *NAPS)
         nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
         nodes.begin()
         nodes.wait_joined(2)
@@ -170,7 +171,7 @@ def test_a_new_head_knows_of_the_copies(nodes: NodesJob, alone: FtJob, lost: int
 @pytest.mark.parametrize("kind", ["fsdp", "tp"])
 def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) -> None:
     """Three nodes: the copies are whole shards, and the last place's buddy is the first."""
-    words = ("--kind", kind, "--steps", "100", "--step-time", "0.1")
+    words = ("--kind", kind, "--steps", "60")
     for name in ("alone", "nodes"):
         (tmp_path / name).mkdir()
     alone = FtJob(tmp_path / "alone")
@@ -178,7 +179,7 @@ def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) ->
     try:
         alone.start(script=SHAPES, args=("--out", str(alone.out), *words), ranks=3)
         assert alone.wait() == 0, alone.stderr
-        nodes.script, nodes.words = SHAPES, words
+        nodes.script, nodes.words = SHAPES, (*words, *NAPS)
         nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
         nodes.begin()
         nodes.wait_joined(3)

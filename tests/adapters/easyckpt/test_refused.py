@@ -1,21 +1,25 @@
-"""What EasyCkpt's calls refuse before anything is built."""
+"""What EasyCkpt's calls refuse before anything is built.
+
+The tests import the calls, and with them Megatron-core, which takes two seconds.
+"""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from tests.support.nodes import process_group
+from tests.support.packages import require
 from torch import nn
 
-pytest.importorskip("megatron.core", reason="Megatron-core is not installed (pip install megatron-core)")
-
-from ftlaunch_hooks.adapters.easyckpt import megatron
-from ftlaunch_hooks.adapters.easyckpt.megatron import inside
-from ftlaunch_hooks.adapters.easyckpt.megatron.shards import Shards
 from ftlaunch_hooks.job.restore import AttachError
+
+if TYPE_CHECKING:
+    from ftlaunch_hooks.adapters.easyckpt.megatron.shards import Shards
+
+require("megatron", reason="Megatron-core is not installed (pip install megatron-core)")
 
 
 def optimizer_of(name: str, **options: object) -> object:
@@ -23,6 +27,8 @@ def optimizer_of(name: str, **options: object) -> object:
 
 
 def test_the_other_calls_come_behind_load_checkpoint() -> None:
+    from ftlaunch_hooks.adapters.easyckpt import megatron
+
     with pytest.raises(AttachError, match=r"cannot initialize: load_checkpoint\(\) was not called before"):
         megatron.initialize_easyckpt(save_mem_interval=1, save_storage_interval=5, max_ckpt_num=5)
     with pytest.raises(AttachError, match=r"cannot save: load_checkpoint\(\) was not called before"):
@@ -31,6 +37,8 @@ def test_the_other_calls_come_behind_load_checkpoint() -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True])
 def test_intervals_are_whole_numbers(number: object) -> None:
+    from ftlaunch_hooks.adapters.easyckpt import megatron
+
     with pytest.raises(
         AttachError, match=r"cannot initialize: max_ckpt_num is .*: allowed is a whole number from 1 on"
     ):
@@ -38,6 +46,8 @@ def test_intervals_are_whole_numbers(number: object) -> None:
 
 
 def test_what_is_not_known_is_refused_by_name() -> None:
+    from ftlaunch_hooks.adapters.easyckpt.megatron import inside
+
     with pytest.raises(AttachError, match="LayerWiseDistributedOptimizer is not known here; known are FP32Optimizer"):
         inside.optimizers_of(optimizer_of("LayerWiseDistributedOptimizer"))
     with pytest.raises(AttachError, match="`overlap_param_gather` is set: weights are gathered behind the step"):
@@ -49,6 +59,8 @@ def test_what_is_not_known_is_refused_by_name() -> None:
 
 
 def test_a_missing_attribute_is_named() -> None:
+    from ftlaunch_hooks.adapters.easyckpt.megatron import inside
+
     moved = type("FP32Optimizer", (), {"config": None})()
     with pytest.raises(AttachError, match=r"FP32Optimizer has no `optimizer`, which Megatron-core 0\.16 has"):
         inside.optimizers_of(moved)
@@ -56,6 +68,8 @@ def test_a_missing_attribute_is_named() -> None:
 
 def shards_of(model: nn.Linear, span: tuple[int, int], groups: int = 1) -> tuple[Shards, Any]:
     """Of a rank that steps a range of a weight of 16 bits, and an optimizer that does."""
+    from ftlaunch_hooks.adapters.easyckpt.megatron.shards import Shards
+
     master = model.weight.detach().view(-1)[slice(*span)].float()
     inner = torch.optim.AdamW([{"params": [master] if not number else []} for number in range(groups)], lr=0.5)
     ranges = {"param": SimpleNamespace(start=span[0], end=span[1])}
@@ -115,5 +129,7 @@ def test_merged_shards_take_the_place_of_those_of_the_rank_for_which_one_stands(
 
 
 def test_a_distributed_optimizer_that_is_built_otherwise_is_refused() -> None:
+    from ftlaunch_hooks.adapters.easyckpt.megatron.shards import Shards
+
     with pytest.raises(AttachError, match="SimpleNamespace has no `data_parallel_group`, which Megatron-core"):
         Shards(SimpleNamespace(optimizer=None), [])
