@@ -39,7 +39,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come bac
 
 demo-nodes: $(STAMP)  ## the same on four machines made of namespaces (as root): one is lost, then that of the head
 	$(BIN)/python scripts/demo_nodes.py
+
+demo-nodes-apart: $(STAMP)  ## the same where each machine has a disk of its own, and a folder stands for a bucket (as root; etcd for a lost head)
+	$(BIN)/python scripts/demo_nodes.py --apart
 
 # Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.
 test test-long test-plain sweep anomalies: export PYTHONDONTWRITEBYTECODE :=

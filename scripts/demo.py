@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,8 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
             (disturbed.out / "model.safetensors").read_bytes() == (undisturbed.out / "model.safetensors").read_bytes(),
         ),
     ]
-    first = last_checkpoint(disturbed)
-    second = last_checkpoint(undisturbed)
+    first = last_checkpoint(disturbed.run_dir)
+    second = last_checkpoint(undisturbed.run_dir)
     checks.append((f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second))
     lost = [e["steps_lost"] for e in disturbed.events("resumed") if e["source"] == "memory"]
     # A step is lost if a rank dies within the millisecond or two in which the step before is still being copied.
@@ -159,11 +159,16 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     return checks
 
 
-def last_checkpoint(run: Run) -> dict[str, bytes]:
-    """Return the tensors of the newest checkpoint as bytes, but for generators that the script never uses."""
-    _, directory = layout.list_iterations(run.run_dir / "checkpoints")[0]
+def last_checkpoint(run_dir: Path) -> dict[str, bytes]:
+    """Return the tensors of the newest checkpoint in a run dir, as `tensors_in` does."""
+    _, directory = layout.list_iterations(run_dir / "checkpoints")[0]
+    return tensors_in(sorted(directory.glob("*.safetensors")))
+
+
+def tensors_in(paths: Iterable[Path]) -> dict[str, bytes]:
+    """Return the tensors of some files as bytes, but for generators that the script never uses."""
     tensors: dict[str, bytes] = {}
-    for path in sorted(directory.glob("*.safetensors")):
+    for path in paths:
         with safe_open(path, framework="numpy") as file:
             for key in file.keys():  # noqa: SIM118 - not a mapping
                 if not key.startswith(("rng.python", "rng.numpy")):

@@ -1,9 +1,12 @@
 """A demo of several machines on one: a rank, an agent, a machine and the head's machine are lost, and no step differs.
 
     make demo-nodes
+    make demo-nodes-apart       # each machine has a disk of its own
 
 As root the machines are namespaces: each has a network, a host name, processes and a /dev/shm of its own, and a lost
 machine's link goes down before everything on it is killed. Otherwise the machines are plain processes on 127.0.0.1.
+With --apart each machine has a run dir on a disk of its own, as root only; checkpoints go to a folder that stands for a
+bucket, and the machines meet in etcd, on a machine besides. Without etcd the head's machine is not lost.
 Two machines of two ranks train scripts/train_gpt.py, and two more stand by. Then the same job is trained undisturbed,
 and the two are compared, bit for bit. Exit code 0 means that all is equal.
 """
@@ -14,31 +17,35 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from demo import SCRIPT, last_checkpoint, losses_of, say, wait_for
+from demo import SCRIPT, last_checkpoint, losses_of, say, tensors_in, wait_for
 from machines.job import PORT, NodesJob
 from machines.namespaces import CannotIsolate, Machines
 from machines.plain import PlainMachines
 
+from ftlaunch.checkpoints.stores import index
 from ftlaunch.system.processes import free_port
 from ftlaunch_contract.protocol import memory_root
 
 NODES = 2
 RANKS = 2  # on each machine
+ETCD_PORT = 2379
 MACHINES = 4
 
 
 class Run(NodesJob):
     """One job: its folders, its command, and what it has written."""
 
-    def __init__(self, machines: Any, name: str, home: Path, steps: int, port: int) -> None:
+    def __init__(self, machines: Any, name: str, home: Path, steps: int, port: int, *, apart: bool) -> None:
         """Prepare the job.
 
         Args:
@@ -47,7 +54,9 @@ class Run(NodesJob):
             home: the folder of the demo.
             steps: the number of steps.
             port: the port of the head.
+            apart: whether each machine has a run dir of its own.
         """
+        self.bucket = home.resolve() / name / "bucket" if apart else None
         self.out = home.resolve() / name / "out"
         self.steps = steps
         self.cluster = machines
@@ -56,19 +65,28 @@ class Run(NodesJob):
             "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2",
             "--sample-bytes", "60",
         ]  # fmt: skip
+        if self.bucket is not None:
+            command = ["--checkpoint-dir", f"file://{self.bucket}", *command]
+        etcd = f"{machines[MACHINES].address}:{ETCD_PORT}" if len(machines) > MACHINES else ""
+        self.keeps_head = bool(self.bucket) and not etcd
+        """whether the head's machine cannot be replaced"""
         super().__init__(
-            machines=machines.all,
+            machines=machines.all[:MACHINES],
             home=home.resolve() / name,
             name=f"demo-{name}-{os.getpid()}",
             nodes=NODES,
             command=command,
             ranks=RANKS,
             port=port,
+            meet=("--rdzv-backend", "etcd", "--rdzv-endpoint", etcd) if etcd else (),
         )
 
     def begin(self) -> None:
         """Start the agents on this terminal; those that stand by start once the job has its nodes."""
-        for number in range(len(self.cluster)):
+        if self.bucket is not None:
+            self.own_disks()
+            self.bucket.mkdir()
+        for number in range(MACHINES):
             rank = ("--node-rank", str(number)) if number < NODES else ()
             self.start(number, *rank, stdout=None, stderr=None)
             if number >= NODES - 1:
@@ -104,11 +122,19 @@ def disturb(run: Run) -> None:
     run.cluster[lost].lose()
     wait_for("the restart", lambda: len(run.events("recovered")) == 3)
 
+    if run.keeps_head:
+        say("without etcd the machine of the head cannot be replaced where the machines share no disk")
+        return assert_ended(run, {0, 1, 2, 3} - {lost})
     run.at(run.steps * 17 // 20)
     say(f"machine 0 is lost, and the head with it: {how}")
     run.cluster[0].lose()
     wait_for("the restart", lambda: len(run.events("recovered")) == 4)
-    codes = run.ended(*({1, 2, 3} - {lost}))
+    assert_ended(run, {1, 2, 3} - {lost})
+
+
+def assert_ended(run: Run, numbers: set[int]) -> None:
+    """Wait for the agents of some machines; end the demo if one of them has failed."""
+    codes = run.ended(*numbers)
     if set(codes) != {0}:
         raise SystemExit(f"demo: the run did not finish: exit codes {codes}")
 
@@ -123,8 +149,8 @@ def works(run: Run, number: int) -> bool:
 def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     """Return what must be equal, each with whether it is."""
     weights = "model.safetensors"
-    first = last_checkpoint(disturbed)  # type: ignore[arg-type]
-    second = last_checkpoint(undisturbed)  # type: ignore[arg-type]
+    first, second = map(newest_checkpoint, (disturbed, undisturbed))
+    restarts = 3 if disturbed.keeps_head else 4
     lost = [event["steps_lost"] for event in disturbed.events("resumed")[1:]]
     return [
         (
@@ -134,10 +160,20 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
         ("weights", (disturbed.out / weights).read_bytes() == (undisturbed.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
         (
-            f"four restarts; they cost {', '.join('?' if steps is None else str(steps) for steps in lost)} steps",
-            len(lost) == 4 and not undisturbed.events("incident"),
+            f"{restarts} restarts; they cost {', '.join('?' if steps is None else str(steps) for steps in lost)} steps",
+            len(lost) == restarts and not undisturbed.events("incident"),
         ),
     ]
+
+
+def newest_checkpoint(run: Run) -> dict[str, bytes]:
+    """Return the tensors of the newest checkpoint as bytes, from the run dir or from the folder for a bucket."""
+    if run.bucket is None:
+        return last_checkpoint(run.run_dir)
+    steps = index.parse((run.bucket / index.NAME).read_bytes()).steps
+    return tensors_in(
+        run.bucket / file.object for name, file in steps[max(steps)].files.items() if "safetensors" in name
+    )
 
 
 def forget_memory() -> None:
@@ -146,11 +182,23 @@ def forget_memory() -> None:
         shutil.rmtree(left)
 
 
-def machines() -> Any:
+@contextlib.contextmanager
+def etcd_on(machine: Any, home: Path) -> Iterator[None]:
+    """Run an etcd on a machine."""
+    url = f"http://{machine.address}:{ETCD_PORT}"
+    command = ["etcd", "--data-dir", str(home / "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url]
+    with (home / "etcd.txt").open("wb") as log:
+        machine.start(command, home, os.environ, stdout=log, stderr=log)
+        yield
+
+
+def machines(count: int, *, apart: bool) -> Any:
     """Make machines of namespaces, or, without the rights for that, of plain processes."""
     try:
-        made = Machines(MACHINES)
+        made = Machines(count)
     except CannotIsolate as error:
+        if apart:
+            raise SystemExit(f"demo: cannot give each machine a disk of its own: {error}") from None
         say(f"the machines are plain processes on 127.0.0.1 ({error})")
         return PlainMachines(MACHINES)
     say(f"{MACHINES} machines, each with a network, a host name, processes and a /dev/shm of its own")
@@ -161,25 +209,41 @@ def main() -> int:
     """Run the demo; return 0 if everything is equal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--apart", action="store_true", help="each machine has a disk of its own")
     parser.add_argument("--home", type=Path, default=Path("out/demo-nodes"), help="made anew each time")
     args = parser.parse_args()
     shutil.rmtree(args.home, ignore_errors=True)
     with contextlib.ExitStack() as ends:
         ends.callback(forget_memory)
-        cluster = ends.enter_context(machines())
+        args.home.mkdir(parents=True)
+        count = MACHINES + (args.apart and shutil.which("etcd") is not None)
+        if args.apart:
+            os.environ["FTLAUNCH_TOKEN"] = secrets.token_hex(16)
+        cluster = ends.enter_context(machines(count, apart=args.apart))
+        if count > MACHINES:
+            ends.enter_context(etcd_on(cluster[MACHINES], args.home.resolve()))
         port = PORT if cluster.apart else free_port("127.0.0.1")
-        disturbed, calm = (Run(cluster, name, args.home, args.steps, port) for name in ("disturbed", "undisturbed"))
+        disturbed, calm = (
+            Run(cluster, name, args.home, args.steps, port, apart=args.apart) for name in ("disturbed", "undisturbed")
+        )
         say(f"training {args.steps} steps on {NODES} machines of {RANKS} ranks, and two machines that stand by")
         began = time.monotonic()
         disturb(disturbed)
         middle = time.monotonic()
-    with machines() as calm.cluster:
-        calm.machines = calm.cluster.all
+        if args.apart:
+            disturbed.keep_journal()
+    with contextlib.ExitStack() as ends:
+        calm.cluster = ends.enter_context(machines(count, apart=args.apart))
+        calm.machines = calm.cluster.all[:MACHINES]
+        if count > MACHINES:
+            ends.enter_context(etcd_on(calm.cluster[MACHINES], args.home.resolve() / "undisturbed"))
         say("the same job, undisturbed")
         calm.begin()
         if set(codes := calm.ended(*calm.agents)) != {0}:
             raise SystemExit(f"demo: the undisturbed run failed: exit codes {codes}")
         end = time.monotonic()
+        if args.apart:
+            calm.keep_journal()
 
     say("what each incident cost (ftctl report)")
     subprocess.run([sys.executable, "-m", "ftlaunch.cli.ctl", "report", str(disturbed.run_dir)], check=True)

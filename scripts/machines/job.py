@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ftlaunch.history.journal import read_events
+from ftlaunch.history.journal import EVENTS, read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 
 PORT = 29400  # of the head
@@ -39,13 +40,16 @@ class Place(Protocol):
     def path(self, path: Path | str) -> Path:
         """Return the path, from here, of a file of the machine."""
 
+    def own(self, directory: Path) -> None:
+        """Give the machine a disk of its own at a directory."""
+
 
 class NodesJob:
     """One job in a folder of its own; every machine may have an agent, and the first machine has the head."""
 
     def __init__(
         self, machines: Sequence[Place], home: Path, name: str, nodes: int, command: Sequence[str], ranks: int = 2,
-        port: int = PORT,
+        port: int = PORT, meet: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Prepare the job.
 
@@ -57,6 +61,7 @@ class NodesJob:
             command: further options of ftlaunch, the script, and its arguments.
             ranks: the number of ranks of each node.
             port: the port of the head.
+            meet: options that say where the nodes meet; without them they meet on the first machine.
         """
         self.machines = machines
         self.home = home
@@ -65,10 +70,11 @@ class NodesJob:
         home.mkdir(parents=True, exist_ok=True)
         self._launch = [
             sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks),
-            "--rdzv-endpoint", f"{machines[0].address}:{port}", "--job-id", name, "--run-dir", str(self.run_dir),
+            *(meet or ("--rdzv-endpoint", f"{machines[0].address}:{port}")), "--job-id", name, "--run-dir", str(self.run_dir),
             "--no-report-page",
         ]  # fmt: skip
         self._command = command
+        self._has_own_disks = False
         self.agents: dict[int, Program] = {}
 
     def start(
@@ -90,12 +96,30 @@ class NodesJob:
         """Return the output of a machine's agent."""
         return self.terminal(number).read_text(errors="replace")
 
+    def own_disks(self) -> None:
+        """Give each machine a run dir of its own, at the same path."""
+        self.run_dir.mkdir(parents=True)
+        for machine in self.machines:
+            machine.own(self.run_dir)
+        self._has_own_disks = True
+
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the journal's events of one name."""
-        try:
-            return [event for event in read_events(self.run_dir) if event["event"] == name]
-        except FileNotFoundError:
-            return []
+        """Return the journal's events of one name, from the machine whose journal is the longest."""
+        here = self.run_dir
+        run_dirs = [machine.path(here) for machine in self.machines] if self._has_own_disks else [here]
+        journals = []
+        for run_dir in run_dirs:
+            with contextlib.suppress(FileNotFoundError):
+                journals.append(read_events(run_dir))
+        newest = max(journals, key=len, default=[])
+        return [event for event in newest if event["event"] == name]
+
+    def keep_journal(self) -> None:
+        """Copy the longest journal of machines with disks of their own to the run dir here, before the machines go."""
+        journals = [machine.path(self.run_dir / EVENTS) for machine in self.machines]
+        newest = max(filter(Path.exists, journals), key=lambda path: path.stat().st_size)
+        shutil.copy(newest, self.run_dir)
+        self._has_own_disks = False
 
     def status(self) -> dict[str, Any] | None:
         """Return the head's status of the job; None if nobody answers."""
