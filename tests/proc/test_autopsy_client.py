@@ -116,7 +116,7 @@ def test_where_it_cannot_be_made(tmp_path: Path) -> None:
 def test_it_does_not_wait_for_ever(
     tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "TIME", 0.0)
+    monkeypatch.setattr(client, "AUTOPSY_SECONDS", 0.0)
     helpers = HelperProcesses()
     autopsy = Autopsy(
         collect_here(helpers, tmp_path),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.notify import client
-from ftlaunch.notify.message import SoFar, Telling, heard, telling
+from ftlaunch.notify.message import SoFar, Telling, apply_event, telling
 from ftlaunch.reporting import page_at_end
 
 JOB = {"job_id": "gpt", "run_dir": "/runs/gpt", "host": "login-1"}
@@ -27,7 +27,7 @@ SAVED = {"event": "checkpoint_committed", "step": 100}
 def after(*lines: dict[str, Any]) -> SoFar:
     so_far = SoFar()
     for line in lines:
-        so_far = heard(so_far, line)
+        so_far = apply_event(so_far, line)
     return so_far
 
 
