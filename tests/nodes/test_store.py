@@ -57,8 +57,9 @@ class StoreJob(NodesJob):
     def begin(self, *more: str) -> list[object]:  # type: ignore[override]
         """Start the agent of the first node, wait for its head, and start the other's."""
         self.run_dir = self.home / ("shared" if self.is_shared else f"machine_{len(self.machines)}")
+        starts = len(self.events("job_started"))
         self.machine(0)
-        self.wait_event("job_started")
+        self.wait_event("job_started", starts + 1)
         self.machine(1)
         return []
 
@@ -263,7 +264,7 @@ def test_memory_of_before_is_not_taken_up_once_the_job_has_begun_anew_elsewhere(
     store.kill_all()
     other = HeadCheckpoints(open_store(store.address), store.home / "other", job=store.job_id, owner="other (pid 7)")
     other.claim()
-    other.begin_life(["another life"])
+    other.begin_life("another life")
     other.put_aside(above=-1)  # as `--fresh` does there
     store.begin_again()
     assert store.codes()[2:] == [0, 0], store.transcript

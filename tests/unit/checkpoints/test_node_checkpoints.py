@@ -220,15 +220,17 @@ def test_the_small_files_of_a_node_are_those_of_the_head(nodes: Nodes) -> None:
 
 
 def test_memory_of_a_life_counts_until_another_life_has_changed_what_is_stored(nodes: Nodes, tmp_path: Path) -> None:
-    assert nodes.head.begin_life(["a"]) == ("a",)
+    assert nodes.head.begin_life("a") == ("a",)
     nodes.save(10)
     second = Nodes(tmp_path, "second")
-    assert second.head.begin_life(["b"]) == ("a", "b"), "nothing has come of b yet"
+    assert second.head.begin_life("b") == ("a", "b"), "nothing has come of b yet"
     third = Nodes(tmp_path, "third")
-    assert third.head.begin_life(["b", "c"]) == ("a", "b", "c"), "a head that takes b over"
+    assert third.head.begin_life("c", adopted="b") == ("a", "b", "c"), "a head that takes b over"
     third.save(20)
     assert third.index.lives == ("b", "c")
     fourth = Nodes(tmp_path, "fourth")
-    fourth.head.begin_life(["d"])
+    fourth.head.begin_life("d", adopted="b")
     fourth.head.put_aside(above=-1)
-    assert fourth.index.lives == ("d",), "it has begun anew"
+    assert fourth.index.lives == ("b", "d"), "it has begun anew"
+    fifth = Nodes(tmp_path, "fifth")
+    assert fifth.head.begin_life("e", adopted="c") == ("b", "d", "e"), "another life has gone on since"

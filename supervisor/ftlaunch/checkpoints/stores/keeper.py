@@ -4,7 +4,7 @@ It reads requests (one JSON object a line) from stdin and answers on stdout, as 
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
     {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step or null,
-     "bandwidth": bytes a second or null, "lives": names of this life of a job of several nodes}
+     "bandwidth": bytes a second or null, "life": of a job of several nodes, or empty, "adopted": life or empty}
         take the store over; if the job has gone on elsewhere, quarantine strays and delete the snapshots in memory;
         bring the newest checkpoint if it is newer than step `newer_than` and than those of the directory; null: bring
         none, but the small files beside them
@@ -137,7 +137,8 @@ class Keeper:
             spent=self._spent(request),
         )
         is_new = stored.claim()
-        lives = list(stored.begin_life(request["lives"])) if request["lives"] else []
+        life = request["life"]
+        lives = list(stored.begin_life(life, request["adopted"])) if life else []
         memory = Path(request["memory"])
         strays = stored.quarantine_strays(forget_memory=lambda: forget_snapshots(memory))
         before = {step for step, _ in layout.list_iterations(directory)}

@@ -21,7 +21,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,20 +112,23 @@ class HeadCheckpoints(CachedCheckpoints):
 
     _lives: tuple[str, ...] = ()
 
-    def begin_life(self, names: Sequence[str]) -> tuple[str, ...]:
+    def begin_life(self, name: str, adopted: str = "") -> tuple[str, ...]:
         """Note that the job has begun a life. Once the stored steps have changed, memory of earlier ones is void.
 
         Until then the job may still go on from the memory of an earlier life, on this start or the next.
 
         Args:
-            names: the names that snapshots of the life may have.
+            name: the random name of the life.
+            adopted: the name of an earlier life whose ranks may run on as this one's; empty: there is none. It counts
+                only if the store knows it, because the job may have gone on elsewhere since.
 
         Returns:
             The lives whose memory the job may go on from, this one included.
         """
-        lives = tuple(dict.fromkeys([*self._index.lives, *names]))
-        self._commit(replace(self._index, lives=lives))
-        self._lives = tuple(names)
+        known = self._index.lives
+        self._lives = (adopted, name) if adopted in known else (name,)
+        lives = tuple(dict.fromkeys([*known, *self._lives]))
+        super()._commit(replace(self._index, lives=lives))
         return lives
 
     def _commit(self, index: Index) -> None:

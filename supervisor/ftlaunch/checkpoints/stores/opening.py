@@ -24,19 +24,23 @@ class StoreClosedError(Exception):
 class StoreOpening:
     """The store of a job, from the start until the event loop runs."""
 
-    def __init__(self, spec: JobSpec, helpers: HelperProcesses, interrupted: int, lives: Sequence[str] = ()) -> None:
+    def __init__(
+        self, spec: JobSpec, helpers: HelperProcesses, interrupted: int, life: str = "", adopted: str = ""
+    ) -> None:
         """Ask nothing yet.
 
         Args:
             spec: the job, which has a store.
             helpers: the job's helper processes.
             interrupted: a descriptor that becomes readable when the job is told to stop.
-            lives: the names that snapshots of this life of a job of several nodes may have; none on one node.
+            life: the name of the life that a job of several nodes begins; empty on one node.
+            adopted: the name of an earlier life whose ranks may run on; empty: there is none.
         """
         self._spec = spec
         self._helpers = helpers
         self._interrupted = interrupted
-        self._lives = list(lives)
+        self._life = life
+        self._adopted = adopted
         self._keeper: SaverLink | None = None
         self.opened: dict[str, Any] = {}
         """the keeper's answer to `open`, listed in keeper.py"""
@@ -73,7 +77,8 @@ class StoreOpening:
                 "newer_than": newer_than,
                 "memory": str(memory),
                 "bandwidth": spec.saving.storage_bandwidth,
-                "lives": self._lives,
+                "life": self._life,
+                "adopted": self._adopted,
             }
         )
         self.opened = answer

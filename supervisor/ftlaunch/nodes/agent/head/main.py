@@ -228,9 +228,15 @@ def _serve(
     helpers = HelperProcesses()
     name = secrets.token_hex(8)
     adopted = plan.read(spec.run_dir)
-    lives = [name] if adopted is None else [life_of(adopted.lineage), name]
-    has_store = world.saving.checkpoint_store is not None
-    store = StoreOpening(world, helpers, signals.fd, lives) if has_store else None
+    store = None
+    if world.saving.checkpoint_store is not None:
+        store = StoreOpening(
+            spec=world,
+            helpers=helpers,
+            interrupted=signals.fd,
+            life=name,
+            adopted="" if adopted is None else life_of(adopted.lineage),
+        )
     workspace = Workspace(
         world,
         lambda line: terminal.say(messages.PREFIX + line),
