@@ -20,6 +20,7 @@ class FakeSaver:
         self._world = world
         self.fd = -10 - number
         self.pid = 5000 + number
+        self.stored = -1
         self.pending: dict[str, Any] | None = None
         self.closed = False
         self.stopped = False

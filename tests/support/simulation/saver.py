@@ -23,6 +23,7 @@ class SimSaver:
         head.savers += 1
         self.fd = -100 - head.savers
         self.pid = 5000
+        self.stored = -1
         self.pending: dict[str, Any] | None = None
         self.closed = False
         self._said: list[dict[str, Any]] = []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
+from ftlaunch.nodes.agent.node.node_store import NodeStore
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
 
@@ -75,7 +76,8 @@ class Node:
         collect: Any = self._collect
         unused: Any = None
         own_files = OwnFiles(unused, unused, self._tell, unused)  # the run dir is shared: nothing is sent
-        self.helpers = NodeHelpers(loop, start, collect, lambda _: True, own_files, self._tell)
+        store = NodeStore(unused, "unused", loop, unused, self._tell)  # the checkpoint dir is shared: it does nothing
+        self.helpers = NodeHelpers(loop, start, collect, lambda _: True, own_files, store, self._tell)
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
         """Keep the handler of a descriptor for the test to call."""

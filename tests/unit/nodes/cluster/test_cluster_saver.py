@@ -21,7 +21,7 @@ SAVE = {
 class FakeOwn:
     """The head's own saver: one request at a time, answered when the test says so."""
 
-    fd, pid, closed = -1, 77, False
+    fd, pid, closed, stored = -1, 77, False, -1
 
     def __init__(self) -> None:
         self.pending: dict[str, Any] | None = None
@@ -74,7 +74,7 @@ class Job:
         """A saver after another."""
         self.own = own
         told: Any = self.head.pages, self.listening.__setitem__, self.listening.pop, ("run", 1)
-        return ClusterSaver(own, self.head.cluster, *told)
+        return ClusterSaver(own, self.head.cluster, *told, None)
 
     def own_says(self, **more: Any) -> None:
         """The head's saver has done what it was asked for."""
