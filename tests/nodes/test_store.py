@@ -205,6 +205,21 @@ def keepers_of(agent: int) -> list[psutil.Process]:
     ]
 
 
+def test_the_process_that_uploads_is_killed_on_a_node(store: StoreJob, alone: FtJob) -> None:
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored")
+    (keeper,) = keepers_of(store.supervisors[1].pid)
+    keeper.kill()
+    assert store.codes() == [0, 0], store.transcript
+    failed = [event["error"] for event in store.events("checkpoint_failed")]
+    assert all("node 1: the process that reaches the store has died (-9)" in error for error in failed)
+    assert len(failed) <= 1, "another one has taken its place"
+    assert max(store.index.steps) == 30
+    store.assert_same_end(alone)
+    store.assert_clean()
+
+
 def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
     """The killed head's keeper could not commit any more: the store has another term."""
     store.words = SLOW

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.nodes.cluster.cluster import Cluster, ClusterContext
+from ftlaunch.nodes.cluster.head_store import HeadStore
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
 from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
@@ -102,7 +103,8 @@ class Head:
     """A head without a supervisor: a real `Cluster`, whose calls to the job are noted."""
 
     def __init__(
-        self, home: Path, nodes: int = 2, each: int = 2, least: int = 0, plan: Plan | None = None
+        self, home: Path, nodes: int = 2, each: int = 2, least: int = 0, plan: Plan | None = None,
+        store: HeadStore | None = None,
     ) -> None:  # fmt: skip
         """Make the head.
 
@@ -112,6 +114,7 @@ class Head:
             each: ranks of each node.
             least: the least number of nodes; 0 is `nodes`.
             plan: the plan that an earlier head has left.
+            store: the checkpoint store of the job.
         """
         (home / "train.py").touch()
         (home / "mirrors").mkdir()
@@ -144,6 +147,7 @@ class Head:
             pause=self._pause,
             make_probe=PortProbe,
             plan=plan,
+            store=store,
             run="run",
             begun=lambda run, attempt: self.begun.append((run, attempt)),
             facts=FACTS,

@@ -273,6 +273,8 @@ class NodeCheckpoints(CachedCheckpoints):
         """
         try:
             written = [path for _, directory in layout.list_incomplete(staging) for path in directory.iterdir()]
+            if not written:
+                raise OSError(errno.ENOENT, f"what was written in {staging} is gone")
             self._upload_files([path for path in written if path.name != layout.MARK], folder, spent)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

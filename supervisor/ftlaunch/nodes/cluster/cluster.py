@@ -34,7 +34,6 @@ from ftlaunch.nodes.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.nodes.cluster.nodes.reports import Reports
 from ftlaunch.nodes.cluster.older_ranks import OlderRanks
 from ftlaunch.nodes.cluster.regrouping import Regrouping
-from ftlaunch.nodes.cluster.unshared_nodes import CHECKPOINT_DIR
 from ftlaunch.policy.cause_kinds import NODE_LOST
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
@@ -347,11 +346,6 @@ class Cluster:
         """Return the newest step in the memory of nodes without a place, or NONE."""
         unplaced = [node.slots or {} for node in self._nodes.values() if node.member.place < 0]
         return max((step for slots in unplaced for steps in slots.values() for step in steps), default=NONE)
-
-    def shares_checkpoints(self, place: int) -> bool:
-        """Return whether the node of a place has the head's checkpoint dir. False if there is no node."""
-        node = self._places.node_of(self.roster.placed().get(place))
-        return node is not None and CHECKPOINT_DIR not in node.apart
 
     def send_plan(self, plan: Plan) -> None:
         """Send the plan of a new attempt to the nodes that do not share the run dir."""

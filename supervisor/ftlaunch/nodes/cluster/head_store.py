@@ -18,13 +18,16 @@ AskKeeper = Callable[[Answer, Callable[[Answer], None]], None]
 class HeadStore:
     """What the keeper has said of the store, and the way to ask it more."""
 
-    def __init__(self, opened: Mapping[str, Any], report: Callable[[JobEvent], None]) -> None:
+    def __init__(self, address: str, opened: Mapping[str, Any], report: Callable[[JobEvent], None]) -> None:
         """Take what the keeper has said when it opened the store.
 
         Args:
+            address: the address of the store, as the job's settings have it.
             opened: the keeper's answer to `open`.
             report: takes events.
         """
+        self.address = address
+        """the address that all nodes must have been given"""
         self.where = str(opened["where"])
         """the address, for people"""
         self.term = int(opened["term"])

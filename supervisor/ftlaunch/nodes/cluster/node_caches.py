@@ -96,7 +96,14 @@ class NodeCaches:
         assert store is not None
         number = next(self._numbers)
         self._versions[number] = store.version
-        request = {"do": "fetch", "number": number, "step": step, "token": store.token, "beside": store.beside}
+        request = {
+            "do": "fetch",
+            "number": number,
+            "store": store.address,
+            "step": step,
+            "token": store.token,
+            "beside": store.beside,
+        }
         node.send("saver", request=request)
         return number
 

@@ -121,7 +121,10 @@ class HeadJob:
         self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life = life
         self._opening = store
-        self._store = None if store is None else HeadStore(store.opened, reporter.report)
+        address = spec.saving.checkpoint_store
+        self._store = None
+        if store is not None and address is not None:
+            self._store = HeadStore(address, store.opened, reporter.report)
         self._keeping: KeepingSaver | None = None
         self._is_overtaken = False
         self._signals = signals

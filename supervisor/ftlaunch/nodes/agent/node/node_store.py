@@ -59,7 +59,11 @@ class NodeStore:
     def stage(self, request: Request) -> Request:
         """Return a request of the head's to write, as this node's saver gets it: into a directory of its own."""
         directory = self._spec.checkpoint_dir
-        staging = directory / f"{_STAGING}{self._name}-{next(self._numbers)}"
+        number = next(self._numbers)
+        if number == 1:
+            for left in directory.glob(f"{_STAGING}{self._name}-*"):  # by an earlier agent of this name
+                shutil.rmtree(left, ignore_errors=True)
+        staging = directory / f"{_STAGING}{self._name}-{number}"
         return {**request, "checkpoint_dir": str(directory), "staging": str(staging)}
 
     def upload(self, request: Request, answer: Mapping[str, Any]) -> None:
@@ -75,7 +79,14 @@ class NodeStore:
 
     def fetch(self, request: Request) -> None:
         """Bring a checkpoint, and the small files beside it, into this node's directory, as the head asks."""
-        self._ask(request, {"did": "fetch", "number": request["number"], "token": request["token"]})
+        about = {"did": "fetch", "number": request["number"], "token": request["token"]}
+        mine = self._spec.saving.checkpoint_store
+        if mine != request["store"]:
+            given = "none" if mine is None else mine
+            why = f"the head's store is {request['store']}, and this node was given {given} (`--checkpoint-dir`)"
+            self._answer(about, {"error": why})
+        else:
+            self._ask(request, about)
 
     def hurry(self) -> None:
         """Lift the bandwidth limit of the upload under way."""
@@ -95,8 +106,6 @@ class NodeStore:
     def _start(self) -> None:
         """Start a keeper. Raises OSError."""
         spec = self._spec
-        for left in spec.checkpoint_dir.glob(f"{_STAGING}{self._name}-*"):  # by an earlier agent of this name
-            shutil.rmtree(left, ignore_errors=True)
         link = self._start_keeper()
         try:
             self._loop.register(link.fd, self._on_keeper)
