@@ -128,7 +128,7 @@ def disturb(run: Run) -> None:
     run.at(run.steps * 17 // 20)
     say(f"machine 0 is lost, and the head with it: {how}")
     run.cluster[0].lose()
-    wait_for("the restart", lambda: len(run.events("recovered")) == 4)
+    wait_for("the restart", lambda: len(run.events("resumed")) == 5)
     assert_ended(run, {1, 2, 3} - {lost})
 
 
@@ -171,9 +171,8 @@ def newest_checkpoint(run: Run) -> dict[str, bytes]:
     if run.bucket is None:
         return last_checkpoint(run.run_dir)
     steps = index.parse((run.bucket / index.NAME).read_bytes()).steps
-    return tensors_in(
-        run.bucket / file.object for name, file in steps[max(steps)].files.items() if "safetensors" in name
-    )
+    files = steps[max(steps)].files
+    return tensors_in(run.bucket / files[name].object for name in sorted(files) if name.endswith(".safetensors"))
 
 
 def forget_memory() -> None:

@@ -68,9 +68,9 @@ class NodesJob:
         self.name = name
         self.run_dir = home / "run"
         home.mkdir(parents=True, exist_ok=True)
+        meet = meet or ("--rdzv-endpoint", f"{machines[0].address}:{port}")
         self._launch = [
-            sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks),
-            *(meet or ("--rdzv-endpoint", f"{machines[0].address}:{port}")), "--job-id", name, "--run-dir", str(self.run_dir),
+            sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks), *meet, "--job-id", name, "--run-dir", str(self.run_dir),
             "--no-report-page",
         ]  # fmt: skip
         self._command = command
