@@ -70,8 +70,8 @@ class NodesJob:
         home.mkdir(parents=True, exist_ok=True)
         meet = meet or ("--rdzv-endpoint", f"{machines[0].address}:{port}")
         self._launch = [
-            sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks), *meet, "--job-id", name,
-            "--run-dir", str(self.run_dir), "--no-report-page",
+            sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks), *meet,
+            "--job-id", name, "--run-dir", str(self.run_dir), "--no-report-page",
         ]  # fmt: skip
         self._command = command
         self._has_own_disks = False
