@@ -55,12 +55,13 @@ def _volume(_context: click.Context, _param: click.Parameter, text: str) -> tupl
 @click.option("--memory", callback=_size, metavar="SIZE", help="memory of a pod, /dev/shm included [default: no limit]")
 @click.option("--volume", callback=_volume, metavar="CLAIM:PATH", default="shared:/shared", show_default=True,
               help="the claim of the volume that all pods share, and where they see it")  # fmt: skip
-def kubernetes(spec: str, volume: tuple[str, str], **options: Any) -> int:
+@click.option("--no-volume", is_flag=True, help="pods share nothing: checkpoints go to a bucket")
+def kubernetes(spec: str, volume: tuple[str, str], no_volume: bool, **options: Any) -> int:
     """Write the manifest of a job for Kubernetes to stdout: the job spec as a ConfigMap, and the pods that run it.
 
     The Secret with the job's token and the volume are not in it. What is not as JOB.yaml says is told on stderr.
     """
-    claim, path = volume
+    claim, path = (None, volume[1]) if no_volume else volume
     kind = cast(Kind, options.pop("kind"))
 
     def ask(raws: Mapping[str, object], variables: Mapping[str, str]) -> Mapping[str, Given]:

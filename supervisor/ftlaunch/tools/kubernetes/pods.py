@@ -92,9 +92,16 @@ def _pod_spec(job: Workload) -> dict[str, Any]:
         "volumes": [
             {"name": "spec", "configMap": {"name": _spec_name(job)}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity(job.shm)}},
-            {"name": "shared", "persistentVolumeClaim": {"claimName": job.claim}},
+            _volume(job),
         ],
     }  # fmt: skip
+
+
+def _volume(job: Workload) -> dict[str, Any]:
+    """Return the volume of the run dir."""
+    if job.claim is None:
+        return {"name": "own", "emptyDir": {}}
+    return {"name": "shared", "persistentVolumeClaim": {"claimName": job.claim}}
 
 
 def grace_period(grace: float) -> int:
@@ -117,6 +124,8 @@ def _container(job: Workload) -> dict[str, Any]:
             },
             *_names_of_pod(job),
         ],
+        # The credentials of the checkpoint store, as variables; a pod whose service account may use it needs none.
+        **({} if job.claim else {"envFrom": [{"secretRef": {"name": store_secret(job), "optional": True}}]}),
         **({} if job.kind == "trainjob" or job.pods == 1 else {"ports": [{"name": "head", "containerPort": PORT}]}),
         "resources": resources(job),
         "readinessProbe": {
@@ -126,9 +135,14 @@ def _container(job: Workload) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "spec", "mountPath": SPEC_DIR, "readOnly": True},
             {"name": "shm", "mountPath": SHM},
-            {"name": "shared", "mountPath": job.path},
+            {"name": _volume(job)["name"], "mountPath": job.path},
         ],
     }  # fmt: skip
+
+
+def store_secret(job: Workload) -> str:
+    """Return the name of the Secret with the credentials of the job's checkpoint store."""
+    return f"{job.name}-store"
 
 
 def _names_of_pod(job: Workload) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from ftlaunch.spec.meeting_stores.table import STORES
 from ftlaunch.spec.nodes.meeting import nodes_spec
 from ftlaunch.spec.shown import node_range
 from ftlaunch.tools.kubernetes.names import label_of
+from ftlaunch.tools.kubernetes.pods import store_secret
 from ftlaunch.tools.kubernetes.workload import PORT, Kind, Workload, meeting_place, trainer_variables
 
 _ONE_NODE_KEYS = {
@@ -40,10 +41,10 @@ class PodOptions:
     """bytes of /dev/shm"""
     memory: float | None
     """bytes of a pod, /dev/shm included; None for no limit"""
-    claim: str
-    """name of the PersistentVolumeClaim that all pods share"""
+    claim: str | None
+    """name of the PersistentVolumeClaim that all pods share; None: they share nothing"""
     path: str
-    """absolute path at which the pods mount the claim"""
+    """absolute path at which the pods mount the volume"""
 
 
 Ask = Callable[[Mapping[str, object], Mapping[str, str]], Mapping[str, Given]]
@@ -77,7 +78,8 @@ def workload(raws: Mapping[str, object], stem: str, options: PodOptions, ask: As
         )
     run_dir = str(given["run_dir"].value or PurePosixPath(options.path, "runs", job_id))
     if not given["run_dir"].asked:
-        notes.append(f"the run dir is {run_dir}: the spec names none, and all pods must share it")
+        why = "all pods must share it" if options.claim else "each pod has one of its own"
+        notes.append(f"the run dir is {run_dir}: the spec names none, and {why}")
     ranks = _ranks(given["nproc_per_node"], options)
     spec = {key: raw for key, raw in raws.items() if key != "nnodes"}
     spec |= {"job_id": job_id, "run_dir": run_dir, "nproc_per_node": str(ranks)}
@@ -103,6 +105,11 @@ def workload(raws: Mapping[str, object], stem: str, options: PodOptions, ask: As
         claim=options.claim,
         path=options.path,
     )
+    if job.claim is None:
+        notes.append(
+            f"pods get the variables of the Secret {store_secret(job)}, if there is one: the credentials of"
+            f" {given['checkpoint_dir'].value}"
+        )
     variables = trainer_variables(job) if options.kind == "trainjob" else {}
     nodes_spec(ask(spec, variables), variables)  # refuses now what the pods would refuse
     return job, notes
@@ -137,6 +144,12 @@ def _check_keys(asked: Mapping[str, Given], options: PodOptions) -> None:
         )
     if endpoint.value is not None and backend.value not in STORES:
         raise endpoint.error("rdzv_endpoint", f"pods meet at the first one's name, port {PORT}; leave it out")
+    store = asked["checkpoint_dir"]
+    if options.claim is None and (store.value is None or scheme_of(store.value) in (None, "file")):
+        raise store.error(
+            "checkpoint_dir",
+            "pods without a volume share nothing; give the address of a bucket, such as s3://BUCKET/PREFIX",
+        )
     for name in _FOLDERS:
         _check_shared(asked[name], name, options.path)
     if isinstance(asked["load_checkpoint"].value, str):
@@ -159,7 +172,7 @@ def _check_shared(given: Given, name: str, path: str) -> None:
         return
     folder = PurePosixPath(given.value)
     if not folder.is_absolute() or ".." in folder.parts or not folder.is_relative_to(path):
-        raise given.error(name, f"it must lie below {path}, the volume that all pods share (--volume CLAIM:PATH)")
+        raise given.error(name, f"it must lie below {path}, where the pods have their volume (--volume CLAIM:PATH)")
 
 
 def _nodes(given: Given, options: PodOptions) -> tuple[int, int]:

@@ -40,10 +40,10 @@ class Workload:
     """bytes of /dev/shm"""
     memory: float | None
     """bytes of a pod; None for no limit"""
-    claim: str
-    """the PersistentVolumeClaim of the volume that all pods share"""
+    claim: str | None
+    """the PersistentVolumeClaim of the volume that all pods share; None: each pod has an empty folder of its own"""
     path: str
-    """absolute path at which the pods mount the claim"""
+    """absolute path at which the pods mount the volume"""
 
     @property
     def pods(self) -> int:
