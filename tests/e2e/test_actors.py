@@ -10,6 +10,7 @@ from tests.support.harness import FtJob
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_rlhf_actors.py"
 KILLS = {"policy": 40, "value": 60, "reference": 7, "reward": 12}
 """actor -> the call in which it dies; a call of each snapshot counts with those that are trained"""
+OFTEN = ("policy", "reward")  # in CI: one that is trained, and one that is frozen
 
 
 def run(job: FtJob, *args: str) -> dict[str, str]:
@@ -29,7 +30,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("actor", KILLS)
+@pytest.mark.parametrize(
+    "actor", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in KILLS]
+)
 def test_an_actor_that_is_killed_costs_no_step(job: FtJob, undisturbed: dict[str, str], actor: str) -> None:
     assert run(job, "--kill", f"{actor}:{KILLS[actor]}") == undisturbed
     (incident,) = job.events("incident")

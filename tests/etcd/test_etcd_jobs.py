@@ -45,7 +45,7 @@ def test_a_killed_head_is_replaced_by_a_claim_in_etcd_and_the_ranks_run_on(nodes
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> None:
     """It holds its port and its connections: that its sign in etcd goes on no more is what tells."""
     nodes.words = ("--steps", "30", "--step-time", "0.3")

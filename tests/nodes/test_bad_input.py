@@ -122,7 +122,7 @@ def test_a_second_job_in_the_run_dir_of_one_that_runs(nodes: NodesJob, alone: Ft
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shifted", [0, 1])
+@pytest.mark.parametrize("shifted", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_clocks_an_hour_apart_change_nothing(nodes: NodesJob, alone: FtJob, shifted: int) -> None:
     """One node's wall clock is an hour ahead, and it was booted a day earlier; a rank dies, and nothing is lost."""
     nodes.env["FAULT"] = "sigkill 3 12"

@@ -99,7 +99,13 @@ def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["hsdp", "hsdp apart", "hsdp apart across", "groups", "pairs"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("hsdp", "hsdp apart", "groups"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("hsdp apart across", "pairs")),
+    ],
+)
 def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) -> None:
     """Two nodes hold the same shards: the copies hold none of them, and the map says who supplies them.
 

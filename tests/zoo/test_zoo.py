@@ -142,10 +142,10 @@ def logs(job: FtJob) -> str:
 
 
 def how_long(number: int, name: str) -> tuple[pytest.MarkDecorator, ...]:
-    """A few shapes are tried by `make test`, some in CI besides, and every twelfth one; all by `make sweep`."""
+    """A few shapes are tried by `make test`, some in CI besides, and every 24th one; all by `make sweep`."""
     if name in IN_MAKE_TEST:
         return ()
-    return (pytest.mark.long,) if name in IN_CI or number % 12 == 0 else (pytest.mark.slow,)
+    return (pytest.mark.long,) if name in IN_CI or number % 24 == 0 else (pytest.mark.slow,)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=how_long(number, name)) for number, name in enumerate(ALL)])

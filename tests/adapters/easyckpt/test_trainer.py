@@ -63,7 +63,7 @@ def kept_by_trainer(job: FtJob) -> list[int]:
     return sorted(int(path.name.rpartition("-")[2]) for path in (job.out / "trainer").glob("checkpoint-*"))
 
 
-@pytest.mark.parametrize(("ranks", "faults"), [(1, "0 3; 0 7"), (2, "1 3; 0 7")])
+@pytest.mark.parametrize(("ranks", "faults"), [pytest.param(1, "0 3; 0 7", marks=pytest.mark.slow), (2, "1 3; 0 7")])
 def test_killed_and_as_undisturbed(job: FtJob, ranks: int, faults: str) -> None:
     """With no checkpoint yet it begins; the job saves at the Trainer's steps, and goes on between two of them.
 
@@ -82,7 +82,7 @@ def test_killed_and_as_undisturbed(job: FtJob, ranks: int, faults: str) -> None:
     job.assert_clean()
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_steps_and_as_many_as_the_flags_say(job: FtJob, ranks: int) -> None:
     start(job, "exact", (), (), ranks)
     assert job.wait(120) == 0, job.stderr
