@@ -1,7 +1,7 @@
 """Machines that share nothing: each has a network, a host name, a /dev/shm and a disk of its own.
 
-A folder stands for the bucket. The disks are file systems of each machine's own mount namespace, so that no machine sees
-the run dir of another.
+A folder stands for the bucket. The disks are file systems of each machine's own mount namespace, so that no machine
+sees the run dir of another.
 """
 
 from __future__ import annotations

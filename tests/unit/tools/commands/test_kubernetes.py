@@ -198,3 +198,32 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert sentence in err
     assert "cannot" in err
     assert err.count("\n") == 1
+
+
+WITHOUT_VOLUME = "script: train.py\njob_id: j\nnnodes: 2\nnproc_per_node: 1\ncheckpoint_dir: s3://bucket/a\n"
+
+
+def test_pods_that_share_nothing_have_a_folder_of_their_own_and_the_credentials_of_the_bucket(ftctl: Ftctl) -> None:
+    words = ("--no-volume", "--kind", "job", "--image", "image:1")
+    pod = ftctl.documents(WITHOUT_VOLUME, *words)["Job"]["spec"]["template"]["spec"]
+    assert {volume["name"]: volume for volume in pod["volumes"]}["own"] == {"name": "own", "emptyDir": {}}
+    assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
+    (container,) = pod["containers"]
+    assert {"name": "own", "mountPath": "/shared"} in container["volumeMounts"]
+    assert container["envFrom"] == [{"secretRef": {"name": "j-store", "optional": True}}]
+    _, _, err = ftctl.of(WITHOUT_VOLUME, *words)
+    assert "the spec names none, and each pod has one of its own" in err
+    assert "pods get the variables of the Secret j-store, if there is one: the credentials of s3://bucket/a" in err
+
+
+@pytest.mark.parametrize("folder", ["", "checkpoint_dir: /shared/c\n", "checkpoint_dir: file:///shared/c\n"])
+def test_pods_that_share_nothing_need_a_bucket(ftctl: Ftctl, folder: str) -> None:
+    spec = WITHOUT_VOLUME.replace("checkpoint_dir: s3://bucket/a\n", folder)
+    code, out, err = ftctl.of(spec, "--no-volume", "--image", "image:1")
+    assert (code, out) == (2, "")
+    assert "pods without a volume share nothing; give the address of a bucket, such as s3://BUCKET/PREFIX" in err
+
+
+def test_pods_with_a_volume_get_no_credentials(ftctl: Ftctl) -> None:
+    pod = ftctl.documents(FITTING, "--kind", "job", "--nodes", "2", "--gpus", "1", "--image", "image:1")
+    assert "envFrom" not in pod["Job"]["spec"]["template"]["spec"]["containers"][0]
