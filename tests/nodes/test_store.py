@@ -241,6 +241,44 @@ def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
     store.assert_clean()
 
 
+def test_a_head_on_another_machine_goes_on_from_the_store(store: StoreJob, alone: FtJob) -> None:
+    """The run dir is shared and the caches are not: the next head finds in the store what its own cache lacks.
+
+    Taken out (`stored` in `ResumeDecision`): its cache is empty, so the job begins anew.
+    """
+    store.words = ("--steps", "30", "--step-time", "0.6")
+    caches = [store.home / f"cache_{number}" for number in range(3)]
+
+    def start(rank: int, number: int) -> None:
+        store.agent("--node-rank", str(rank), "--checkpoint-cache", str(caches[number]), *store.store)
+
+    start(0, 0)
+    store.wait_event("job_started")
+    start(1, 1)
+    store.wait_event("checkpoint_stored")
+    head = psutil.Process(store.head)
+    agent = psutil.Process(store.supervisors[store.speaker].pid)
+    assert store.speaker == 0
+    gone = [head, agent, *head.children(recursive=True), *agent.children(recursive=True)]
+    at = max(store.index.steps)
+    for process in gone:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    store.supervisors[0].wait()
+    shutil.rmtree(store.memory_of(0))
+    shutil.rmtree(caches[0])
+    store.wait_event("job_started", 2)
+    assert store.speaker == 1
+    assert not layout.list_iterations(caches[1]), "its cache has no checkpoint"
+    start(0, 2)
+    assert store.codes() == [-signal.SIGKILL, 0, 0], store.transcript
+    source, step, _ = store.resumed()
+    assert (source, step >= at) == ("storage", True), store.transcript
+    assert [step for step, _ in layout.list_iterations(caches[2])] == [step]
+    assert store.objects() == store.index.objects
+    store.assert_same_end(alone)
+
+
 def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(store: StoreJob, alone: FtJob) -> None:
     store.words = SLOW
     store.options = (*store.options, "--storage-interval", "1000")

@@ -167,11 +167,14 @@ def test_damage_in_the_store_is_found_by_the_head_and_by_a_node(nodes: Nodes) ->
     with pytest.raises(Damaged, match="does not match its checksum"):
         nodes.node.fetch(20, nodes.head.token)
     assert nodes.steps(nodes.there) == []
-    nodes.head.refuse(20, "it is damaged")
-    assert nodes.steps(nodes.here) == [], "the head's copy is in quarantine"
+    refused = nodes.head.check(20)
+    assert refused is not None
+    assert refused.step == 20
+    assert nodes.steps(nodes.here) == [], "the head does not keep a copy of it"
     assert nodes.head.bring_newest() == []
     assert nodes.steps(nodes.here) == [10]
     nodes.node.fetch(10, nodes.head.token)
+    assert nodes.head.check(10) is None, "a node that cannot use this one is at fault itself"
     assert nodes.head.newest == 10
 
 

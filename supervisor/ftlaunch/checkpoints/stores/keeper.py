@@ -28,7 +28,8 @@ Where nodes have directories of their own (`node_checkpoints.py`), the keeper of
     {"do": "commit", "step", "folder", "directory", "keep", "keep_every", "bandwidth"}: upload what the head has, and
         commit
         -> {"did": "commit", "bytes", "seconds", "deleted", "notes", "newest", "beside"}
-    {"do": "refuse", "step", "why"}: a node could not use the step -> {"did": "refuse", "newest"}
+    {"do": "check", "step"}: fetch the step once more, because a node could not use it
+        -> {"did": "check", "newest", "refused": [{"step", "why"}], or [] if the store has it whole}
     {"do": "delete", "folder"}: delete what was uploaded of a save that has failed -> {"did": "delete"}
 
 and the keeper of each node, which does not open the store:
@@ -90,7 +91,7 @@ class Keeper:
         self._verbs: dict[str, Callable[[Answer], Answer]] = {
             "open": self._open, "put_aside": self._put_aside, "publish": self._publish, "bring": self._bring,
             "bring_newest": self._bring_newest, "parts": self._download_parts, "commit": self._commit,
-            "refuse": self._refuse, "delete": self._delete,
+            "check": self._check, "delete": self._delete,
             "attach": self._attach, "upload": self._upload, "fetch": self._fetch,
         }  # fmt: skip
 
@@ -197,9 +198,9 @@ class Keeper:
         )
         return {**asdict(committed), **self._facts()}
 
-    def _refuse(self, request: Answer) -> Answer:
-        self._head.refuse(request["step"], request["why"])
-        return self._facts()
+    def _check(self, request: Answer) -> Answer:
+        refused = self._head.check(request["step"])
+        return {**self._facts(), "refused": [] if refused is None else [asdict(refused)]}
 
     def _delete(self, request: Answer) -> Answer:
         self._head.delete_folder(request["folder"])

@@ -44,7 +44,6 @@ from ftlaunch_contract.progress import ignore
 
 _THREADS = 4  # files that are sent or received at the same time
 _LOCK = ".cache.lock"  # in a node's directory, which agents of one machine may share
-WHY_REFUSED = "a node could not use what the store has of this step"
 
 
 @dataclass(frozen=True)
@@ -245,12 +244,15 @@ class HeadCheckpoints(CachedCheckpoints):
         refused = {number: why for number, why in self._index.refused.items() if number != step}
         self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
 
-    def refuse(self, step: int, why: str) -> None:
-        """Take a step that a node could not use out of the usable ones. The head's copy goes to the quarantine."""
-        self._commit(replace(self._index, refused={**self._index.refused, step: why}))
+    def check(self, step: int) -> RefusedStep | None:
+        """Fetch a step once more, because a node could not use it. Return what is wrong with it in the store, if so.
+
+        A step that is damaged there is not usable from now on. One that is whole is not the cause.
+        """
         final = layout.iteration_dir(self._directory, step)
         if final.exists():
-            layout.quarantine(self._directory, final, f"{WHY_REFUSED}: {why}")
+            _remove(final)
+        return self._fetch_all([step])
 
     def delete_folder(self, folder: str) -> None:
         """Delete what was uploaded into a folder, except what the index names."""

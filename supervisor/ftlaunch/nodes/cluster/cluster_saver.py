@@ -26,6 +26,7 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.nodes.channel.arbiter import Place
 from ftlaunch.nodes.cluster.cluster import Cluster
 from ftlaunch.nodes.cluster.head_store import HeadStore
+from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch.reporting.events.stores import CheckpointStored
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.retention import PART
@@ -214,9 +215,11 @@ class ClusterSaver:
         self._awaited = set(parts)
         apart = self._cluster.caches.apart()
         self._apart = {place: list(ranks) for place, ranks in parts.items() if place in apart}
-        if self._apart:
-            assert self._store is not None
-            self._folder = new_folder(request["step"], self._store.term)
+        if self._apart and self._store is None:  # a node has just said that it shares nothing
+            self._fail(UNSHARED)
+            return
+        if self._store is not None:
+            self._folder = new_folder(request["step"], self._store.term) if self._apart else ""
         for place, ranks in parts.items():
             part = {
                 "do": "write",
@@ -392,26 +395,35 @@ class ClusterSaver:
             return
         number = self._number
 
-        def on_fetched(error: str, is_damaged: bool) -> None:
+        def on_fetched(error: str, damaged_at: Node | None) -> None:
             if number != self._number or self.closed or self._gone:
                 return
             if not error:
                 self._give_answer(found)
-            elif is_damaged:
-                self._rejected = found["rejected"]
-                refuse = {"do": "refuse", "step": step, "why": error}
-                store.ask(refuse, self._take_if_current(lambda refused: self._on_refused(refused, step, error)))
-            else:
-                self._rejected = found["rejected"]
+                return
+            self._rejected = found["rejected"]
+            if damaged_at is None:
                 self._fail_find(error)
+            else:
+                check = self._take_if_current(lambda checked: self._on_checked(checked, damaged_at, error))
+                store.ask({"do": "check", "step": step}, check)
 
         self._cluster.caches.fetch(step, on_fetched)
 
-    def _on_refused(self, answer: Answer, step: int, why: str) -> None:
+    def _on_checked(self, answer: Answer, node: Node, error: str) -> None:
+        """Go on with an older step if the store has this one damaged, else without the node that said so.
+
+        Args:
+            answer: the keeper's answer to `check`.
+            node: the node that could not use the step.
+            error: why.
+        """
         if "error" in answer:
             self._fail_find(answer["error"])
             return
-        self._reject([{"step": step, "why": why}])
+        self._reject(answer["refused"])
+        if not answer["refused"]:
+            self._cluster.caches.give_up(node, f"{error}, and the store has it whole: look at the disk of this node")
         self._bring()
 
     def _put_aside(self, answer: Answer, store: HeadStore) -> None:
@@ -424,7 +436,7 @@ class ClusterSaver:
         number = self._number
         followed = {**answer, "is_stored": True}
 
-        def on_fetched(error: str, _: bool) -> None:
+        def on_fetched(error: str, _: Node | None) -> None:
             if number == self._number and not self.closed and not self._gone:
                 self._give_answer({**followed, "error": error} if error else followed)
 

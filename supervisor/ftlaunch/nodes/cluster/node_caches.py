@@ -16,8 +16,8 @@ from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch.nodes.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.nodes.cluster.unshared_nodes import CHECKPOINT_DIR
 
-OnFetched = Callable[[str, bool], None]
-"""takes why a checkpoint could not be fetched (empty after success), and whether the store has it damaged"""
+OnFetched = Callable[[str, Node | None], None]
+"""takes why a checkpoint could not be fetched (empty after success), and the node that found it damaged, if one did"""
 
 
 class NodeCaches:
@@ -33,7 +33,8 @@ class NodeCaches:
         """
         self._store = store
         self._places = places
-        self._give_up = give_up
+        self.give_up = give_up
+        """gives up a node, with the reason"""
         self._numbers = itertools.count(1)
         self._versions: dict[int, int] = {}  # number of a request -> the version of the small files in it
         self._step = NONE  # that is being fetched
@@ -82,13 +83,13 @@ class NodeCaches:
             if node.member.key not in self._asked:
                 self._asked[node.member.key] = self._send(node, self._step)
         if all(node.member.key in self._have for node in nodes):
-            self._finish("", is_damaged=False)
+            self._finish("", None)
 
-    def _finish(self, error: str, *, is_damaged: bool) -> None:
+    def _finish(self, error: str, damaged_at: Node | None) -> None:
         on_fetched = self._on_fetched
         self._on_fetched = None
         if on_fetched is not None:
-            on_fetched(error, is_damaged)
+            on_fetched(error, damaged_at)
 
     def _send(self, node: Node, step: int) -> int:
         """Ask a node to fetch a step (NONE: only the small files). Return the number of the request."""
@@ -122,12 +123,12 @@ class NodeCaches:
             node.cache_version = version
         if self._asked.get(node.member.key) == answer["number"]:
             if "error" in answer:
-                self._finish(f"{node.name}: {answer['error']}", is_damaged=bool(answer.get("damaged")))
+                self._finish(f"{node.name}: {answer['error']}", node if answer.get("damaged") else None)
                 return
             self._have.add(node.member.key)
             self._go_on()
         elif "error" in answer:
-            self._give_up(node, f"its checkpoint directory cannot be used: {answer['error']}")
+            self.give_up(node, f"its checkpoint directory cannot be used: {answer['error']}")
 
     def forget_lost(self) -> None:
         """Go on without a node that is lost."""

@@ -151,9 +151,8 @@ def test_the_step_that_a_node_cannot_use_is_refused_for_all(job: Job) -> None:
     assert job.keeper_says("bring_newest", refused=[], newest=5)["healthy_before"] is None
     job.own_says("find", step=5, rejected=[])
     assert job.node_says(1, error="a shard does not match its checksum", damaged=True)["step"] == 5
-    refuse = job.keeper_says("refuse", newest=3)
-    assert refuse["step"] == 5
-    assert "a shard does not match its checksum" in refuse["why"]
+    why = "a shard does not match its checksum"
+    assert job.keeper_says("check", newest=3, refused=[{"step": 5, "why": why}])["step"] == 5
     job.keeper_says("bring_newest", refused=[], newest=3)
     job.own_says("find", step=3, rejected=[])
     assert job.saver.answers() == [], "not before the node has it"
@@ -161,6 +160,20 @@ def test_the_step_that_a_node_cannot_use_is_refused_for_all(job: Job) -> None:
     (answer,) = job.saver.answers() or ()
     assert answer["step"] == 3
     assert [(one["step"], one["to"]) for one in answer["rejected"]] == [(5, "still in file:///bucket, and not used")]
+
+
+def test_a_node_whose_disk_is_bad_takes_no_checkpoint_from_the_others(job: Job) -> None:
+    """Taken out: each step of the store in turn is refused, and the job has nothing to resume from."""
+    job.saver.ask(dict(FIND))
+    job.keeper_says("bring_newest", refused=[], newest=5)
+    job.own_says("find", step=5, rejected=[])
+    job.node_says(1, error="a shard does not match its checksum", damaged=True)
+    job.keeper_says("check", newest=5, refused=[])
+    assert job.head.agents[1].closed
+    job.keeper_says("bring_newest", refused=[], newest=5)
+    job.own_says("find", step=5, rejected=[])
+    (answer,) = job.saver.answers() or ()
+    assert (answer["step"], answer["rejected"]) == (5, [])
 
 
 def test_a_store_that_does_not_answer_is_no_damage(job: Job) -> None:
