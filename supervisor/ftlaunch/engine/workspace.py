@@ -172,7 +172,7 @@ class Workspace:
         """Bring what the job's store has, and this machine lacks. Raises StoreClosedError, OSError."""
         if self._store is None:
             return
-        newest: int | None = None if self._takes_over else NONE
+        newest = NONE
         # The memory of a head of several nodes has mirrors of the nodes' pages, and no snapshots.
         if self._make_pages is None and count_pages(self.memory_dir) == self.spec.launch.nproc:
             pages = Pages(self.memory_dir, self.spec.launch.nproc)

@@ -25,7 +25,14 @@ class StoreOpening:
     """The store of a job, from the start until the event loop runs."""
 
     def __init__(
-        self, spec: JobSpec, helpers: HelperProcesses, interrupted: int, life: str = "", adopted: str = ""
+        self,
+        spec: JobSpec,
+        helpers: HelperProcesses,
+        interrupted: int,
+        life: str = "",
+        adopted: str = "",
+        *,
+        ranks_run: bool = False,
     ) -> None:
         """Ask nothing yet.
 
@@ -35,12 +42,14 @@ class StoreOpening:
             interrupted: a descriptor that becomes readable when the job is told to stop.
             life: the name of the life that a job of several nodes begins; empty on one node.
             adopted: the name of an earlier life whose ranks may run on; empty: there is none.
+            ranks_run: whether ranks may run on meanwhile, so that no checkpoint is brought: that may take long.
         """
         self._spec = spec
         self._helpers = helpers
         self._interrupted = interrupted
         self._life = life
         self._adopted = adopted
+        self._ranks_run = ranks_run
         self._keeper: SaverLink | None = None
         self.opened: dict[str, Any] = {}
         """the keeper's answer to `open`, listed in keeper.py"""
@@ -51,15 +60,14 @@ class StoreOpening:
         assert self._keeper is not None
         return self._keeper
 
-    def open(self, marker: str, locks: Sequence[int], memory: Path, newer_than: int | None) -> StoreOpened:
+    def open(self, marker: str, locks: Sequence[int], memory: Path, newer_than: int) -> StoreOpened:
         """Start the keeper, and wait until it has taken the store over and has brought what the folder lacks.
 
         Args:
             marker: NAME=VALUE by which leftovers of the job are recognised.
             locks: descriptors of locks that the keeper holds, too: a successor waits until an upload is over.
             memory: the memory directory, whose snapshots are deleted if the job has gone on elsewhere.
-            newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step. None:
-                nothing is brought, because a head that takes over must not wait.
+            newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step.
 
         Raises:
             StoreClosedError: the store cannot be used, or the job was told to stop.
@@ -74,7 +82,7 @@ class StoreOpening:
                 "directory": str(spec.checkpoint_dir),
                 "job": spec.job_id,
                 "owner": f"{socket.gethostname()} (pid {os.getpid()})",
-                "newer_than": newer_than,
+                "newer_than": None if self._ranks_run else newer_than,
                 "memory": str(memory),
                 "bandwidth": spec.saving.storage_bandwidth,
                 "life": self._life,

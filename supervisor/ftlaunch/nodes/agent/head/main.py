@@ -164,6 +164,7 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
                 elected=elected,
                 outcome=outcome,
                 takes_over=takes_over,
+                ranks_run=order.what != START,
             )
     finally:
         elected.listener.close()
@@ -201,6 +202,7 @@ def _serve(
     outcome: _Outcome,
     *,
     takes_over: bool,
+    ranks_run: bool,
 ) -> int:
     """Run the job as its elected head. Return the exit code.
 
@@ -236,6 +238,7 @@ def _serve(
             interrupted=signals.fd,
             life=name,
             adopted="" if adopted is None else life_of(adopted.lineage),
+            ranks_run=ranks_run,
         )
     workspace = Workspace(
         world,
