@@ -1,6 +1,7 @@
-"""The command `ftctl checkpoints`: list, verify, show, prune and export what is in a checkpoint directory.
+"""The command `ftctl checkpoints`: list, verify, show, prune and export what is in a checkpoint directory or a store.
 
-The work is done by `checkpoints.catalog`; this module reads options, prints, and turns errors into one sentence.
+The work is done by `checkpoints.catalog`; this module reads options, prints, and turns errors into one sentence. The
+place is a Path for a directory, and the address of a checkpoint store (`stored_checkpoints.py`) is a str.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import click
 
 from ftlaunch.checkpoints import catalog
 from ftlaunch.checkpoints import catalog_view as view
+from ftlaunch.checkpoints.stores.stored_catalog import find_store_of
+from ftlaunch.cli import stored_checkpoints as stored
 from ftlaunch.cli.parameters import PlaceFirst
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.progress import progress
@@ -33,7 +36,7 @@ _EXPORT = "ftlaunch_hooks.storage.export"  # a program of its own: it needs torc
 
 
 @click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List, verify, show, prune or export checkpoints.")
-@click.argument("place", metavar="[DIR|RUN]", required=False, shell_complete=complete_run)
+@click.argument("place", metavar="[DIR|RUN|ADDRESS]", required=False, shell_complete=complete_run)
 @_json
 @click.pass_context
 def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int | None:
@@ -41,10 +44,15 @@ def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int
 
     DIR is a checkpoint directory; RUN is a run dir or a job id, and means its checkpoint directory; without
     either, the only run in ./runs. Listing checks that every file is there with its size; `verify` reads them all.
+    ADDRESS is a checkpoint store, such as s3://BUCKET/PREFIX, from any machine: listing reads its index only.
     """
-    directory = context.obj = catalog.directory_of(place or None)
+    address = stored.address_of(place or "")
+    directory = None if address is not None else catalog.directory_of(place or None)
+    context.obj = directory or address
     if context.invoked_subcommand is not None:
         return None
+    if directory is None:
+        return stored.list_steps(context.obj, as_json=as_json)
     with _explained("list", directory):
         entries = catalog.listed(directory)
     if as_json:
@@ -53,6 +61,8 @@ def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int
         _echo(view.list_lines(entries, catalog.age))
     else:
         click.echo(f"there is no checkpoint in {directory}")
+    if not as_json and (store := find_store_of(directory)):
+        click.echo(f"their job keeps them in a store, too: `ftctl checkpoints {store}`")
     return 0
 
 
@@ -60,12 +70,14 @@ def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int
 @click.argument("iteration", type=click.IntRange(min=0), required=False)
 @_json
 @click.pass_obj
-def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
+def verify(directory: Path | str, iteration: int | None, as_json: bool) -> int:
     """Read all checkpoints, or that of one ITERATION, and compare every byte with its checksum.
 
     Nothing is moved. The exit code is 1 when any is damaged, or there is none. What other programs have put there is
     named, and not looked into.
     """
+    if isinstance(directory, str):
+        return stored.verify_steps(directory, iteration, as_json=as_json)
     code = 0
     began = time.monotonic()
     found = []
@@ -85,8 +97,10 @@ def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
 @click.argument("iteration", type=click.IntRange(min=0))
 @_json
 @click.pass_obj
-def show(directory: Path, iteration: int, as_json: bool) -> int:
+def show(directory: Path | str, iteration: int, as_json: bool) -> int:
     """Show what the checkpoint of one ITERATION holds: its objects, its tensors and how they are sharded."""
+    if isinstance(directory, str):
+        raise stored.cannot_show(directory, iteration)
     with _explained("show", directory):
         found = catalog.shown(directory, iteration)
     if as_json:
@@ -101,12 +115,15 @@ def show(directory: Path, iteration: int, as_json: bool) -> int:
 @click.option("--keep-every", type=click.IntRange(min=1), help="also keep those whose step is a multiple of this")
 @_json
 @click.pass_obj
-def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> int:
+def prune(directory: Path | str, keep: int, keep_every: int | None, as_json: bool) -> int:
     """Delete all but the newest checkpoints that verify, without asking, and say which.
 
     What is in quarantine or has no mark of ftlaunch stays. Refused while a job saves to the directory. The
-    journal of the run that saved there has each deletion.
+    journal of the run that saved there has each deletion, but none of those in a store. What was put aside in a store
+    stays.
     """
+    if isinstance(directory, str):
+        return stored.prune_steps(directory, keep, keep_every, as_json=as_json)
     with _explained("prune", directory):
         done = catalog.pruned(directory, keep=keep, keep_every=keep_every, watched=progress)
         left = catalog.listed(directory)
@@ -125,12 +142,17 @@ def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> 
 @click.option("--to", type=click.Choice(["hf", "torch", "dcp"]), required=True, help="the format")
 @click.option("--object", "name", default="model", show_default=True, help="as it was attached")
 @click.pass_obj
-def export(directory: Path, iteration: int, target: Path, to: str, name: str) -> int:
+def export(directory: Path | str, iteration: int, target: Path, to: str, name: str) -> int:
     """Write the weights of an attached module from the checkpoint of one ITERATION to TARGET.
 
     hf: a folder with model.safetensors, as from_pretrained() reads it beside a config.json; torch: a file with a
-    state_dict(), for torch.load(); dcp: a folder for torch.distributed.checkpoint. Every byte is verified before.
+    state_dict(), for torch.load(); dcp: a folder for torch.distributed.checkpoint. Every byte is verified before. Of a
+    store the whole checkpoint is brought into a temporary folder beside TARGET.
     """
+    if isinstance(directory, str):
+        with stored.brought("export", directory, step=iteration, beside=target) as path:
+            click.echo(_run_export((str(path), name, to, str(target))))
+        return 0
     with _explained("export", directory):
         [entry] = catalog.verified(directory, iteration, progress)
     if not entry.verified:

@@ -8,6 +8,7 @@ import click
 
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.suggestions import did_you_mean
+from ftlaunch.spec.checkpoint_stores import scheme_of
 from ftlaunch_contract.protocol import EXIT_USAGE
 
 
@@ -54,10 +55,11 @@ class PlaceFirst(click.Group):
     def _is_place(self, command: str, word: str) -> bool:
         """Return whether the word behind a command is a place.
 
-        A directory is a place. So is a word that is no number, if all arguments of the command are numbers.
+        A directory is a place, and so is an address of a store. So is a word that is no number, if all arguments of the
+        command are numbers.
         """
         if word.startswith("-") or Path(command).is_dir():
             return False
         arguments = [param for param in self.commands[command].params if isinstance(param, click.Argument)]
         are_numbers = all(isinstance(argument.type, (click.IntRange, type(click.INT))) for argument in arguments)
-        return Path(word).is_dir() or (are_numbers and not word.isdigit())
+        return scheme_of(word) is not None or Path(word).is_dir() or (are_numbers and not word.isdigit())

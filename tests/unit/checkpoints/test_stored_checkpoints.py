@@ -3,60 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support import checkpoints
 from tests.support.checkpoints import assert_whole, commit
+from tests.support.stores import Machine
 
 from ftlaunch.checkpoints.stores import index, stored_checkpoints
 from ftlaunch.checkpoints.stores.folder import FolderStore
-from ftlaunch.checkpoints.stores.index import Index
 from ftlaunch.checkpoints.stores.store import ChangedError
-from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError, StoredCheckpoints
+from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError
 from ftlaunch_contract.checkpoint import layout, seeds
-
-
-class Machine:
-    """A machine with a checkpoint directory of its own, and the bucket that all machines share."""
-
-    def __init__(self, root: Path, name: str, job: str = "net") -> None:
-        self.root = root / name
-        self.directory = self.root / "checkpoints"
-        self.store = FolderStore(root / "bucket")
-        self.stored = StoredCheckpoints(self.store, self.directory, job, f"{name} pid 7")
-
-    def start(self, newer_than: int = -1) -> list[int]:
-        """What the start of a job does. Returns the steps that were put aside."""
-        self.stored.claim()
-        strays = self.stored.quarantine_strays(forget_memory=lambda: None)
-        self.refused = self.stored.bring(newer_than)
-        return strays
-
-    def save(self, *steps: int, keep: int = 5) -> None:
-        for step in steps:
-            commit(self.root, step)
-        self.stored.publish(keep)
-
-    @property
-    def steps(self) -> list[int]:
-        return [step for step, _ in layout.list_iterations(self.directory)]
-
-    @property
-    def index(self) -> Index:
-        content = self.store.read(index.NAME)
-        assert content is not None
-        return index.parse(content.data)
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Callable[[str], Machine]:
     return lambda name: Machine(tmp_path, name)
-
-
-def objects(machine: Machine) -> set[str]:
-    return set(machine.store.names("steps/"))
 
 
 def test_an_empty_machine_goes_on_from_the_newest_step(machine: Callable[[str], Machine]) -> None:
@@ -75,7 +40,7 @@ def test_an_empty_machine_goes_on_from_the_newest_step(machine: Callable[[str], 
     third.start()
     assert third.steps == [30]
     assert sorted(third.index.steps) == [10, 20, 30]
-    assert objects(third) == third.index.objects
+    assert third.objects == third.index.objects
 
 
 def test_a_machine_that_was_overtaken_commits_nothing(machine: Callable[[str], Machine]) -> None:
@@ -91,7 +56,7 @@ def test_a_machine_that_was_overtaken_commits_nothing(machine: Callable[[str], M
     second.save(20)
     third = machine("third")
     third.start()
-    assert objects(third) == third.index.objects, "what the first had uploaded is removed"
+    assert third.objects == third.index.objects, "what the first had uploaded is removed"
 
 
 def test_steps_that_a_machine_saved_before_another_one_went_on_are_not_taken_up(
@@ -177,12 +142,8 @@ def test_a_damaged_step_is_refused_and_the_one_before_is_taken(machine: Callable
     first = machine("first")
     first.start()
     first.save(10, 20, 30)
-    stored = first.index.steps
-    shard = first.store.where.removeprefix("file://") + "/" + stored[30].files[checkpoints.MODEL].object
-    content = bytearray(Path(shard).read_bytes())
-    content[-1] ^= 1
-    Path(shard).write_bytes(content)
-    Path(first.store.where.removeprefix("file://"), stored[20].files["common.json"].object).unlink()
+    first.flip_a_bit(30, checkpoints.MODEL)
+    first.object_path(20, "common.json").unlink()
     second = machine("second")
     second.start()
     assert [refused.step for refused in second.refused] == [30, 20]
@@ -215,7 +176,7 @@ def test_retention_is_that_of_the_directory_and_of_the_settings(machine: Callabl
     second.start()
     second.save(40, keep=2)
     assert sorted(second.index.steps) == [30, 40]
-    assert objects(second) == second.index.objects
+    assert second.objects == second.index.objects
 
 
 def test_another_jobs_store_is_refused(tmp_path: Path) -> None:
@@ -306,3 +267,95 @@ def test_a_store_that_ignores_a_condition_is_refused_and_keeps_its_index(
     with pytest.raises(OSError, match="its server does not keep to conditions"):
         first.start()
     assert not list(first.store.names("")), "not claimed, and no probe is left"
+
+
+def test_a_claim_deletes_only_what_was_there_before_it(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first machine is frozen behind its claim, overtaken, and thawed. Listed after the claim, 10 is gone."""
+    first = machine("first")
+    second = machine("second")
+    plain = first.store.replace
+    frozen: list[str] = []
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        done = plain(name, data, version)
+        if name == index.NAME:
+            frozen.append(name)
+            second.start()
+            second.save(10)
+        return done
+
+    (first.bucket / "steps/leftover").mkdir(parents=True)
+    (first.bucket / "steps/leftover/a").write_bytes(b"of before")
+    monkeypatch.setattr(first.store, "replace", replace)
+    first.stored.claim()
+    assert frozen
+    assert second.objects == second.index.objects, "and what was left before is deleted"
+    third = machine("third")
+    third.start()
+    assert third.steps == [10]
+    assert not third.refused
+
+
+def test_processes_that_claim_at_the_same_moment_do_not_delete_each_others_probes(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried: with the probe deleted, the second says that the server does not keep to conditions."""
+    first = machine("first")
+    second = machine("second")
+    plain = second.store.replace
+    probed: list[str] = []
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        done = plain(name, data, version)
+        if name.startswith(index.PROBE) and not probed:
+            probed.append(name)
+            first.stored.claim()
+        return done
+
+    monkeypatch.setattr(second.store, "replace", replace)
+    with pytest.raises(OvertakenError, match="first pid 7 has taken over"):
+        second.stored.claim()
+    assert probed
+    machine("third").start()
+    assert not first.objects, "probes of an earlier term are leftovers"
+
+
+def test_a_step_that_only_the_store_has_is_brought(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10, 20, 30)
+    second = machine("second")
+    second.start()
+    assert second.steps == [30]
+    assert second.stored.bring_step(10).steps == (10,)
+    assert second.stored.bring_step(10).steps == ()
+    assert second.stored.bring_step(15).steps == ()
+    assert second.steps == [30, 10]
+    assert_whole(layout.iteration_dir(second.directory, 10))
+
+
+def test_the_newest_better_step_is_brought(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10, 20, 30)
+    for step in (20, 30):
+        shutil.rmtree(layout.iteration_dir(first.directory, step))
+    first.flip_a_bit(30, checkpoints.OPT)
+    found = first.stored.bring_better(than=10, healthy_before=None)
+    assert found.steps == (20,)
+    assert [refused.step for refused in found.refused] == [30]
+    assert_whole(layout.iteration_dir(first.directory, 20))
+    assert first.stored.bring_better(than=20, healthy_before=None).steps == ()
+    assert first.stored.bring_better(than=-1, healthy_before=15).steps == (), "none is marked healthy"
+
+
+def test_only_a_process_of_another_directory_may_still_run(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    assert first.stored.find_other_owner() is None
+    first.start()
+    assert machine("first").stored.find_other_owner() is None
+    owner = machine("second").stored.find_other_owner()
+    assert owner is not None
+    assert owner.claim == first.stored.claimed

@@ -1,7 +1,8 @@
 """Checkpoints kept in a bucket: `s3://`, `gs://` and `az://`, through the library obstore.
 
-Only the keeper's process loads this module. Credentials, region and endpoint are found as obstore finds them: in the
-variables AWS_*, GOOGLE_* and AZURE_*, and where the provider's own machines have them.
+Only the process that keeps a store, or reads one for `ftctl` or for a start, loads this module. Credentials, region and
+endpoint are found as obstore finds them: in the variables AWS_*, GOOGLE_* and AZURE_*, and where the provider's own
+machines have them.
 
 A large file is sent in parts of `_part_size` bytes, `_PARTS` at a time, so that a file under way holds at most
 `_PARTS` + 2 parts in memory. obstore aborts an upload that fails.
@@ -13,6 +14,7 @@ import errno
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -32,9 +34,11 @@ _MOST_PARTS = 10_000  # of one object, in S3
 _PARTS = 2  # of one file that are sent at the same time
 _PIECE = 4 << 20  # bytes of a download between two looks at the bandwidth
 _RETRY_SECONDS = 60.0  # after the first try, in which another one may begin
+_AGAIN_SECONDS = 1.0  # between two tries of an upload in parts
 _SILENT_SECONDS = 30.0  # without a byte of an answer, after which a try has failed
 _NO_LIMIT = "7days"  # for one request: a large download may take as long as it takes
 
+_PASSING_STATUS = {"429", "500", "502", "503", "504"}
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "NotFoundBucket"}
 _BAD_CREDENTIALS = {
     "AuthenticationFailed", "ExpiredToken", "InvalidAccessKeyId", "InvalidAuthenticationInfo", "InvalidToken",
@@ -120,7 +124,24 @@ class BucketStore:
         return _version(put)
 
     def upload(self, path: Path, name: str, spent: Spent) -> None:
-        """Create an object from a file: in one request, or in parts if it is large. Raises OSError."""
+        """Create an object from a file: in one request, or in parts if it is large. Raises OSError.
+
+        obstore does not try a request again that begins or completes an upload in parts. If its connection was cut, or
+        the server is busy, the upload is begun anew, because it may be the last one of the job.
+        """
+        deadline = time.monotonic() + _RETRY_SECONDS
+        while True:
+            try:
+                self._upload(path, name, spent)
+            except OSError as error:
+                if error.errno not in (errno.EHOSTUNREACH, errno.EBUSY) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_AGAIN_SECONDS)  # nothing tells when a server is back
+            else:
+                return
+
+    def _upload(self, path: Path, name: str, spent: Spent) -> None:
+        """Try once to create an object from a file. Raises OSError."""
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             try:
@@ -143,16 +164,21 @@ class BucketStore:
     def download(self, name: str, path: Path, spent: Spent) -> None:
         """Write an object to a file, piece by piece. Raises OSError; FileNotFoundError if there is no such object."""
         with path.open("wb") as file:
-            try:
-                for piece in obstore.get(self._objects, name).stream(min_chunk_size=_PIECE):
-                    file.write(piece)
-                    spent(len(piece))
-            except FileNotFoundError as error:
-                if _code(str(error)) in _NO_BUCKET:
-                    raise self._failure(error, "read") from None
-                raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self.where}/{name}") from None
-            except BaseError as error:
+            for piece in self.read_pieces(name):
+                file.write(piece)
+                spent(len(piece))
+
+    def read_pieces(self, name: str) -> Iterator[memoryview]:
+        """Yield the content of an object. Raises OSError; FileNotFoundError if there is no such object."""
+        try:
+            for piece in obstore.get(self._objects, name).stream(min_chunk_size=_PIECE):
+                yield memoryview(piece)
+        except FileNotFoundError as error:
+            if _code(str(error)) in _NO_BUCKET:
                 raise self._failure(error, "read") from None
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self.where}/{name}") from None
+        except BaseError as error:
+            raise self._failure(error, "read") from None
 
     def delete(self, name: str) -> None:
         """Delete an object. Raises OSError."""
@@ -203,14 +229,14 @@ class BucketStore:
                 " delete there",
             )
         if status:
-            return OSError(errno.EIO, f"it answers {shown} when asked to {verb}; try again later")
+            kind = errno.EBUSY if status in _PASSING_STATUS else errno.EIO
+            return OSError(kind, f"it answers {shown} when asked to {verb}; try again later")
         if "redirect" in said:
             return OSError(errno.EIO, f"the bucket is in another region; set {self.variables.rstrip('*')}REGION")
         if "HTTP error" in said:
             return OSError(
                 errno.EHOSTUNREACH,
-                f"no answer within {_RETRY_SECONDS:.0f} s; check the network, and the endpoint if"
-                f" {self.variables} name one",
+                f"no answer; check the network, and the endpoint if {self.variables} name one",
             )
         return OSError(errno.EIO, f"the request to {verb} has failed: {_first_line(said)}")
 

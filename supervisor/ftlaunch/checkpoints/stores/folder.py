@@ -47,7 +47,7 @@ class FolderStore:
         """Return a small object; None if there is none. Raises OSError."""
         try:
             data = (self._folder / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return Content(data, _version(data))
 
@@ -87,6 +87,12 @@ class FolderStore:
         """Copy an object to a file. Raises OSError; FileNotFoundError if there is no such object."""
         _copy(self._folder / name, path, spent)
 
+    def read_pieces(self, name: str) -> Iterator[memoryview]:
+        """Yield the content of an object. Raises OSError; FileNotFoundError if there is no such object."""
+        with (self._folder / name).open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield memoryview(piece)
+
     def delete(self, name: str) -> None:
         """Delete an object, and the folders that are empty then. Raises OSError."""
         path = self._folder / name
@@ -111,7 +117,7 @@ class FolderStore:
 
 
 def _raise_unless_missing(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 
 

@@ -7,15 +7,19 @@ committed by one request, a reader never sees half a step, and a process that wa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ftlaunch_contract.files import untrusted_json
+from ftlaunch_contract.files import checksums, untrusted_json
 from ftlaunch_contract.files.untrusted_json import extents, mapping, plain_name, text, whole
 
 NAME = "ftlaunch.json"
 """the name of the object"""
+OBJECTS = "steps/"
+"""how the names of all objects that hold files of checkpoints begin"""
+PROBE = f"{OBJECTS}probe-"
+"""how the names of objects begin on which a process tries conditions before it claims; the term of the index follows"""
 _VERSION = 1
 
 
@@ -83,6 +87,23 @@ class Index:
     def objects(self) -> set[str]:
         """The names of the objects of all checkpoints, those put aside included."""
         return {name for stored in (*self.steps.values(), *self.aside.values()) for name in stored.objects}
+
+    def find_leftovers(self, names: Iterable[str]) -> list[str]:
+        """Return the names of objects that were uploaded and not committed.
+
+        Probes of this term are not among them: they may belong to processes that are about to claim the store.
+
+        Args:
+            names: the names of all objects that begin with `OBJECTS`.
+        """
+        used = self.objects
+        probe = f"{PROBE}{self.term}-"
+        return [name for name in names if name not in used and not name.startswith(probe)]
+
+
+def digest_of_blocks(digests: Iterable[str]) -> str:
+    """Return one checksum over the checksums of a file's blocks."""
+    return checksums.of_whole("".join(digests).encode())
 
 
 def dump(index: Index) -> bytes:

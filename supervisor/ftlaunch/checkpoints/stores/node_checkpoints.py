@@ -27,14 +27,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch.checkpoints.stores import index as indexes
-from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
+from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep, digest_of_blocks
 from ftlaunch.checkpoints.stores.store import Spent
 from ftlaunch.checkpoints.stores.stored_checkpoints import (
     SIDE_FILES,
     OvertakenError,
     RefusedStep,
     StoredCheckpoints,
-    digest_of,
 )
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, verify
 from ftlaunch_contract.checkpoint.retention import remove_ours
@@ -148,6 +147,7 @@ class HeadCheckpoints(CachedCheckpoints):
             The checkpoints that were refused on the way; the next older one was taken instead.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._settle()
         self._store_newer()
         refused: list[RefusedStep] = []
         while candidates := self._candidates(healthy_before):
@@ -222,7 +222,7 @@ class HeadCheckpoints(CachedCheckpoints):
         here = [directory / name for name in entries if (directory / name).exists()]
         self._upload_files(here, folder, spent)
         files = {
-            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of(digests))
+            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of_blocks(digests))
             for name, (size, digests) in entries.items()
         }
         health = health_mark.of(found)["status"]
@@ -249,6 +249,7 @@ class HeadCheckpoints(CachedCheckpoints):
 
         A step that is damaged there is not usable from now on. One that is whole is not the cause.
         """
+        self._settle()
         final = layout.iteration_dir(self._directory, step)
         if final.exists():
             _remove(final)

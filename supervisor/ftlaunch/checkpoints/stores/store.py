@@ -80,6 +80,13 @@ class CheckpointStore(Protocol):
             FileNotFoundError: there is no such object.
         """
 
+    def read_pieces(self, name: str) -> Iterator[memoryview]:
+        """Yield the content of an object of any size, piece by piece.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+
     def delete(self, name: str) -> None:
         """Delete an object; one that is not there is none to delete."""
 
@@ -96,3 +103,25 @@ def open_store(address: str) -> CheckpointStore:
     """
     kind: type[CheckpointStore] = load(STORES[str(scheme_of(address))])
     return kind.open(address)
+
+
+def replace_object(store: CheckpointStore, name: str, data: bytes, version: str | None) -> str:
+    """Replace an object, and return its version. An answer that was lost to our own request is no refusal.
+
+    Args:
+        store: the store.
+        name: the object.
+        data: its new content, which nobody else writes.
+        version: as `CheckpointStore.replace` takes it.
+
+    Raises:
+        ChangedError: the object has another version, and another content.
+        OSError: the store does not answer, or refuses.
+    """
+    try:
+        return store.replace(name, data, version)
+    except ChangedError:
+        found = store.read(name)
+        if found is None or found.data != data:
+            raise
+        return found.version

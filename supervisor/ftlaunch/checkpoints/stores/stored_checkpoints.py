@@ -1,6 +1,7 @@
 """Keeps a job's committed checkpoints in a checkpoint store, and brings them back to a machine that has none.
 
     stored = StoredCheckpoints(store, directory, job, owner)
+    stored.find_other_owner()   # who may still keep it: `heartbeat.py` finds out
     stored.claim()              # from now on no other process can commit there
     stored.quarantine_strays(forget_memory)  # what the job, which went on elsewhere, does not have
     stored.bring(newer_than=-1) # before anything looks at the directory
@@ -28,11 +29,12 @@ import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ftlaunch.checkpoints.stores import index as indexes
-from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
-from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore, Spent
+from ftlaunch.checkpoints.stores.fetching import fetch_files
+from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep, digest_of_blocks
+from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore, Spent, replace_object
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, retention, verify
 from ftlaunch_contract.checkpoint.retention import Candidate
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
@@ -40,13 +42,12 @@ from ftlaunch_contract.files import atomic, checksums, untrusted_json
 from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.progress import ignore
 
-_THREADS = 4  # files that are sent or received at the same time
+_THREADS = 4  # files that are sent at the same time
 NOTE = "store.json"
 """name of the file in the checkpoint directory that lists the tokens of the claims that were made for the directory"""
 WHY_STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
 SIDE_FILES = (layout.SEED, layout.SKIPPED)
 """names of small files in the checkpoint directory that a resume needs besides the checkpoint"""
-_STEPS = "steps/"  # how the names of all objects but the index begin
 _UNCONDITIONAL = (
     "its server does not keep to conditions (If-None-Match, If-Match), so that a machine that was taken for lost could"
     " still write there; use another server, or a newer version of this one"
@@ -71,6 +72,14 @@ class RefusedStep:
 
 
 @dataclass(frozen=True)
+class Brought:
+    """What was brought to the directory after the start."""
+
+    steps: tuple[int, ...] = ()
+    refused: tuple[RefusedStep, ...] = ()
+
+
+@dataclass(frozen=True)
 class Published:
     """What `publish` has done."""
 
@@ -89,7 +98,7 @@ def new_folder(step: int, term: int) -> str:
         step: the step.
         term: the term of the keeper that is to commit the step.
     """
-    return f"{_STEPS}{layout.iteration_dir(Path(), step).name}-{term}-{secrets.token_hex(4)}"
+    return f"{indexes.OBJECTS}{layout.iteration_dir(Path(), step).name}-{term}-{secrets.token_hex(4)}"
 
 
 class StoredCheckpoints:
@@ -113,6 +122,8 @@ class StoredCheckpoints:
         self._index = Index(job, 0, owner)
         self._version: str | None = None
         self._went_on_elsewhere = False
+        self._abandoned: set[str] = set()  # folders of uploads that were not committed
+        self._is_uncertain = False  # whether the answer to a commit never came
 
     @property
     def where(self) -> str:
@@ -140,6 +151,24 @@ class StoredCheckpoints:
 
     # --- whose the store is -----------------------------------------------------------------------------------
 
+    def find_other_owner(self) -> Index | None:
+        """Return the index if a process of another directory has kept the store last, which may still run.
+
+        A process of this directory does not: the caller's job holds the directory's lock.
+
+        Raises:
+            ForeignStoreError: the store has checkpoints of another job, or an index that cannot be read.
+            OSError: the store does not answer, or refuses.
+        """
+        found = self._store.read(indexes.NAME)
+        index = None if found is None else self._parsed(found.data)
+        return None if index is None or index.claim in self._noted_claims() else index
+
+    @property
+    def claimed(self) -> str:
+        """The token of this process's claim; empty before `claim`."""
+        return self._index.claim
+
     def claim(self) -> bool:
         """Take the store over: a process of this job that still runs elsewhere can commit nothing from now on.
 
@@ -158,26 +187,33 @@ class StoredCheckpoints:
         before = Index(self._job, 0, self._owner) if found is None else self._parsed(found.data)
         known = self._noted_claims()
         self._went_on_elsewhere = found is not None and before.claim not in known
-        self._probe_conditions()
+        self._probe_conditions(before.term)
         token = secrets.token_hex(8)
         # This process may end at any moment, and the next start must then judge as this one did. The earlier token
         # stays listed if it was; if the job went on elsewhere, the new one is listed once strays are out of the way.
         if not self._went_on_elsewhere:
             self._note_claims([before.claim, token])
         self._version = None if found is None else found.version
+        # Listed before the claim and deleted after it: a process that takes over later uploads only once its own claim
+        # has overtaken this one, so nothing of it is in the list, however long this process is frozen in between.
+        leftovers = before.find_leftovers(self._store.names(indexes.OBJECTS))
         self._commit(before.with_owner(self._owner, token))
-        self._delete_leftovers()
+        for name in leftovers:
+            self._store.delete(name)
         return found is None
 
-    def _probe_conditions(self) -> None:
+    def _probe_conditions(self, term: int) -> None:
         """Find out whether the store replaces an object only on the condition that is asked for.
 
         Some servers that speak S3 ignore one condition, or both, and say nothing. Two machines could commit there.
 
+        Args:
+            term: the term of the index that is to be claimed.
+
         Raises:
             OSError: it ignores a condition, does not answer, or refuses.
         """
-        name = f"{_STEPS}probe-{secrets.token_hex(8)}"
+        name = f"{indexes.PROBE}{term}-{secrets.token_hex(8)}"
         is_kept = self._keeps_to_conditions(name)
         self._store.delete(name)
         if not is_kept:
@@ -186,8 +222,8 @@ class StoredCheckpoints:
     def _keeps_to_conditions(self, name: str) -> bool:
         """Replace an object on conditions that are met, and on some that are not. Raises OSError."""
         try:
-            version = self._replace_object(name, b"1", None)
-            self._replace_object(name, b"2", version)
+            version = replace_object(self._store, name, b"1", None)
+            replace_object(self._store, name, b"2", version)
         except ChangedError:
             return False
         for stale in (None, version):
@@ -197,21 +233,6 @@ class StoredCheckpoints:
                 continue
             return False
         return True
-
-    def _replace_object(self, name: str, data: bytes, version: str | None) -> str:
-        """Replace an object, and return its version. An answer that was lost to our own request is no refusal.
-
-        Raises:
-            ChangedError: the object has another version, and another content.
-            OSError: the store does not answer, or refuses.
-        """
-        try:
-            return self._store.replace(name, data, version)
-        except ChangedError:
-            found = self._store.read(name)
-            if found is None or found.data != data:
-                raise
-            return found.version
 
     def _noted_claims(self) -> list[str]:
         """Return the tokens of the claims that were made for this directory; empty where no note can be read."""
@@ -283,11 +304,36 @@ class StoredCheckpoints:
         """
         data = indexes.dump(index)
         try:
-            self._version = self._replace_object(indexes.NAME, data, self._version)
+            self._version = replace_object(self._store, indexes.NAME, data, self._version)
         except ChangedError:
             found = self._store.read(indexes.NAME)
             raise OvertakenError(self._why_overtaken(None if found is None else found.data)) from None
+        except OSError:
+            self._is_uncertain = True
+            raise
         self._index = index
+        self._abandoned -= {str(PurePosixPath(name).parent) for name in index.objects}
+
+    def _settle(self) -> None:
+        """Find out whether a commit whose answer never came was carried out, and go on from what the store has.
+
+        Tried without: the next commit met the version that this process had made itself, and the job was stopped as one
+        that another machine had overtaken.
+
+        Raises:
+            OvertakenError: another process keeps the store now, or somebody has removed the index.
+            ForeignStoreError: what is there instead is another job's index, or cannot be read.
+            OSError: the store does not answer, or refuses.
+        """
+        if not self._is_uncertain:
+            return
+        found = self._store.read(indexes.NAME)
+        index = None if found is None else self._parsed(found.data)
+        if found is None or index is None or index.claim != self._index.claim:
+            raise OvertakenError(self._why_overtaken(None if found is None else found.data))
+        self._index = index
+        self._version = found.version
+        self._is_uncertain = False
 
     def _why_overtaken(self, data: bytes | None) -> str:
         """Return why this process cannot commit, as a sentence. Raises ForeignStoreError.
@@ -299,13 +345,6 @@ class StoredCheckpoints:
             return f"{self._store.where}/{indexes.NAME} was removed while this job ran"
         index = self._parsed(data)
         return f"{index.owner} has taken over the checkpoints in {self._store.where}"
-
-    def _delete_leftovers(self) -> None:
-        """Delete what earlier processes have uploaded and not committed. Raises OSError."""
-        used = self._index.objects
-        for name in list(self._store.names(_STEPS)):
-            if name not in used:
-                self._store.delete(name)
 
     # --- from the store to the directory ----------------------------------------------------------------------
 
@@ -378,13 +417,8 @@ class StoredCheckpoints:
             shutil.rmtree(incomplete)
         layout.make_incomplete(self._directory, step)
         stored = self._index.steps[step]
-
-        def fetch(name: str) -> None:
-            self._fetch_file(stored.files[name], incomplete / name)
-
         try:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                list(pool.map(fetch, stored.files))
+            fetch_files(self._store, stored, incomplete)
             verify.verify(incomplete)
             for name in stored.files:
                 _make_durable(incomplete / name)
@@ -395,16 +429,46 @@ class StoredCheckpoints:
             shutil.rmtree(incomplete, ignore_errors=True)
             raise
 
-    def _fetch_file(self, stored: StoredFile, path: Path) -> None:
-        try:
-            self._store.download(stored.object, path, ignore)
-        except FileNotFoundError:
-            raise Damaged(f"{stored.object} is not in {self._store.where} any more") from None
-        size = path.stat().st_size
-        if size != stored.bytes:
-            raise Damaged(f"{stored.object} has {size} bytes and not {stored.bytes}")
-        if path.name == layout.METADATA and digest_of(checksums.of_bytes(path.read_bytes())) != stored.digest:
-            raise Damaged(f"{stored.object} does not match its checksum")
+    def bring_step(self, step: int) -> Brought:
+        """Bring a step that the directory lacks, and the steps that it needs. Call after `claim`.
+
+        A step that the store does not have, or has refused, is not brought.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
+            OSError: the store does not answer, or the directory cannot be written.
+        """
+        self._settle()
+        if step not in self._usable():
+            return Brought()
+        before = {number for number, _ in layout.list_iterations(self._directory)}
+        damage = self._fetch_all(sorted({step, *self._index.steps[step].needs} & self._usable()))
+        here = {number for number, _ in layout.list_iterations(self._directory)}
+        return Brought(tuple(sorted(here - before)), () if damage is None else (damage,))
+
+    def bring_better(self, than: int, healthy_before: int | None) -> Brought:
+        """Bring the newest step that is better than what the directory has; nothing if none is. Call after `claim`.
+
+        Args:
+            than: the newest step of the directory that verifies, and is healthy if that is asked for; -1: none is.
+            healthy_before: a step; only older ones that are marked healthy count. None: all count.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
+            OSError: the store does not answer, or the directory cannot be written.
+        """
+        refused: tuple[RefusedStep, ...] = ()
+        while True:
+            usable = self._usable() if healthy_before is None else self._healthy()
+            wanted = {step for step in usable if than < step and (healthy_before is None or step < healthy_before)}
+            if not wanted:
+                return Brought(refused=refused)
+            brought = self.bring_step(max(wanted))
+            refused += brought.refused
+            if not brought.refused:
+                return replace(brought, refused=refused)
 
     def bring_beside(self) -> None:
         """Write the small files beside the checkpoints, where the directory has none of its own. Raises OSError."""
@@ -433,6 +497,7 @@ class StoredCheckpoints:
             ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
             OSError: the store does not answer, or refuses. What was committed stays committed.
         """
+        self._settle()
         here = dict(layout.list_iterations(self._directory))  # newest first
         published: list[int] = []
         size = 0
@@ -446,6 +511,7 @@ class StoredCheckpoints:
             self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
             published.append(step)
             size += stored.bytes
+        self._delete_abandoned()
         self.put_aside(above=max(here, default=-1))
         deleted = self._retire(here, keep=keep, keep_every=keep_every)
         return Published(steps=tuple(published), bytes=size, deleted=tuple(deleted))
@@ -459,11 +525,12 @@ class StoredCheckpoints:
             content = (path / layout.METADATA).read_bytes()
         except FileNotFoundError:
             return False  # damaged or just deleted: nothing to upload
-        return stored.files[layout.METADATA].digest != digest_of(checksums.of_bytes(content))
+        return stored.files[layout.METADATA].digest != digest_of_blocks(checksums.of_bytes(content))
 
     def _upload(self, step: int, path: Path) -> StoredStep | None:
         """Upload the files of a checkpoint; None if the checkpoint is not whole, or was deleted meanwhile."""
         folder = new_folder(step, self._index.term)
+        self._abandoned.add(folder)  # until it is committed
         try:
             found = verify.examine(path)
             content = (path / layout.METADATA).read_bytes()
@@ -478,15 +545,20 @@ class StoredCheckpoints:
             with ThreadPoolExecutor(_THREADS) as pool:
                 list(pool.map(upload, entries))
         except (Damaged, FileNotFoundError):
-            for name in list(self._store.names(f"{folder}/")):
-                self._store.delete(name)
             return None
         files = {
-            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of(digests))
+            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of_blocks(digests))
             for name, (size, digests) in entries.items()
         }
         needs = metadata.trainings(found).ends
         return StoredStep(files=files, health=health_mark.of(found)["status"], needs=needs)
+
+    def _delete_abandoned(self) -> None:
+        """Delete what uploads have left that were not committed. Raises OSError."""
+        for folder in sorted(self._abandoned):
+            for name in self._index.find_leftovers(list(self._store.names(f"{folder}/"))):
+                self._store.delete(name)
+            self._abandoned.remove(folder)
 
     def beside(self) -> dict[str, str]:
         """Return the small files beside the checkpoints that a resume needs, by name. Raises OSError."""
@@ -507,6 +579,7 @@ class StoredCheckpoints:
             ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
             OSError: the store does not answer, or refuses.
         """
+        self._settle()
         gone_back = {step: stored for step, stored in self._index.steps.items() if step > above}
         beside = self.beside()  # samples may be skipped from now on, even if no step was put aside
         if gone_back or beside != self._index.beside:
@@ -550,8 +623,3 @@ def _make_durable(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def digest_of(digests: Iterable[str]) -> str:
-    """Return one checksum over the checksums of a file's blocks."""
-    return checksums.of_whole("".join(digests).encode())
