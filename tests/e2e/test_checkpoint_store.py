@@ -140,7 +140,7 @@ def test_memory_of_before_is_not_taken_up_once_the_job_went_on_elsewhere(stored:
     )
     other.claim()
     other.put_aside(above=-1)  # the job has begun anew there
-    stored.start(first)
+    stored.start(first, "--take-over-store")
     assert first.wait() == 1, first.stderr
     forgotten = first.events("store_opened")[-1]["forgotten"]
     assert forgotten >= 5

@@ -16,6 +16,7 @@ from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
 from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
+from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.closing import Closing
@@ -97,7 +98,8 @@ def _run(
 ) -> int:
     helpers = HelperProcesses()
     store = None if spec.saving.checkpoint_store is None else StoreOpening(spec, helpers, signals.fd)
-    workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line), store=store)
+    load_fetch = None if spec.saving.load_address is None else LoadFetch(spec, helpers, signals.fd)
+    workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line), store=store, load_fetch=load_fetch)
     spec = workspace.spec
     notifier = NotifierLink(helpers, spec, dict(os.environ))
     reporter = Reporter(

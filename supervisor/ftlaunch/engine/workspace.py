@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch.checkpoints import job_seed, saver
+from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreClosedError, StoreOpening
 from ftlaunch.engine.strange_files import find_strange_file
 from ftlaunch.history import runs as history
@@ -27,7 +29,7 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.checkpoints import of_moves, of_save
-from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.job_spec import LOADED, JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThreads
 from ftlaunch_contract.checkpoint import fresh_start, initial, layout
@@ -70,6 +72,7 @@ class Workspace:
     def __init__(
         self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None,
         gone: Holder | None = None, *, takes_over: bool = False, store: StoreOpening | None = None,
+        load_fetch: LoadFetch | None = None,
     ) -> None:  # fmt: skip
         """Make and lock the directories, and take over or put aside what earlier runs have left.
 
@@ -82,6 +85,7 @@ class Workspace:
             takes_over: whether a head takes the place of a dead one. The job goes on then, even if the job was begun
                 with --fresh.
             store: the checkpoint store of the job, which is opened; None: there is none.
+            load_fetch: brings the checkpoint with which the job begins; None: that is no address.
 
         Raises:
             Unusable: the job cannot start. Directories and locks that were newly made are removed again.
@@ -89,16 +93,13 @@ class Workspace:
         self._gone = gone
         self._takes_over = takes_over
         self._store = store
+        self._load_fetch = load_fetch
         self.changes: list[JobEvent] = []
         """events of saves, deletions and moves from before there was a journal"""
         self.spec = spec
         self.say = say
         self._make_pages = make_pages
-        self._asked = (
-            None
-            if spec.saving.load_checkpoint is None
-            else initial.asked(spec.saving.load_checkpoint, not spec.saving.resume_training)
-        )
+        self._asked = self._find_asked()
         with contextlib.ExitStack() as undo:
             try:
                 self._refuse_strange_files()
@@ -128,6 +129,11 @@ class Workspace:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}{limit_hint(error)}") from error
             undo.pop_all()
+
+    def _find_asked(self) -> InitialCheckpoint | None:
+        """Return the checkpoint to begin with, by the files that are there; None if none is asked for."""
+        path = self.spec.saving.load_checkpoint
+        return None if path is None else initial.asked(path, not self.spec.saving.resume_training)
 
     def _refuse_strange_files(self) -> None:
         """Raise Unusable if a FIFO or the like has the name of one of the job's files."""
@@ -164,7 +170,7 @@ class Workspace:
 
     def _end_leftovers(self) -> None:
         """End what an earlier supervisor left running."""
-        leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
+        leftovers = processes.kill_marked(self._marker)
         if leftovers:
             self.say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
 
@@ -172,17 +178,53 @@ class Workspace:
         """Bring what the job's store has, and this machine lacks. Raises StoreClosedError, OSError."""
         if self._store is None:
             return
-        newest = NONE
-        # The memory of a head of several nodes has mirrors of the nodes' pages, and no snapshots.
-        if self._make_pages is None and count_pages(self.memory_dir) == self.spec.launch.nproc:
-            pages = Pages(self.memory_dir, self.spec.launch.nproc)
-            newest = pages.newest_common()
-            pages.close()
+        newest = self._newest_in_memory()
         undo.callback(self._store.close)
         opened = self._store.open(
-            marker=f"{ENV_MEMORY_DIR}={self.memory_dir}", locks=self.locks, memory=self.memory_dir, newer_than=newest
+            marker=self._marker,
+            locks=self.locks,
+            memory=self.memory_dir,
+            newer_than=newest,
+            say=self.say,
         )
         self.changes.append(opened)
+
+    @property
+    def _marker(self) -> str:
+        """NAME=VALUE in the environment of the job's processes."""
+        return f"{ENV_MEMORY_DIR}={self.memory_dir}"
+
+    def _newest_in_memory(self) -> int:
+        """Return the newest step that all ranks have in memory, or -1."""
+        # The memory of a head of several nodes has mirrors of the nodes' pages, and no snapshots.
+        if self._make_pages is not None or count_pages(self.memory_dir) != self.spec.launch.nproc:
+            return NONE
+        pages = Pages(self.memory_dir, self.spec.launch.nproc)
+        newest = pages.newest_common()
+        pages.close()
+        return newest
+
+    def _bring_load(self) -> None:
+        """Bring what an address has to begin with, if the job has no state of its own.
+
+        Raises:
+            StoreClosedError: it cannot be brought, or the job was told to stop.
+            OSError: no process can be started.
+        """
+        if self._load_fetch is None:
+            return
+        has_state = self._newest_in_memory() != NONE or layout.list_iterations(self.spec.checkpoint_dir)
+        if has_state and not self._fresh.is_fresh:
+            shutil.rmtree(self.spec.run_dir / LOADED, ignore_errors=True)  # of the first start
+        else:
+            self._load_fetch.fetch(self._marker, self.locks, self.say)
+            self._asked = self._find_asked()
+
+    def _bring_own(self) -> None:
+        """Bring the step to which the job is to go back, if only its store has it. Raises StoreClosedError."""
+        step = initial.step_to_go_back_to(self._own, self.spec.checkpoint_dir, self._fresh)
+        if self._store is not None and step is not None:
+            self._store.bring(step)
 
     def _have_store_follow(self) -> None:
         """Have the store know that checkpoints of the folder were put aside. Raises StoreClosedError."""
@@ -193,6 +235,8 @@ class Workspace:
     def _clear_up(self) -> None:
         """Forget what the user does not want to go on from."""
         self._fresh = self._decide_fresh_start()
+        self._bring_load()
+        self._bring_own()
         if self._fresh.is_fresh and self._own is None:
             self._start_over()
         self._go_back()

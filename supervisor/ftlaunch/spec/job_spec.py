@@ -155,12 +155,16 @@ class SavingSpec:
     """whether the job begins anew, whatever earlier runs have left"""
     load_checkpoint: Path | None = None
     """a checkpoint to begin with, or a folder of checkpoints"""
+    load_address: str | None = None
+    """address of a store from which it is to be brought to the path `load_checkpoint`; None: it is there"""
     resume_training: bool = default("resume_training")
     """whether `load_checkpoint` restores the whole training state, and not the weights only"""
     verify_resume: str = default("verify_resume")
     """auto, on or off"""
     checkpoint_store: str | None = None
     """address of the store in which committed checkpoints are kept, too; None: they are in their folder only"""
+    take_over_store: bool = default("take_over_store")
+    """whether the store is taken over at once, although the job may still run on another machine"""
     given: Mapping[str, str] = field(default_factory=dict)
     """settings that somebody decided on and that a script could also set by a call, as a job spec writes them; these
     settings have precedence over the call"""
@@ -200,9 +204,12 @@ class JobSpec:
         """The command line that identifies the training; other settings may change from start to start."""
         load = self.saving.load_checkpoint
         launch = self.launch
-        return Command(launch.kind, launch.target, launch.args, load="" if load is None else str(load))
+        place = self.saving.load_address or ("" if load is None else str(load))
+        return Command(launch.kind, launch.target, launch.args, load=place)
 
 
+LOADED = "loaded"
+"""the folder in a run dir that has the checkpoint from a store with which the job begins"""
 PARTS: Mapping[str, type] = {
     "launch": LaunchSpec,
     "nodes": NodesSpec,
@@ -261,10 +268,15 @@ def _meeting_keys(nodes: NodesSpec) -> dict[str, object]:
 
 
 def _store_keys(spec: JobSpec) -> dict[str, object]:
-    """Return the keys for a job that keeps its checkpoints in a store."""
+    """Return the keys for a job that keeps its checkpoints in a store, or begins with one that lies there."""
+    load: dict[str, object] = {} if spec.saving.load_address is None else {"load_checkpoint": spec.saving.load_address}
     if spec.saving.checkpoint_store is None:
-        return {}
-    return {"checkpoint_dir": spec.saving.checkpoint_store, "checkpoint_cache": str(spec.checkpoint_dir)}
+        return load
+    return {
+        **load,
+        "checkpoint_dir": spec.saving.checkpoint_store,
+        "checkpoint_cache": str(spec.checkpoint_dir),
+    }
 
 
 def _terminal_keys(ranks: frozenset[int] | None) -> dict[str, object]:

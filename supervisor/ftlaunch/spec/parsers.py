@@ -264,9 +264,9 @@ def path(raw: object) -> str:
     return value
 
 
-def step_or_path(raw: object) -> int | str:
-    """Parse a step such as `120`, or a path such as `/data/run/checkpoints`; `./120` is the folder of that name."""
-    return whole(0)(raw) if re.fullmatch("[0-9]{1,10}", text(raw), re.ASCII) else path(raw)
+def step_or_place(raw: object) -> int | str:
+    """Parse a step such as `120`, a path such as `/data/run/checkpoints`, or an address; `./120` is a folder."""
+    return whole(0)(raw) if re.fullmatch("[0-9]{1,10}", text(raw), re.ASCII) else folder_or_address(raw)
 
 
 def ranks(raw: object) -> frozenset[int]:

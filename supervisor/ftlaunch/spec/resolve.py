@@ -15,7 +15,7 @@ from typing import Any
 from ftlaunch.spec.checkpoint_stores import scheme_of
 from ftlaunch.spec.checks import check_target, missing_package, why_no_notice, why_not_writable
 from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line, shown
-from ftlaunch.spec.job_spec import PARTS, JobSpec, TargetKind
+from ftlaunch.spec.job_spec import LOADED, PARTS, JobSpec, TargetKind
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import OPTIONS, SETTINGS, YAML_KEYS
 from ftlaunch.spec.nodes import meeting
@@ -73,6 +73,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     check_target(kind, target, environ)
     _check_devices(spec, settings, environ)
     _check_store(spec, settings)
+    _check_load(spec, settings)
     preempt_when = spec.launch.preempt_when
     no_notice = why_no_notice(preempt_when) if preempt_when is not None else None
     if no_notice:
@@ -245,6 +246,17 @@ def _is_address(place: str | None) -> bool:
     return place is not None and scheme_of(place) is not None
 
 
+def _check_load(spec: JobSpec, settings: _Layer) -> None:
+    """Check that a checkpoint in a store can be begun with. Raises SpecError."""
+    if spec.saving.load_address is None:
+        return
+    if spec.nodes.several:
+        reason = "an address needs a job of one node; bring it to a folder that all nodes share, and name that"
+        raise settings["load_checkpoint"].error("load_checkpoint", reason)
+    if lacks := missing_package(spec.saving.load_address):
+        raise SpecError(f"cannot use {one_line(spec.saving.load_address)} as `load_checkpoint`: {lacks}")
+
+
 def _check_store(spec: JobSpec, settings: _Layer) -> None:
     """Check that a store of checkpoints can be used as the job asks.
 
@@ -304,7 +316,7 @@ def _build(
         "run_dir": run_dir,
         "checkpoint_dir": checkpoint_dir,
         "checkpoint_store": store,
-        "load_checkpoint": _load_checkpoint(value["load_checkpoint"], checkpoint_dir, cwd),
+        **_load_fields(value["load_checkpoint"], checkpoint_dir, store=store, run_dir=run_dir, cwd=cwd),
         "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
         "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,
         "master_port": _master_port(value, nodes),
@@ -357,13 +369,34 @@ def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:
     return None if value["standalone"] or is_occupied else value["master_port"]
 
 
-def _load_checkpoint(step_or_path: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:
-    """Return the path of the checkpoint to begin with; a step means one of the job's own checkpoints."""
-    if step_or_path is None:
-        return None
-    if isinstance(step_or_path, int):
-        return layout.iteration_dir(checkpoint_dir, step_or_path)
-    return Path(cwd, step_or_path)
+def _load_fields(
+    place: int | str | None, checkpoint_dir: Path, store: str | None, run_dir: Path, cwd: str
+) -> dict[str, Path | str | None]:
+    """Return the fields of a spec that say with which checkpoint the job begins.
+
+    A step means one of the job's own checkpoints, and so does an address in the job's own store.
+
+    Args:
+        place: a step, a path, or an address.
+        checkpoint_dir: the job's checkpoint directory.
+        store: the address of the job's store.
+        run_dir: the job's run dir, in which a checkpoint from elsewhere is kept for the first start.
+        cwd: the current directory.
+    """
+    address = None
+    if place is None:
+        path = None
+    elif isinstance(place, int):
+        path = layout.iteration_dir(checkpoint_dir, place)
+    elif not _is_address(place):
+        path = Path(cwd, place)
+    else:
+        folder, _, name = place.rpartition("/")
+        is_own = store is not None and (place == store or (folder == store and layout.step_of(Path(name)) is not None))
+        own = checkpoint_dir if place == store else checkpoint_dir / name
+        path = own if is_own else run_dir / LOADED / name
+        address = None if is_own else place
+    return {"load_checkpoint": path, "load_address": address}
 
 
 def _current_directory() -> str:

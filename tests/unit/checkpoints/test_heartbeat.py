@@ -25,7 +25,7 @@ def machine(tmp_path: Path) -> Callable[[str], Machine]:
 
 def beating(machine: Machine, overtaken: Callable[[str], None] = lambda _: None) -> HeartbeatThread:
     thread = HeartbeatThread(
-        machine.store, machine.stored.claimed, owner="first pid 7", overtaken=overtaken, period_seconds=PERIOD
+        machine.store, machine.stored.token, owner="first pid 7", overtaken=overtaken, period_seconds=PERIOD
     )
     thread.start()
     return thread
@@ -63,7 +63,7 @@ def test_an_owner_that_is_lost_is_waited_for(machine: Callable[[str], Machine]) 
     """The process is gone without a word: here, a heartbeat that nobody replaces, with a clock years ahead."""
     first = machine("first")
     first.start()
-    beat = Heartbeat(first.stored.claimed, "first pid 7", "2099-01-01 00:00:00 UTC", number=3)
+    beat = Heartbeat(first.stored.token, "first pid 7", "2099-01-01 00:00:00 UTC", number=3)
     first.store.replace(heartbeat.NAME, heartbeat.dump(beat), None)
     assert wait(machine("second")) == ["first pid 7"]
 
@@ -88,7 +88,7 @@ def test_one_that_was_overtaken_hears_of_it(machine: Callable[[str], Machine]) -
     second = machine("second")
     second.start()
     thread = HeartbeatThread(
-        second.store, second.stored.claimed, owner="second pid 7", overtaken=heard.append, period_seconds=PERIOD
+        second.store, second.stored.token, owner="second pid 7", overtaken=heard.append, period_seconds=PERIOD
     )
     thread.start()
     wait_for(lambda: heard, "the first to hear of the second")

@@ -358,4 +358,4 @@ def test_only_a_process_of_another_directory_may_still_run(machine: Callable[[st
     assert machine("first").stored.find_other_owner() is None
     owner = machine("second").stored.find_other_owner()
     assert owner is not None
-    assert owner.claim == first.stored.claimed
+    assert owner.claim == first.stored.token

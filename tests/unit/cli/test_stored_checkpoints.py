@@ -35,7 +35,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def end(machine: Machine) -> None:
     """What the keeper says when it leaves."""
-    thread = HeartbeatThread(machine.store, machine.stored.claimed, owner="first pid 7", overtaken=lambda _: None)
+    thread = HeartbeatThread(machine.store, machine.stored.token, owner="first pid 7", overtaken=lambda _: None)
     thread.start()
     thread.end()
 
@@ -123,7 +123,7 @@ def test_nothing_is_deleted_while_a_job_keeps_the_store(
     again = Machine(machine.root.parent, "first")
     again.start()
     thread = HeartbeatThread(
-        again.store, again.stored.claimed, owner="first pid 7", overtaken=lambda _: None, period_seconds=0.02
+        again.store, again.stored.token, owner="first pid 7", overtaken=lambda _: None, period_seconds=0.02
     )
     thread.start()
     before = machine.objects
@@ -204,7 +204,7 @@ def test_a_folder_says_where_its_store_is(machine: Machine, tmp_path: Path) -> N
 def test_a_lost_owner_is_waited_for(machine: Machine, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = machine.store.read(heartbeat.NAME)
     assert found is not None
-    lost = Heartbeat(machine.stored.claimed, "first pid 7", "long ago")
+    lost = Heartbeat(machine.stored.token, "first pid 7", "long ago")
     machine.store.replace(heartbeat.NAME, heartbeat.dump(lost), found.version)
     waited: list[float] = []
     plain = heartbeat.wait_until_gone

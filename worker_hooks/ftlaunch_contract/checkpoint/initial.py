@@ -193,6 +193,19 @@ def not_first(load: InitialCheckpoint, step: int, fresh: FreshStart) -> str:
 # --- checkpoints of the job's own -------------------------------------------------------------------------
 
 
+def step_to_go_back_to(load: InitialCheckpoint | None, checkpoint_dir: Path, fresh: FreshStart) -> int | None:
+    """Return the step of the job's own checkpoint to which `settle_own` would go back; None if it would not.
+
+    Args:
+        load: the checkpoint that is asked for; None for none.
+        checkpoint_dir: the job's own.
+        fresh: a start that begins anew goes back even if that was done before.
+    """
+    own = load.path.resolve() if load is not None and is_own(load, checkpoint_dir) else None
+    step = layout.step_of(own) if own is not None else None
+    return None if step is None or (_went_back(checkpoint_dir / NOTE, step) and not fresh.is_fresh) else step
+
+
 def settle_own(
     load: InitialCheckpoint | None,
     checkpoint_dir: Path,

@@ -4,19 +4,25 @@ It reads requests (one JSON object a line) from stdin and answers on stdout, as 
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
     {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step or null,
-     "bandwidth": bytes a second or null, "life": of a job of several nodes, or empty, "adopted": life or empty}
-        take the store over; if the job has gone on elsewhere, quarantine strays and delete the snapshots in memory;
-        bring the newest checkpoint if it is newer than step `newer_than` and than those of the directory; null: bring
-        none, but the small files beside them
+     "bandwidth": bytes a second or null, "life": of a job of several nodes, or empty, "adopted": life or empty,
+     "take_over": whether to do that at once}
+        wait until an owner on another machine has left, or is lost, and take the store over; if the job has gone on
+        elsewhere, quarantine strays and delete the snapshots in memory; bring the newest checkpoint if it is newer than
+        step `newer_than` and than those of the directory; null: bring none, but the small files beside them
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
             "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
             "term", "token": of the claim, "lives": of whose memory the job may go on, or null: of any,
             "beside": {name: small file beside the checkpoints}}
+        before that, if it has to wait: {"did": "wait", "owner", "seconds": at most}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
         -> {"did": "put_aside", "newest", "beside"}
     {"do": "publish", "keep", "keep_every"}: make the store have what the directory has
         -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...]}
+    {"do": "bring_step", "step"}: bring this step, if the directory lacks it
+    {"do": "bring_better", "than": step, "healthy_before": step or null}: bring the newest step above `than` that the
+        store has whole; with `healthy_before` the newest below that step which is marked healthy
+        -> {"did": "bring_step" or "bring_better", "brought": [step, ...], "refused": as above}
     {"do": "bring"}: bring the newest checkpoint if it is newer than those of the directory
         -> {"did": "bring", "newest", "refused", "beside"}
 
@@ -46,7 +52,8 @@ And both:
     {"do": "leave"}: end
 
 What fails says why in "error", a sentence or the end of one; "overtaken" is true with it if another process keeps the
-store now. After that nothing is ever committed by this process.
+store now. After that nothing is ever committed by this process. The heartbeat (`heartbeat.py`) may find that at any
+moment, and then says {"did": "heartbeat", "error", "overtaken": true} unasked.
 """
 
 from __future__ import annotations
@@ -54,6 +61,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -61,9 +69,11 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.saver import Requests
+from ftlaunch.checkpoints.stores import heartbeat
+from ftlaunch.checkpoints.stores.heartbeat import HeartbeatThread, LivingOwnerError
 from ftlaunch.checkpoints.stores.node_checkpoints import HeadCheckpoints, NodeCheckpoints
-from ftlaunch.checkpoints.stores.store import Spent, open_store
-from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError
+from ftlaunch.checkpoints.stores.store import CheckpointStore, Spent, open_store
+from ftlaunch.checkpoints.stores.stored_checkpoints import Brought, ForeignStoreError, OvertakenError
 from ftlaunch.memory.directory import forget_snapshots
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch_contract.checkpoint import layout
@@ -72,6 +82,7 @@ from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.progress import ignore
 
 _NICE = 19
+_WAYS_ON = "stop it there, or if that machine is lost start here with --take-over-store"
 
 Answer = dict[str, Any]
 
@@ -79,19 +90,24 @@ Answer = dict[str, Any]
 class Keeper:
     """Carries requests out, one after another."""
 
-    def __init__(self, is_hurried: Callable[[float], bool]) -> None:
+    def __init__(self, is_hurried: Callable[[float], bool], say: Callable[[Answer], bool]) -> None:
         """Know no store yet.
 
         Args:
             is_hurried: waits up to the given seconds, and returns True as soon as there is a reason to hurry.
+            say: writes an answer; called in the thread of the heartbeat, too.
         """
         self._is_hurried = is_hurried
+        self._say = say
+        self._heartbeat: HeartbeatThread | None = None
+        self._opening: Answer = {}  # the request to open
+        self._limit: Spent = ignore  # of the upload under way
         self._stored: HeadCheckpoints | None = None
         self._of_node: NodeCheckpoints | None = None
         self._verbs: dict[str, Callable[[Answer], Answer]] = {
             "open": self._open, "put_aside": self._put_aside, "publish": self._publish, "bring": self._bring,
-            "bring_newest": self._bring_newest, "parts": self._download_parts, "commit": self._commit,
-            "check": self._check, "delete": self._delete,
+            "bring_step": self._bring_step, "bring_better": self._bring_better, "bring_newest": self._bring_newest,
+            "parts": self._download_parts, "commit": self._commit, "check": self._check, "delete": self._delete,
             "attach": self._attach, "upload": self._upload, "fetch": self._fetch,
         }  # fmt: skip
 
@@ -105,6 +121,8 @@ class Keeper:
             return {**about, "error": str(error), "overtaken": True}
         except Damaged as error:
             return {**about, "error": str(error), "overtaken": False, "damaged": True}
+        except LivingOwnerError as error:
+            return {**about, "error": f"{error}: {_WAYS_ON}", "overtaken": False}
         except (ForeignStoreError, ValueError) as error:
             return {**about, "error": str(error), "overtaken": False}
         except OSError as error:
@@ -126,18 +144,27 @@ class Keeper:
         bandwidth = request["bandwidth"]
         return ignore if bandwidth is None else Bandwidth(bandwidth, self._is_hurried).spent
 
+    def _count_spent(self, count: int) -> None:
+        """Keep to the bandwidth of the upload under way."""
+        self._limit(count)
+
     # --- of a job on one node, and of the head ------------------------------------------------------------------
 
     def _open(self, request: Answer) -> Answer:
+        self._opening = request
         directory = Path(request["directory"])
+        store = open_store(request["store"])
         stored = HeadCheckpoints(
-            open_store(request["store"]),
+            store,
             directory,
             job=request["job"],
             owner=request["owner"],
-            spent=self._spent(request),
+            spent=self._count_spent,
         )
+        if not request["take_over"]:
+            self._wait_for_owner(store, stored)
         is_new = stored.claim()
+        self._start_heartbeat(store, stored, request["owner"])
         life = request["life"]
         lives = list(stored.begin_life(life, request["adopted"])) if life else []
         memory = Path(request["memory"])
@@ -170,12 +197,19 @@ class Keeper:
         return self._facts()
 
     def _publish(self, request: Answer) -> Answer:
+        self._limit = self._spent(self._opening)  # another for each upload: a hurry lifts one for good
         published = self._head.publish(request["keep"], request["keep_every"])
         return {**asdict(published), **self._facts()}
 
     def _bring(self, _: Answer) -> Answer:
         refused = self._head.bring(-1)
         return {**self._facts(), "refused": [asdict(step) for step in refused]}
+
+    def _bring_step(self, request: Answer) -> Answer:
+        return _brought(self._head.bring_step(request["step"]))
+
+    def _bring_better(self, request: Answer) -> Answer:
+        return _brought(self._head.bring_better(request["than"], request["healthy_before"]))
 
     # --- of the head, where nodes have directories of their own -------------------------------------------------
 
@@ -227,6 +261,42 @@ class Keeper:
             self._node.fetch(request["step"], request["token"])
         return {}
 
+    # --- whether the job runs elsewhere ---------------------------------------------------------------------------
+
+    def _wait_for_owner(self, store: CheckpointStore, stored: HeadCheckpoints) -> None:
+        """Wait until an owner on another machine has left, or is lost.
+
+        Raises:
+            LivingOwnerError: the owner lives.
+            ForeignStoreError: the store has checkpoints of another job, or an index that cannot be read.
+            OSError: the store does not answer, or refuses.
+        """
+        index = stored.find_other_owner()
+        if index is not None:
+            heartbeat.wait_until_gone(
+                store,
+                index,
+                pause=self._is_hurried,
+                begin_waiting=lambda owner, seconds: self._say({"did": "wait", "owner": owner, "seconds": seconds}),
+            )
+
+    def _start_heartbeat(self, store: CheckpointStore, stored: HeadCheckpoints, owner: str) -> None:
+        def say_overtaken(other: str) -> None:
+            error = f"{other} has taken over the checkpoints in {stored.where}"
+            self._say({"did": "heartbeat", "error": error, "overtaken": True})
+
+        self._heartbeat = HeartbeatThread(store, stored.token, owner=owner, overtaken=say_overtaken)
+        self._heartbeat.start()
+
+    def leave(self) -> None:
+        """Say in the store that this process leaves."""
+        if self._heartbeat is not None:
+            self._heartbeat.end()
+
+
+def _brought(found: Brought) -> Answer:
+    return {"brought": list(found.steps), "refused": [asdict(step) for step in found.refused]}
+
 
 def main() -> int:
     """Serve until stdin ends."""
@@ -234,14 +304,21 @@ def main() -> int:
         signal.signal(signum, signal.SIG_IGN)  # a signal to the whole group must not tear an upload
     os.nice(_NICE)
     requests = Requests(sys.stdin.fileno())
-    keeper = Keeper(requests.waiting)
+    writing = threading.Lock()
+
+    def say(answer: Answer) -> bool:
+        with writing:
+            return write_answer(answer)
+
+    keeper = Keeper(requests.waiting, say)
     for request in requests:
         if request["do"] == "leave":
-            return 0
+            break
         if request["do"] == "hurry":
             continue  # what was to be hurried is over
-        if not write_answer(keeper.carry_out(request)):
-            return 0
+        if not say(keeper.carry_out(request)):
+            break
+    keeper.leave()
     return 0
 
 

@@ -1,7 +1,8 @@
 """A saver whose committed steps go to a checkpoint store: the saver and the keeper, in the engine as one Saver.
 
 A step is committed in the folder first, and goes to the store behind it, beside the training. Only where the job is to
-end does the saver's answer wait until the store has the step too, because nobody may be left to bring it there. Runs in
+end does the saver's answer wait until the store has the step too, because nobody may be left to bring it there. If the
+saver has refused a checkpoint of the folder, or looks for a healthy one, the store is asked for a better one. Runs in
 the event loop and never waits, but for `close` and `finish`.
 """
 
@@ -14,8 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.reporting.events.stores import CheckpointNotStored, CheckpointStored, StoreOvertaken
+from ftlaunch.checkpoints.stores.opening import LEAVE_SECONDS
+from ftlaunch.reporting.events.base import Complaint, JobEvent
+from ftlaunch.reporting.events.stores import (
+    CheckpointNotStored,
+    CheckpointsBrought,
+    CheckpointStored,
+    StoreOvertaken,
+)
 
 Answer = dict[str, Any]
 Done = Callable[[Answer], None]
@@ -60,7 +67,8 @@ class KeepingSaver:
         self._stop = stop
         self._requests: deque[tuple[Answer, Done | None]] = deque()  # for the keeper, once it is free
         self._on_done: Done | None = None  # takes the answer to the request that the keeper has
-        self._saved: Answer | None = None  # the saver's answer that waits for the store
+        self._held: Answer | None = None  # the saver's answer that waits for the store
+        self._rejected: list[Answer] | None = None  # what was refused before the saver was asked once more
         self._asked: Answer = {}  # the newest request to the saver
         self._tries = 0
         self._both = select.epoll()
@@ -82,7 +90,7 @@ class KeepingSaver:
     @property
     def pending(self) -> Answer | None:
         """The request to the saver under way; a save that waits for the store is one."""
-        return self._asked if self._saved is not None else self._saver.pending
+        return self._asked if self._held is not None else self._saver.pending
 
     @property
     def closed(self) -> bool:
@@ -103,10 +111,10 @@ class KeepingSaver:
     def answers(self) -> list[Answer] | None:
         """Return the saver's answers that have arrived and need not wait for the store; None when the saver is gone."""
         found = self._saver.answers()
-        if found is None and self._saved is None:
+        if found is None and self._held is None:
             return None
         if found is None:  # its last answer first; the end is reported again after that
-            return self._give_saved()
+            return self._give_held()
         passed = [answer for answer in found if not self._follow(answer)]
         return passed + self._receive_answers()
 
@@ -119,9 +127,30 @@ class KeepingSaver:
         elif answer["did"] == "save":
             self._to_keeper({"do": "publish", "keep": self._asked["keep"], "keep_every": self._asked["keep_every"]})
             if answer.get("why") in _LAST:
-                self._saved = answer
+                self._held = answer
                 return True
+        elif answer["did"] == "find" and "load" not in answer:
+            return self._look_for_better(answer)
         return False
+
+    def _look_for_better(self, answer: Answer) -> bool:
+        """Ask the keeper for a better checkpoint than the saver has found. Return whether the answer is to wait."""
+        before = answer.get("healthy_before")
+        if self._rejected is not None:
+            answer["rejected"] = [*self._rejected, *answer["rejected"]]
+            self._rejected = None
+            return False
+        if before is None and not answer["rejected"]:
+            return False
+        assert self._keeper is not None
+        uploads = [entry for entry in self._requests if entry[0]["do"] == "publish"]
+        first = [entry for entry in self._requests if entry[0]["do"] != "publish"]
+        better: Answer = {"do": "bring_better", "than": answer["step"], "healthy_before": before}
+        self._requests = deque([*first, (better, self._handle_better), *uploads])
+        self._keeper.hurry()  # ranks wait for this
+        self._held = answer
+        self._ask_next()
+        return True
 
     def ask_keeper(self, request: Answer, on_done: Done) -> None:
         """Ask the keeper after what it was asked for before. `on_done` takes the answer, also if there is no keeper."""
@@ -152,18 +181,38 @@ class KeepingSaver:
         for answer in found or ():
             self._handle_answer(answer)
         self._ask_next()
-        return [] if self._is_keeping else self._give_saved()
+        return [] if self._is_awaited else self._give_held()
 
     @property
     def _is_keeping(self) -> bool:
         """Whether the keeper has still to do what it was asked for."""
         return self._keeper is not None and bool(self._keeper.pending or self._requests)
 
-    def _give_saved(self) -> list[Answer]:
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the answer that is held waits for what the keeper has still to do."""
+        if self._held is None or self._held["did"] != "find" or self._keeper is None:
+            return self._is_keeping
+        to_do = (self._keeper.pending, *(request for request, _ in self._requests))
+        return any(request is not None and request["do"] == "bring_better" for request in to_do)
+
+    def _give_held(self) -> list[Answer]:
         """Return the saver's answer that has waited for the store, if there is one."""
-        saved = self._saved
-        self._saved = None
+        saved = self._held
+        self._held = None
         return [] if saved is None else [saved]
+
+    def _handle_better(self, answer: Answer) -> None:
+        """Have the saver look once more if the keeper has brought something."""
+        if "error" in answer:
+            self._report(Complaint(f"cannot look for a better checkpoint in {self._where}: {answer['error']}"))
+            return
+        if answer["brought"] or answer["refused"]:
+            self._report(CheckpointsBrought(answer, self._where))
+        if answer["brought"] and self._held is not None:
+            self._rejected = self._held["rejected"]
+            self._held = None
+            self._saver.ask(self._asked)
 
     def _handle_answer(self, answer: Answer) -> None:
         on_done = self._on_done
@@ -197,7 +246,7 @@ class KeepingSaver:
         """Go on without the keeper: what is committed stays in the folder, and goes to the store at the next start."""
         assert self._keeper is not None
         self._both.unregister(self._keeper.fd)
-        self._keeper.close(_POLL_SECONDS)
+        self._keeper.close(LEAVE_SECONDS)
         self._keeper = None
         self._requests.clear()
 

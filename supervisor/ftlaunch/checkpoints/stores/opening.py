@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,34 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.helper_process import HelperProcesses
 
 _KEEPER = "ftlaunch.checkpoints.stores.keeper"
+LEAVE_SECONDS = 5.0
+"""how long a keeper may take to say in the store that it leaves; without that, a start elsewhere has to wait"""
 
 
 class StoreClosedError(Exception):
     """The store cannot be used. The message is a sentence."""
+
+
+def wait_for_answer(helper: SaverLink, interrupted: int) -> dict[str, Any]:
+    """Wait for an answer of a process that reads a store; one with `error` if it dies, or the job is told to stop.
+
+    Args:
+        helper: the process.
+        interrupted: a descriptor that becomes readable when the job is told to stop.
+    """
+    ready = select.poll()
+    for fd in (helper.fd, interrupted):
+        ready.register(fd, select.POLLIN)
+    while True:
+        readable = {fd for fd, _ in ready.poll()}
+        if helper.fd in readable:
+            answers = helper.answers()
+            if answers is None:
+                return {"error": "the process that asks it has died"}
+            if answers:
+                return answers[0]
+        elif interrupted in readable:
+            return {"error": "the job was told to stop before the store had answered"}
 
 
 class StoreOpening:
@@ -60,7 +84,9 @@ class StoreOpening:
         assert self._keeper is not None
         return self._keeper
 
-    def open(self, marker: str, locks: Sequence[int], memory: Path, newer_than: int) -> StoreOpened:
+    def open(
+        self, marker: str, locks: Sequence[int], memory: Path, newer_than: int, say: Callable[[str], None]
+    ) -> StoreOpened:
         """Start the keeper, and wait until it has taken the store over and has brought what the folder lacks.
 
         Args:
@@ -68,6 +94,7 @@ class StoreOpening:
             locks: descriptors of locks that the keeper holds, too: a successor waits until an upload is over.
             memory: the memory directory, whose snapshots are deleted if the job has gone on elsewhere.
             newer_than: the step that memory has, or -1; nothing is brought unless the store has a newer step.
+            say: shows a sentence to the user.
 
         Raises:
             StoreClosedError: the store cannot be used, or the job was told to stop.
@@ -87,7 +114,9 @@ class StoreOpening:
                 "bandwidth": spec.saving.storage_bandwidth,
                 "life": self._life,
                 "adopted": self._adopted,
-            }
+                "take_over": spec.saving.take_over_store or self._ranks_run,
+            },
+            say,
         )
         self.opened = answer
         return StoreOpened(answer)
@@ -102,32 +131,36 @@ class StoreOpening:
         """
         self.opened = {**self.opened, **self._ask({"do": "put_aside", "above": above})}
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Wait for the answer to a request, or for an interruption. Raises StoreClosedError."""
+    def bring(self, step: int) -> None:
+        """Have a step brought that the folder lacks and the store has. A step that the store lacks is not brought.
+
+        Raises:
+            StoreClosedError: the store does not answer, or the job was told to stop.
+        """
+        self._ask({"do": "bring_step", "step": step})
+
+    def _ask(self, request: dict[str, Any], say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+        """Wait for the answer to a request, or for an interruption. Raises StoreClosedError.
+
+        Args:
+            request: the request.
+            say: shows a sentence to the user.
+        """
         self.keeper.ask(request)
-        answer = self._answer()
+        answer = wait_for_answer(self.keeper, self._interrupted)
+        if answer.get("did") == "wait":
+            say(
+                f"waiting up to {answer['seconds']:.0f} s for a sign of life of {answer['owner']}, which has kept"
+                f" {self._spec.saving.checkpoint_store} and has not said that it left (--take-over-store does not wait)"
+            )
+            answer = wait_for_answer(self.keeper, self._interrupted)
         if "error" in answer:
             error = str(answer["error"])
             where = f"cannot use {self._spec.saving.checkpoint_store} as `checkpoint_dir`: "
             raise StoreClosedError(error if error.startswith("cannot ") else where + error)
         return answer
 
-    def _answer(self) -> dict[str, Any]:
-        ready = select.poll()
-        for fd in (self.keeper.fd, self._interrupted):
-            ready.register(fd, select.POLLIN)
-        while True:
-            readable = {fd for fd, _ in ready.poll()}
-            if self.keeper.fd in readable:
-                answers = self.keeper.answers()
-                if answers is None:
-                    return {"error": "the process that keeps it has died"}
-                if answers:
-                    return answers[0]
-            elif self._interrupted in readable:
-                return {"error": "the job was told to stop before the store had answered"}
-
     def close(self) -> None:
         """End the keeper of a job that does not start."""
         if self._keeper is not None:
-            self._keeper.close(0.0)
+            self._keeper.close(LEAVE_SECONDS)

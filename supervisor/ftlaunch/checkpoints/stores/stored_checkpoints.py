@@ -164,11 +164,6 @@ class StoredCheckpoints:
         index = None if found is None else self._parsed(found.data)
         return None if index is None or index.claim in self._noted_claims() else index
 
-    @property
-    def claimed(self) -> str:
-        """The token of this process's claim; empty before `claim`."""
-        return self._index.claim
-
     def claim(self) -> bool:
         """Take the store over: a process of this job that still runs elsewhere can commit nothing from now on.
 

@@ -73,6 +73,30 @@ class CheckpointStored(JobEvent):
 
 
 @dataclass(frozen=True)
+class CheckpointsBrought(JobEvent):
+    """The store had a better checkpoint than this machine, in the middle of the job."""
+
+    name = "checkpoints_brought"
+    answer: Answer
+    where: str
+
+    def fields(self) -> dict[str, Any]:
+        """Return the store, the steps that were brought from it, and those that are damaged there, too."""
+        answer = self.answer
+        return {"where": self.where, "steps": list(answer["brought"]), "refused": list(answer["refused"])}
+
+    def sentence(self) -> str:
+        """Return the event as a sentence for the terminal."""
+        answer = self.answer
+        parts = [
+            f"step {refused['step']} in {self.where} is refused: {refused['why']}" for refused in answer["refused"]
+        ]
+        if answer["brought"]:
+            parts.append(f"brought step {', '.join(map(str, answer['brought']))} from {self.where}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
 class CheckpointNotStored(JobEvent):
     """Committed steps could not be brought to the store. They are on this machine."""
 

@@ -42,6 +42,12 @@ OURS = (
              " <run-dir>/checkpoints",
     ),
     Key(
+        "take_over_store", p.switch, allowed=_YES_NO, default="false",
+        help="with a store as checkpoint_dir: begin at once, although the job may still run on another machine, which"
+             " stops then",
+        switch=True,
+    ),
+    Key(
         "max_restarts", p.whole(0), allowed="a whole number, 0 or more", default="3",
         help="how many times the job may be restarted after a failure or a hang (torchrun: 0)",
         env=("PET_MAX_RESTARTS",),
@@ -278,9 +284,11 @@ OURS = (
         switch=True,
     ),
     Key(
-        "load_checkpoint", p.step_or_path, allowed="a path, or the number of a step", default=None,
-        help="what to begin with: a checkpoint (or a folder of them) of another job, or weights that another library"
-             " wrote, used at the first start only; or one of this job's own, by its step: to go back to",
+        "load_checkpoint", p.step_or_place, allowed="a path, an address such as s3://bucket/prefix, or the number of a"
+        " step", default=None,
+        help="what to begin with: a checkpoint (or a folder of them, or a store) of another job, or weights that"
+             " another library wrote, used at the first start only; or one of this job's own, by its step: to go back"
+             " to",
         show=shown.path,
     ),
     Key(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.job_spec import LOADED, JobSpec
 from ftlaunch.spec.parsers import StorageInterval
 from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch.tools.rehearsal.pauses import Pause, StepTimes
@@ -267,6 +267,9 @@ class Rehearsal:
         name = name.replace(" ", "-")
         run_dir = self.home / name
         interval = StorageInterval(max(self.steps // saves, 1), None)
+        load = self.spec.saving.load_checkpoint
+        if load is not None and self.spec.saving.load_address is not None:
+            load = run_dir / LOADED / load.name
         limits = self.spec.limits
         if self._hang_timeout is not None:
             limits = replace(limits, hang_timeout=self._hang_timeout)
@@ -280,7 +283,13 @@ class Rehearsal:
             report_page=False,
             metrics=None,
             traces=None,
-            saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1, checkpoint_store=None),
+            saving=replace(
+                self.spec.saving,
+                storage_interval=interval,
+                keep=saves + 1,
+                checkpoint_store=None,
+                load_checkpoint=load,
+            ),
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,
         )
