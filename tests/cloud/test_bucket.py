@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.buckets import (
     BUCKET,
     READER,
-    BucketServer,
     FaultyProxy,
+    Refusal,
+    Request,
     ResetConnection,
-    bucket_server,
-    environment,
     needs_server,
 )  # fmt: skip
 from tests.support.checkpoints import assert_whole, commit
@@ -23,26 +21,6 @@ from ftlaunch.checkpoints.stores.stored_checkpoints import OvertakenError, Store
 from ftlaunch_contract.checkpoint import layout
 
 pytestmark = needs_server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BucketServer]:
-    with bucket_server(tmp_path_factory.mktemp("s3") / "server") as made:
-        yield made
-
-
-@pytest.fixture
-def proxy(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    made = FaultyProxy(server)
-    for name, value in environment(made.endpoint).items():
-        monkeypatch.setenv(name, value)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"s3://{BUCKET}/of {tmp_path.parent.name} {tmp_path.name}/a.b"
 
 
 @pytest.fixture
@@ -94,12 +72,12 @@ def test_an_upload_is_whole_and_one_that_fails_is_aborted(
 def test_a_failure_for_a_while_is_not_noticed(
     kind: str, is_reset: bool, store: CheckpointStore, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
-    def fault(request: object) -> int | None:
-        if request.kind != kind or proxy.fired >= 2:  # type: ignore[attr-defined]
+    def fault(request: Request) -> Refusal | None:
+        if request.kind != kind or proxy.fired >= 2:
             return None
         if is_reset:
             raise ResetConnection
-        return 503
+        return Refusal(503)
 
     proxy.fault = fault
     for size in (100, 9 << 20):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import shutil
 import signal
@@ -149,8 +150,21 @@ class ResetConnection(Exception):
     """Raised by a fault: the connection is reset, without an answer."""
 
 
-Fault = Callable[[Request], int | None]
-"""Returns the status of an answer that takes the place of the server's; None: the request is passed on"""
+class LoseAnswer(Exception):
+    """Raised by a fault: the server carries the request out, and the connection is reset in the place of its answer."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that takes the place of the server's."""
+
+    status: int
+    code: str = "SlowDown"
+    """S3's word for the error"""
+
+
+Fault = Callable[[Request], Refusal | None]
+"""Returns an answer that takes the place of the server's; None: the request is passed on"""
 
 
 class FaultyProxy:
@@ -187,20 +201,25 @@ class FaultyProxy:
             path = urllib.parse.unquote(parts.path)
             request = Request(client.command, path, parts.query, number=self.kinds.total())
             self.kinds[request.kind] += 1
+        is_answered = True
         try:
-            status = self.fault(request)
+            refusal = self.fault(request)
         except ResetConnection:
             self._count()
             self._reset(client)
             return
-        if status is not None:
+        except LoseAnswer:
             self._count()
-            content = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-            self._answer(client, status, {}, content)
+            refusal = None
+            is_answered = False
+        if refusal is not None:
+            self._count()
+            content = f"<Error><Code>{refusal.code}</Code><Message>So it is.</Message></Error>".encode()
+            self._answer(client, refusal.status, {}, content)
             return
-        self._pass_on(client, port, body)
+        self._pass_on(client, port, body, is_answered=is_answered)
 
-    def _pass_on(self, client: BaseHTTPRequestHandler, port: int, body: bytes) -> None:
+    def _pass_on(self, client: BaseHTTPRequestHandler, port: int, body: bytes, *, is_answered: bool) -> None:
         server = http.client.HTTPConnection(_HERE, port, timeout=60)
         try:
             server.putrequest(client.command, client.path, skip_host=True, skip_accept_encoding=True)
@@ -208,7 +227,11 @@ class FaultyProxy:
                 server.putheader(name, value)
             server.endheaders(body)
             answer = server.getresponse()
-            self._answer(client, answer.status, dict(answer.getheaders()), answer.read())
+            content = answer.read()
+            if is_answered:
+                self._answer(client, answer.status, dict(answer.getheaders()), content)
+            else:
+                self._reset(client)
         except (OSError, http.client.HTTPException):
             self._reset(client)
         finally:
@@ -222,7 +245,7 @@ class FaultyProxy:
     def _reset(client: BaseHTTPRequestHandler) -> None:
         client.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close_connection = True
-        client.wfile = contextlib.nullcontext()  # type: ignore[assignment]
+        client.wfile = io.BytesIO()
         client.connection.close()
 
     @staticmethod
