@@ -39,7 +39,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -127,6 +127,9 @@ chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minu
 
 chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are lost as well (as root; two hours)
 	$(BIN)/python scripts/chaos/nodes.py
+
+chaos-stores: extras  ## a hundred random SIGKILLs around jobs that keep their checkpoints in one bucket, the S3 server's included (ten minutes)
+	$(BIN)/python scripts/chaos/stores.py
 
 browser: $(STAMP)  ## open the dashboard, and the site, in a real browser, offline (Debian's chromium; two minutes)
 	$(BIN)/python -m pip install -q "starlette>=0.40" "uvicorn>=0.30" "httpx>=0.27" "playwright>=1.50" "axe-playwright-python>=0.1.4"

@@ -1,0 +1,44 @@
+"""Random SIGKILLs around a checkpoint store: scripts/chaos/stores.py, in small."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.buckets import needs_server
+
+pytestmark = needs_server
+
+CHAOS = Path(__file__).parents[2] / "scripts/chaos/stores.py"
+
+
+def rampage(tmp_path: Path, kills: int, seed: int) -> dict[str, Any]:
+    """Runs it; fails when a step was torn, a commit lost, or anything left behind."""
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(CHAOS), "--kills", str(kills), "--seed", str(seed), "--json", str(figures)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(figures.read_text())
+    assert found["problems"] == []
+    assert sum(found["kills"].values()) >= kills
+    assert found["stored"] > 0
+    assert found["verified"] > 0
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_some_random_kills_tear_and_lose_nothing(tmp_path: Path) -> None:
+    rampage(tmp_path, 8, seed=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_random_kills_of_every_kind(tmp_path: Path) -> None:
+    found = rampage(tmp_path, 100, seed=1)
+    assert len(found["kills"]) == 6, "each kind was killed"
+    assert found["brought"] > 0
