@@ -41,8 +41,8 @@ def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that fails is tried again for two seconds."""
     from ftlaunch.checkpoints.stores import bucket
 
-    monkeypatch.setattr(bucket, "_RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(bucket, "_SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(bucket, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(bucket, "SILENT_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -344,3 +344,31 @@ def test_an_upload_keeps_to_the_jobs_bandwidth_and_a_hurry_lifts_one(
     last = heartbeat.parse(beat.data)
     assert last is not None
     assert last.ended
+
+
+# --- what is asked for --------------------------------------------------------------------------------------
+
+
+def test_the_guide_says_how_many_requests_are_made(
+    proxy: FaultyProxy, address: str, home: Path, tmp_path: Path
+) -> None:
+    """Of two ranks: four shards, common.json and metadata.json. Shards of more than 8 MiB go in parts."""
+    made = stored_of(address, home)
+
+    def count(what: Callable[[], object]) -> dict[str, int]:
+        proxy.kinds.clear()
+        what()
+        return dict(proxy.kinds)
+
+    assert count(made.claim) == {"GET": 1, "PUT": 5, "DELETE": 1, "LIST": 1}
+    commit(home, 10)
+    assert count(lambda: made.publish(keep=1)) == {"PUT": 6 + 1}
+    commit(home, 20, size=SIZE)
+    parts = {"BEGIN": 4, "PART": 8, "COMPLETE": 4}
+    assert count(lambda: made.publish(keep=2)) == {"PUT": 2 + 1, **parts}
+    layout.quarantine(home / "checkpoints", layout.iteration_dir(home / "checkpoints", 10), "by the test")
+    assert count(lambda: made.publish(keep=1)) == {"PUT": 1, "DELETE": 6}
+    second = stored_of(address, tmp_path / "second")
+    second.claim()
+    assert count(lambda: second.bring(newer_than=-1)) == {"GET": 6}
+    assert count(lambda: StoreCatalog(open_store(address)).list_entries()) == {"GET": 1}

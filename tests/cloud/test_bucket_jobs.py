@@ -1,4 +1,4 @@
-"""A job whose machine is lost goes on from a bucket, bit for bit."""
+"""Jobs that keep their checkpoints in a bucket, of which a machine, or the keeper in mid-upload, is lost."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.buckets import BUCKET, FaultyProxy, bucket_server, environment, needs_server
+from tests.support.buckets import (
+    BUCKET,
+    FaultyProxy,
+    Refusal,
+    Request,
+    bucket_server,
+    environment,
+    needs_server,
+)
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
+
+from ftlaunch.checkpoints.stores import index
+from ftlaunch.checkpoints.stores.store import open_store
+from ftlaunch.checkpoints.stores.stored_catalog import StoreCatalog
+from ftlaunch.cli.terminal.progress import progress
 
 pytestmark = [needs_server, pytest.mark.long]
 
@@ -50,3 +63,51 @@ def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(tmp_path: Path, 
             first.dispose()
             second.dispose()
             proxy.close()
+
+
+def test_a_keeper_that_is_killed_in_mid_upload_tears_nothing(
+    tmp_path: Path, job: FtJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job trains on, and says that its checkpoints are not stored. The next start stores them, and clears up."""
+    address = f"s3://{BUCKET}/killed keeper"
+    store = ("--checkpoint-dir", address, "--storage-interval", "5", "--keep", "2")
+    killed: list[int] = []
+    with bucket_server(tmp_path / "server") as server:
+        proxy = FaultyProxy(server)
+        env = environment(proxy.endpoint)
+
+        def fault(request: Request) -> Refusal | None:
+            if request.kind == "PUT" and "/iteration_0000005-" in request.path and "-opt-" in request.path:
+                killed.extend(pid for pid in carriers(job.tag) if not killed and is_keeper(pid))
+                for pid in killed:
+                    os.kill(pid, signal.SIGKILL)
+            return None
+
+        proxy.fault = fault
+        try:
+            words = ("--out", str(job.out), "--step-time", "0.1")
+            job.start(*store, args=(*words, "--steps", "12"), env=env)
+            assert job.wait() == 0, job.stderr
+            assert killed
+            assert [event["error"] for event in job.events("checkpoint_not_stored")] == [
+                "the process that brings them there has died"
+            ]
+            assert not job.events("checkpoint_stored")
+            proxy.fault = lambda request: None
+            job.start(*store, args=(*words, "--steps", "20"), env=env)
+            assert job.wait() == 0, job.stderr
+            assert job.events("checkpoint_stored")[-1]["steps"][-1] == 20
+            for name, value in env.items():
+                monkeypatch.setenv(name, value)
+            catalog = StoreCatalog(open_store(address))
+            assert max(catalog.index.steps) == 20
+            assert all(entry.verified for entry in catalog.verify_steps(None, progress))
+            assert set(open_store(address).names(index.OBJECTS)) == catalog.index.objects
+            job.assert_clean()
+        finally:
+            job.dispose()
+            proxy.close()
+
+
+def is_keeper(pid: int) -> bool:
+    return b"ftlaunch.checkpoints.stores.keeper" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -16,7 +16,7 @@ pytestmark = needs_server
 CHAOS = Path(__file__).parents[2] / "scripts/chaos/stores.py"
 
 
-def rampage(tmp_path: Path, kills: int, seed: int) -> dict[str, Any]:
+def assert_sound(tmp_path: Path, kills: int, seed: int) -> dict[str, Any]:
     """Runs it; fails when a step was torn, a commit lost, or anything left behind."""
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(CHAOS), "--kills", str(kills), "--seed", str(seed), "--json", str(figures)]
@@ -33,12 +33,12 @@ def rampage(tmp_path: Path, kills: int, seed: int) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_some_random_kills_tear_and_lose_nothing(tmp_path: Path) -> None:
-    rampage(tmp_path, 8, seed=3)
+    assert_sound(tmp_path, 8, seed=3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_random_kills_of_every_kind(tmp_path: Path) -> None:
-    found = rampage(tmp_path, 100, seed=1)
+    found = assert_sound(tmp_path, 100, seed=1)
     assert len(found["kills"]) == 6, "each kind was killed"
     assert found["brought"] > 0

@@ -128,6 +128,9 @@ def test_a_store_that_does_not_answer_ends_no_heartbeat(
     monkeypatch.setattr(first.store, "replace", replace_object)
     wait_for(lambda: len(failed) == 3 and read(first) != before, "a heartbeat behind the failures")
     thread.end()
+    last = read(first)
+    assert last is not None
+    assert last.ended
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_old_steps_are_deleted_as_in_a_folder(machine: Machine, run: Run) -> Non
 def test_nothing_is_deleted_while_a_job_keeps_the_store(
     machine: Machine, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.05)
     again = Machine(machine.root.parent, "first")
     again.start()
     thread = HeartbeatThread(

@@ -15,10 +15,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -29,13 +29,15 @@ from ftlaunch.checkpoints.stores.store import ChangedError, Content, Spent
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
+T = TypeVar("T")
+
 _PART = 8 << 20  # bytes; of a small file, all of it is one request
 _MOST_PARTS = 10_000  # of one object, in S3
 _PARTS = 2  # of one file that are sent at the same time
 _PIECE = 4 << 20  # bytes of a download between two looks at the bandwidth
-_RETRY_SECONDS = 60.0  # after the first try, in which another one may begin
-_AGAIN_SECONDS = 1.0  # between two tries of an upload in parts
-_SILENT_SECONDS = 30.0  # without a byte of an answer, after which a try has failed
+RETRY_SECONDS = 60.0  # after the first try, in which another one may begin
+_AGAIN_SECONDS = 1.0  # between two tries of a request that obstore tries once
+SILENT_SECONDS = 30.0  # without a byte of an answer, after which a try has failed
 _NO_LIMIT = "7days"  # for one request: a large download may take as long as it takes
 
 _PASSING_STATUS = {"429", "500", "502", "503", "504"}
@@ -64,11 +66,11 @@ class BucketStore:
         self.where = f"{self.scheme}://{bucket}/{prefix}".rstrip("/")
         self._bucket = bucket
         retry: RetryConfig = {
-            "max_retries": 10,
-            "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
+            "max_retries": 1000,  # `retry_timeout` ends them
+            "retry_timeout": timedelta(seconds=RETRY_SECONDS),
             "backoff": {"max_backoff": timedelta(seconds=5)},
         }
-        settings = {"timeout": _NO_LIMIT, "read_timeout": f"{_SILENT_SECONDS}s"}
+        settings = {"timeout": _NO_LIMIT, "read_timeout": f"{SILENT_SECONDS}s"}
         try:
             self._objects = self.client(bucket, prefix=prefix or None, retry_config=retry, config=settings)
         except (BaseError, ValueError) as error:
@@ -108,9 +110,14 @@ class BucketStore:
         """Replace an object if it has the given version (None: if there is none), by one conditional request.
 
         Raises:
-            ChangedError: the object has another version, or was removed.
+            ChangedError: the object has another version, or was removed; or an earlier try was carried out, and its
+                answer was lost.
             OSError: the store does not answer, or refuses.
         """
+        return self._persist(lambda: self._try_replace(name, data, version))
+
+    def _try_replace(self, name: str, data: bytes, version: str | None) -> str:
+        """Try once to replace an object. Raises ChangedError, OSError."""
         try:
             put = obstore.put(self._objects, name, data, mode="create" if version is None else json.loads(version))
         except (AlreadyExistsError, PreconditionError):
@@ -124,23 +131,25 @@ class BucketStore:
         return _version(put)
 
     def upload(self, path: Path, name: str, spent: Spent) -> None:
-        """Create an object from a file: in one request, or in parts if it is large. Raises OSError.
+        """Create an object from a file: in one request, or in parts if it is large. Raises OSError."""
+        self._persist(lambda: self._try_upload(path, name, spent))
 
-        obstore does not try a request again that begins or completes an upload in parts. If its connection was cut, or
-        the server is busy, the upload is begun anew, because it may be the last one of the job.
+    def _persist(self, do: Callable[[], T]) -> T:
+        """Try something again for a while if its connection is cut, or the server is busy, and return what it returns.
+
+        obstore does so only with requests that may be carried out twice: not with those on a condition, nor with those
+        that begin or complete an upload in parts. But one of these may be the last commit of a job.
         """
-        deadline = time.monotonic() + _RETRY_SECONDS
+        deadline = time.monotonic() + RETRY_SECONDS
         while True:
             try:
-                self._upload(path, name, spent)
+                return do()
             except OSError as error:
                 if error.errno not in (errno.EHOSTUNREACH, errno.EBUSY) or time.monotonic() > deadline:
                     raise
-                time.sleep(_AGAIN_SECONDS)  # nothing tells when a server is back
-            else:
-                return
+            time.sleep(_AGAIN_SECONDS)  # nothing tells when a server is back
 
-    def _upload(self, path: Path, name: str, spent: Spent) -> None:
+    def _try_upload(self, path: Path, name: str, spent: Spent) -> None:
         """Try once to create an object from a file. Raises OSError."""
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -182,6 +191,10 @@ class BucketStore:
 
     def delete(self, name: str) -> None:
         """Delete an object. Raises OSError."""
+        self._persist(lambda: self._try_delete(name))
+
+    def _try_delete(self, name: str) -> None:
+        """Try once to delete an object. Raises OSError."""
         try:
             obstore.delete(self._objects, name)
         except FileNotFoundError as error:

@@ -27,7 +27,7 @@ NAME = "heartbeat.json"
 PERIOD_SECONDS = 30.0
 SILENT_SECONDS = 100.0
 """three heartbeats and a slow request"""
-_LOOK_SECONDS = 5.0  # between two looks at another owner's heartbeat
+LOOK_SECONDS = 5.0  # between two looks at another owner's heartbeat
 _LAST_SECONDS = 4.0  # in which the last heartbeat, which says that the owner leaves, must be written
 _MOST_TRIES = 3  # of one heartbeat, which two owners may be writing at the same moment
 _VERSION = 1
@@ -134,7 +134,7 @@ def wait_until_gone(
         OSError: the store does not answer, or refuses.
     """
     watch = OwnerWatch(index.claim, silent_seconds)
-    look_seconds = min(_LOOK_SECONDS, silent_seconds / 4)
+    look_seconds = min(LOOK_SECONDS, silent_seconds / 4)
     is_first = True
     while True:
         began = time.monotonic()
