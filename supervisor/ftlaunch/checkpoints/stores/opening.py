@@ -14,6 +14,8 @@ from ftlaunch.reporting.events.stores import StoreOpened
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.helper_process import HelperProcesses
 
+_MOST_TRIES = 3  # of keepers that are started until one has opened the store
+_DIED = "the process that asks it has died"
 _KEEPER = "ftlaunch.checkpoints.stores.keeper"
 LEAVE_SECONDS = 5.0
 """how long a keeper may take to say in the store that it leaves; without that, a start elsewhere has to wait"""
@@ -38,11 +40,15 @@ def wait_for_answer(helper: SaverLink, interrupted: int) -> dict[str, Any]:
         if helper.fd in readable:
             answers = helper.answers()
             if answers is None:
-                return {"error": "the process that asks it has died"}
+                return {"error": _DIED}
             if answers:
                 return answers[0]
         elif interrupted in readable:
             return {"error": "the job was told to stop before the store had answered"}
+
+
+class KeeperDiedError(StoreClosedError):
+    """The keeper has died before it has answered."""
 
 
 class StoreOpening:
@@ -101,25 +107,29 @@ class StoreOpening:
             OSError: no process can be started.
         """
         spec = self._spec
-        self._keeper = SaverLink(self._helpers, marker, locks, program=_KEEPER)
-        answer = self._ask(
-            {
-                "do": "open",
-                "store": spec.saving.checkpoint_store,
-                "directory": str(spec.checkpoint_dir),
-                "job": spec.job_id,
-                "owner": f"{socket.gethostname()} (pid {os.getpid()})",
-                "newer_than": None if self._ranks_run else newer_than,
-                "memory": str(memory),
-                "bandwidth": spec.saving.storage_bandwidth,
-                "life": self._life,
-                "adopted": self._adopted,
-                "take_over": spec.saving.take_over_store or self._ranks_run,
-            },
-            say,
-        )
-        self.opened = answer
-        return StoreOpened(answer)
+        request: dict[str, Any] = {
+            "do": "open",
+            "store": spec.saving.checkpoint_store,
+            "directory": str(spec.checkpoint_dir),
+            "job": spec.job_id,
+            "owner": f"{socket.gethostname()} (pid {os.getpid()})",
+            "newer_than": None if self._ranks_run else newer_than,
+            "memory": str(memory),
+            "bandwidth": spec.saving.storage_bandwidth,
+            "life": self._life,
+            "adopted": self._adopted,
+            "take_over": spec.saving.take_over_store or self._ranks_run,
+        }
+        for tries_left in reversed(range(_MOST_TRIES)):
+            self._keeper = SaverLink(self._helpers, marker, locks, program=_KEEPER)
+            try:
+                self.opened = self._ask(request, say)
+                break
+            except KeeperDiedError:
+                self._keeper.close(0.0)
+                if not tries_left:
+                    raise
+        return StoreOpened(self.opened)
 
     def put_aside(self, above: int) -> None:
         """Have the store know that the job begins anew (-1), or goes on from step `above`: put later steps aside.
@@ -157,7 +167,8 @@ class StoreOpening:
         if "error" in answer:
             error = str(answer["error"])
             where = f"cannot use {self._spec.saving.checkpoint_store} as `checkpoint_dir`: "
-            raise StoreClosedError(error if error.startswith("cannot ") else where + error)
+            kind = KeeperDiedError if error == _DIED else StoreClosedError
+            raise kind(error if error.startswith("cannot ") else where + error)
         return answer
 
     def close(self) -> None:
