@@ -201,7 +201,7 @@ def test_of_claims_at_the_same_moment_one_wins(proxy: FaultyProxy, address: str,
             thread.join()
         # Who claims behind the winner overtakes it; whoever was overtaken finds that out at its next commit.
         last = StoreCatalog(open_store(address)).index
-        winner = next(machine for machine in machines if machine.claimed == last.claim)
+        winner = next(machine for machine in machines if machine.token == last.claim)
         assert ends[machines.index(winner)] is None
         winner.put_aside(above=-1)
         for machine in machines:
@@ -315,6 +315,8 @@ def keeper(proxy: FaultyProxy, address: str, home: Path) -> Iterator[tuple[Keepe
             "owner": "me",
             "newer_than": -1,
             "bandwidth": 8 << 20,
+            "life": "",
+            "adopted": "",
             "take_over": False,
         }
     )

@@ -23,8 +23,9 @@ def start(job: NodesJob, machine: str) -> None:
     """Start both agents on machines with empty disks."""
     job.run_dir = job.home / f"{machine}_0"
     for rank in range(2):
-        store = ("--checkpoint-dir", f"s3://{BUCKET}/a job", "--storage-interval", "5", "--peer-interval", "0")
-        job.agent("--node-rank", str(rank), "--run-dir", str(job.home / f"{machine}_{rank}"), *store)
+        store = ("--checkpoint-dir", f"s3://{BUCKET}/a job", "--take-over-store", "--storage-interval", "5")
+        places = ("--node-rank", str(rank), "--run-dir", str(job.home / f"{machine}_{rank}"))
+        job.agent(*places, *store, "--peer-interval", "0")
         job.wait_event("job_started")
 
 

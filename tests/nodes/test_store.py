@@ -41,7 +41,8 @@ class StoreJob(NodesJob):
         self.address = f"file://{self.bucket}"
         self.env["FTLAUNCH_TOKEN"] = TOKEN
         self.options = (*self.options, "--storage-interval", "5", "--peer-interval", "0")
-        self.store = ("--checkpoint-dir", self.address)
+        # Machines are lost with their keepers, which then have not said that they leave: no start waits for that.
+        self.store = ("--checkpoint-dir", self.address, "--take-over-store")
         self.machines: list[Path] = []
         """the run dir of each machine, by the number of its agent"""
         self.is_shared = False
