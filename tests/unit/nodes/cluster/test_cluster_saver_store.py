@@ -170,7 +170,7 @@ def test_a_node_whose_disk_is_bad_takes_no_checkpoint_from_the_others(job: Job) 
     job.node_says(1, error="a shard does not match its checksum", damaged=True)
     job.keeper_says("check", newest=5, refused=[])
     assert job.head.agents[1].closed
-    job.keeper_says("bring_newest", refused=[], newest=5)
+    job.keeper_says("bring", refused=[], newest=5)
     job.own_says("find", step=5, rejected=[])
     (answer,) = job.saver.answers() or ()
     assert (answer["step"], answer["rejected"]) == (5, [])
