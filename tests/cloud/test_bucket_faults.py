@@ -138,7 +138,7 @@ def test_a_server_that_is_killed_in_mid_commit_costs_nothing(
 
     proxy.fault = fault
     commit(home, 20)
-    publish(stored)
+    stored.publish(keep=5)  # Taken out (no other try): this fails, and the last step of a job is not stored.
     assert proxy.fired == 1
     assert_stored(address, 10, 20)
     commit(home, 30)

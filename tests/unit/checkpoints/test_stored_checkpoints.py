@@ -138,6 +138,34 @@ def test_an_answer_that_was_lost_is_no_overtaking(
     assert sorted(first.index.steps) == [10]
 
 
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_a_commit_that_is_never_answered_is_no_overtaking(
+    is_carried_out: bool, machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out (no look at the index): the next commit meets its own version, and takes itself for overtaken."""
+    first = machine("first")
+    first.start()
+    first.save(10)
+    plain = first.store.replace
+    failed: list[str] = []
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        if failed:
+            return plain(name, data, version)
+        failed.append(name)
+        if is_carried_out:
+            plain(name, data, version)
+        raise OSError(5, "no answer")
+
+    monkeypatch.setattr(first.store, "replace", replace)
+    with pytest.raises(OSError, match="no answer"):
+        first.save(20)
+    first.save(30)
+    assert failed
+    assert sorted(first.index.steps) == [10, 20, 30]
+    assert first.objects == first.index.objects, "what was uploaded and not committed is deleted"
+
+
 def test_a_damaged_step_is_refused_and_the_one_before_is_taken(machine: Callable[[str], Machine]) -> None:
     first = machine("first")
     first.start()
