@@ -69,6 +69,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
 
     Attributes:
         budget: the memory for snapshots, on which the ranks of the node agree.
+        slots: the slots by their numbers, for the framework's side.
         find_trouble: returns why a snapshot of this moment is not to be trusted; empty: nothing is known.
         spent: seconds that the training loop has waited for snapshots so far, but not for other ranks.
         laying_out: seconds, a part of `spent`, in which slots got their first files.
@@ -105,13 +106,13 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
         self.laying_out = 0.0
         slots = [slot_type(directory, rank, number) for number in range(PEER_SLOTS)]
         slots.append(slot_type(directory, rank, STAGED, storage=storage or directory / "storage"))
-        self._slots = Slots(page, self.budget, slots)
-        self._slots.begin_from(base)
+        self.slots = Slots(page, self.budget, slots)
+        self.slots.begin_from(base)
 
     @property
     def newest(self) -> int:
         """Return the newest step that this rank has in memory; NONE before the first."""
-        return self._slots.newest
+        return self.slots.newest
 
     # --- the framework's side -----------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
 
     @abstractmethod
     def _copy(self, number: int, new: Snapshot[StateT]) -> None:
-        """Copy the state into the slot `number` and `_commit`; or begin to, in a thread that `settle` waits for.
+        """Copy the state into the slot `number` and `commit`; or begin to, in a thread that `settle` waits for.
 
         Raises:
             NoRoomError: there is no room.
@@ -177,10 +178,10 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
             Exception: whatever a copy in the background has raised.
         """
         self.settle()
-        base = self.budget.agree(step, self._measure(step), self._slots.memory)
+        base = self.budget.agree(step, self._measure(step), self.slots.memory)
         if base is not None:
-            self._slots.begin_from(base)
-            self._slots.discard_surplus()
+            self.slots.begin_from(base)
+            self.slots.discard_surplus()
 
     def capture(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         """Take the snapshot of `step`, at its boundary.
@@ -208,8 +209,8 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
         began = time.perf_counter()
         state = self._collect(step)
         self.spent += time.perf_counter() - began
-        ready = self._slots.wait_for_peers(step)
-        if self._slots.left_behind(step):
+        ready = self.slots.wait_for_peers(step)
+        if self.slots.left_behind(step):
             if hold is not None:
                 self._progress.missed(step)
             return False
@@ -221,9 +222,9 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
             hold=hold,
             trouble=self.find_trouble(),
         )
-        captured = ready and self._copy_if_room(self._slots.vacate(keep), new)
+        captured = ready and self._copy_if_room(self.slots.vacate(keep), new)
         if hold is not None and not captured:  # what the saver waits for is taken even without memory, on storage
-            captured = self._copy_if_room(self._slots.vacate_staged(keep), new)
+            captured = self._copy_if_room(self.slots.vacate_staged(keep), new)
             if not captured:
                 self._progress.missed(step)
         self.spent += time.perf_counter() - began
@@ -231,7 +232,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
 
     def warn_of_leaver(self, step: int) -> None:
         """Warn once if a rank has left its loop before `step`, because no step is kept from then on."""
-        self._slots.left_behind(step)
+        self.slots.left_behind(step)
 
     def _copy_if_room(self, number: int | None, new: Snapshot[StateT]) -> bool:
         """Copy the state into a slot, or begin to in the background. Return False where there is no slot or no room."""
@@ -244,11 +245,11 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
             return False
         return True
 
-    def _commit(self, number: int, new: Snapshot[StateT]) -> None:
+    def commit(self, number: int, new: Snapshot[StateT]) -> None:
         """Write common.json, then name the step in the page. The slot's tensors are whole. Raises SnapshotError."""
-        slot = self._slots[number]
+        slot = self.slots[number]
         slot.write_common(self._common_json(slot, new))
-        self._slots.commit(number, new.step)
+        self.slots.commit(number, new.step)
         if new.hold is not None:
             self._page.hold_for_saver(new.step, new.hold)
 
@@ -276,12 +277,12 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
             LookupError: there is no snapshot of `step`.
             OSError: a file of an earlier attempt's slot cannot be read.
         """
-        slot = self._slots.holding(step)
+        slot = self.slots.holding(step)
         return slot.files(), slot.read_common()
 
     def close(self) -> None:
         """Close the slots. Their files stay, for the saver or the next attempt."""
-        self._slots.close()
+        self.slots.close()
 
 
 def _find_nothing() -> str:

@@ -62,7 +62,7 @@ class Slot(SlotDirectory):
             except OSError as error:
                 self.close()
                 needed = sum(chunk.nbytes for group in chunks.values() for chunk in group.values())
-                raise self._explain(needed, error) from error
+                raise self.explain(needed, error) from error
             self._chunks = chunks
         pairs = [(item, self._files[item.group].tensors[item.key]) for item in items]
         self.host, self.device = divide((item.tensor, copy) for item, copy in pairs)
@@ -87,7 +87,7 @@ class Slot(SlotDirectory):
             self._varying[group] |= changed
             file.close()
             del self._files[group]
-        self._open_directory()
+        self.open_directory()
         self._varying[group] &= chunks.keys()
         path = layout.slot_file(self.directory, group)
         self._files[group] = SlotFile(path, chunks.values(), writer=writer, varying=self._varying[group])

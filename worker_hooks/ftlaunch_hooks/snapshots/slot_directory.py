@@ -52,7 +52,7 @@ class SlotDirectory(ABC):
             return 0
         return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
 
-    def _open_directory(self) -> None:
+    def open_directory(self) -> None:
         """Make the directory and common.json, where they are missing. Raises OSError."""
         if self._common >= 0:
             return
@@ -63,7 +63,7 @@ class SlotDirectory(ABC):
         common = self.directory / layout.COMMON
         self._common = os.open(common, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _explain(self, needed: int, error: OSError) -> SnapshotError:
+    def explain(self, needed: int, error: OSError) -> SnapshotError:
         """Return the error to raise, with a sentence for people, where a file could not be written.
 
         Args:
@@ -115,7 +115,7 @@ class SlotDirectory(ABC):
             os.lseek(self._common, 0, os.SEEK_SET)
             atomic.write_all(self._common, common)
         except OSError as error:
-            raise self._explain(0, error) from error
+            raise self.explain(0, error) from error
 
     def files(self) -> dict[str, int]:
         """Return the descriptor of each group's tensor file, which the caller must not close. Raises OSError."""

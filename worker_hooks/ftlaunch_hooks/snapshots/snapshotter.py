@@ -150,7 +150,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         return TensorState(collected, part)
 
     def _copy(self, number: int, new: Snapshot[TensorState]) -> None:
-        slot = self._slots[number]
+        slot = self.slots[number]
         is_first = not slot.exists
         began = time.perf_counter()
         slot.lay_out(new.state.collected.items)
@@ -159,7 +159,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         self._publish_digest(new)
         private, new = self._copy_untorn(slot, new)
         if private is None:
-            self._commit(number, new)
+            self.commit(number, new)
         else:
             self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
 
@@ -219,7 +219,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         private.run()
         self._release(private)  # not in the caller: the pool holds the arguments until after the result is known
         try:
-            self._commit(number, new)
+            self.commit(number, new)
         except NoRoomError as error:
             self._do_without(number, error)
             if new.hold is not None:

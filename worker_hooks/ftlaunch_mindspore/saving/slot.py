@@ -45,11 +45,11 @@ class ArraySlot(SlotDirectory):
             SnapshotError: the files cannot be written for another reason.
         """
         try:
-            self._open_directory()
+            self.open_directory()
             for group in layout.GROUPS:
                 arrays.write(layout.slot_file(self.directory, group), groups[group])
         except OSError as error:
-            raise self._explain(bytes_needed(groups), error) from error
+            raise self.explain(bytes_needed(groups), error) from error
         self._parameters = groups["model"]
 
     def _find_not_finite(self) -> str:

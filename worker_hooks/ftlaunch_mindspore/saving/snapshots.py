@@ -63,8 +63,8 @@ class MindSporeSnapshots(RankSnapshots[ArraySlot, ArrayState]):
         return state
 
     def _copy(self, number: int, new: Snapshot[ArrayState]) -> None:
-        self._slots[number].write(new.state.groups)
-        self._commit(number, new)
+        self.slots[number].write(new.state.groups)
+        self.commit(number, new)
 
     def _common_json(self, slot: ArraySlot, new: Snapshot[ArrayState]) -> bytes:
         common = {

@@ -26,7 +26,7 @@ class NumberSlot(SlotDirectory):
         self.number = number
 
     def write(self, number: int) -> None:
-        self._open_directory()
+        self.open_directory()
         for group in layout.GROUPS:
             layout.slot_file(self.directory, group).write_text(str(number))
 
@@ -51,6 +51,7 @@ class Numbers(RankSnapshots[NumberSlot, int]):
             base=NONE,
             storage=None,
         )
+        self.page = page
         self.number = 0
         self.full: set[int] = set()
         """slots for which there is no room"""
@@ -64,14 +65,14 @@ class Numbers(RankSnapshots[NumberSlot, int]):
         return self.number
 
     def _note(self, what: str, slot: int) -> None:
-        self.seen.append((what, self._page.slot_steps()[slot], self._page.save_step))
+        self.seen.append((what, self.page.slot_steps()[slot], self.page.save_step))
 
     def _copy(self, number: int, new: Snapshot[int]) -> None:
         self._note("tensors", number)
         if number in self.full:
             raise NoRoomError(f"no room in slot {number}")
-        self._slots[number].write(new.state)
-        self._commit(number, new)
+        self.slots[number].write(new.state)
+        self.commit(number, new)
 
     def _common_json(self, slot: NumberSlot, new: Snapshot[int]) -> bytes:
         self._note("common", slot.number)
