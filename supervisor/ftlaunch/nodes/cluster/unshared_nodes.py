@@ -15,7 +15,7 @@ from ftlaunch.history.runs import CLAIMS
 from ftlaunch.nodes.cluster.membership import plan as plans
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.node_files import NodeFiles
-from ftlaunch.nodes.cluster.mirrors.run_dir_copies import Copy, RunDirCopies
+from ftlaunch.nodes.cluster.mirrors.run_dir_copies import CopyHolder, RunDirCopies
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThreads
 
@@ -24,7 +24,7 @@ CHECKPOINT_DIR = "checkpoint_dir"
 _MARK = "unshared"
 
 
-class Node(Copy, Protocol):
+class UnsharedNode(CopyHolder, Protocol):
     """What is asked of a node."""
 
     apart: frozenset[str]
@@ -61,7 +61,7 @@ class UnsharedNodes:
         self._copies = RunDirCopies(spec.run_dir, self._in_run_dir, clock)
         self._said: set[str] = set()
 
-    def is_ready(self, node: Node, message: Mapping[str, Any]) -> None:
+    def is_ready(self, node: UnsharedNode, message: Mapping[str, Any]) -> None:
         """Take note of which directories a node shares, as its message `ready` says.
 
         Raises:
@@ -104,17 +104,17 @@ class UnsharedNodes:
         """
         self._files.keep(message, ranks)
 
-    def send_copies(self, nodes: Iterable[Node]) -> None:
+    def send_copies(self, nodes: Iterable[UnsharedNode]) -> None:
         """Send those of `nodes` that do not share the run dir what has changed there."""
         self._copies.send(node for node in nodes if RUN_DIR in node.apart)
 
-    def send_plan(self, nodes: Iterable[Node], plan: Plan) -> None:
+    def send_plan(self, nodes: Iterable[UnsharedNode], plan: Plan) -> None:
         """Send the plan of an attempt to the nodes that do not share the run dir, before they hear of the attempt."""
         for node in nodes:
             if RUN_DIR in node.apart:
                 self._copies.send_file(node, plans.NAME, plans.dump(plan))
 
-    def send_rest_of_journal(self, nodes: Iterable[Node]) -> None:
+    def send_rest_of_journal(self, nodes: Iterable[UnsharedNode]) -> None:
         """Send all that the nodes lack of the journal, because they are about to end. Waits a moment for the disk."""
         self._copies.send_rest(node for node in nodes if RUN_DIR in node.apart)
 

@@ -35,7 +35,7 @@ _PIECE_BYTES = 256 << 10
 _PERIOD_SECONDS = 0.5  # between two looks at whether files have changed
 
 
-class Copy(Protocol):
+class CopyHolder(Protocol):
     """A node that has copies."""
 
     journal_sent: int
@@ -63,7 +63,7 @@ class RunDirCopies:
         self._clock = clock
         self._sent_at = -inf
 
-    def begin(self, node: Copy, size: int, digest: str) -> None:
+    def begin(self, node: CopyHolder, size: int, digest: str) -> None:
         """Find out how much of the journal a node has.
 
         Args:
@@ -82,7 +82,7 @@ class RunDirCopies:
         with open_regular(self._run_dir / EVENTS) as file:
             return hashlib.sha256(file.read(size)).hexdigest()
 
-    def send(self, nodes: Iterable[Copy]) -> None:
+    def send(self, nodes: Iterable[CopyHolder]) -> None:
         """Send each of `nodes` the next piece of the journal, and files that have changed, if it is time."""
         now = self._clock()
         copies = list(nodes)
@@ -96,7 +96,7 @@ class RunDirCopies:
                 for name, content in small_files.items():
                     self.send_file(node, name, content)
 
-    def send_rest(self, nodes: Iterable[Copy]) -> None:
+    def send_rest(self, nodes: Iterable[CopyHolder]) -> None:
         """Send each of `nodes` all of the journal that it lacks, as far as the file system answers soon."""
         copies = list(nodes)
         with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ class RunDirCopies:
                     self._send_piece(node, size)
 
     @staticmethod
-    def send_file(node: Copy, name: str, content: bytes) -> None:
+    def send_file(node: CopyHolder, name: str, content: bytes) -> None:
         """Send a node all of a small file, unless the node has the same content.
 
         Args:
@@ -126,7 +126,7 @@ class RunDirCopies:
                 found[name] = read_regular(self._run_dir / name, _MOST_OF_A_FILE)
         return file_size(self._run_dir / EVENTS), found
 
-    def _send_piece(self, node: Copy, size: int) -> None:
+    def _send_piece(self, node: CopyHolder, size: int) -> None:
         """Send a node the next piece of a journal of `size` bytes, if it lacks any. Raises OSError."""
         offset = node.journal_sent
         if offset < size:
