@@ -189,7 +189,7 @@ def test_a_job_that_runs_elsewhere_is_not_overtaken(job: FtJob, address: str) ->
     train(job, address, "--take-over-store")
     assert job.wait() == 0, job.stderr
     thread.end()
-    assert StoreCatalog(open_store(address)).index.claim != other.claimed
+    assert StoreCatalog(open_store(address)).index.claim != other.token
     job.assert_clean()
 
 
