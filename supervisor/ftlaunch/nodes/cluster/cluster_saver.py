@@ -399,7 +399,7 @@ class ClusterSaver:
             if number != self._number or self.closed or self._gone:
                 return
             if not error:
-                self._give_answer(found)
+                self._give_answer({**found, "is_stored": True})  # the newest that the store has for all nodes
                 return
             self._rejected = found["rejected"]
             if damaged_at is None:
