@@ -12,9 +12,9 @@ import torch
 
 PROGRAM = """\
 import sys
-from ftlaunch.nodes.cluster.membership.facts import gathered
+from ftlaunch.nodes.cluster.membership.facts import gather
 from ftlaunch.spec.resolve import resolve
-found = gathered(resolve(sys.argv[1], (), {}, {}))
+found = gather(resolve(sys.argv[1], (), {}, {}))
 assert "torch" not in sys.modules
 print(found.torch)
 """

@@ -179,10 +179,9 @@ def test_a_sign_that_stands_still_in_a_run_dir_of_its_own_is_not_followed(tmp_pa
         old = Sign(9, "10.0.0.2", 29400, "another machine", 1, 1, 0, over)
         node.link.meet()
         node.live(0.1)
-        node.answer_search(old)
-        node.live(2.1)
-        node.answer_search(old)
-        node.live(0.1)
+        for _ in range(4):
+            node.answer_search(old)
+            node.live(1.0)
         assert node.link.names() == ["hello", "ready"], "it has found out that the run dir is its own"
         node.link.lose()
         node.answer_search(old)
