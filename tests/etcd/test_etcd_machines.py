@@ -41,11 +41,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
 
 
-def started(machines: Machines, home: Path, step: int) -> Cluster:
+def started(machines: Machines, home: Path, step: int, *, apart: bool = False) -> Cluster:
+    """A job whose ranks have made so many steps. apart: each machine has its own disk, and a folder is the bucket."""
     members = ",".join(machine.address for machine in machines.all)
-    options = "--rdzv-backend", "etcd", "--rdzv-endpoint", members, "--storage-interval", "10"
-    job = Cluster(machines, home, NODES, options, *ARGS)
-    job.start_all()
+    options = ("--rdzv-backend", "etcd", "--rdzv-endpoint", members, "--storage-interval", "10")
+    bucket = home / "bucket"
+    store = ("--checkpoint-dir", f"file://{bucket}") if apart else ()
+    job = Cluster(machines, home, NODES, (*options, *store), *ARGS)
+    if apart:
+        bucket.mkdir()
+        job.own_disks()
+    job.start_all({"FTLAUNCH_TOKEN": "a token that is long enough"} if apart else None)
     job.wait_step(step)
     return job
 
@@ -72,6 +78,21 @@ def test_the_heads_machine_is_lost_with_its_member_of_etcd(machines: Machines, t
     rest = others(job, lost)
     assert set(job.wait(*rest)) == {0}, job.transcript()
     assert len(job.events("job_started")) == 2, "the fault came too late"
+    assert job.result() == alone
+
+
+def test_machines_that_share_nothing_go_on_without_that_of_the_head(
+    machines: Machines, tmp_path: Path, alone: Any
+) -> None:  # fmt: skip
+    """The next head has the copies that its own machine was sent: the journal goes on, and restarts stay spent."""
+    job = started(machines, tmp_path / "job", 30, apart=True)
+    job.wait_event("checkpoint_stored")
+    lost = head_at(job)
+    machines[lost].lose()
+    rest = others(job, lost)
+    assert set(job.wait(*rest)) == {0}, job.transcript()
+    assert len(job.events("job_started")) == 2, "the fault came too late"
+    assert {event["source"] for event in job.events("resumed")[1:]} <= {"storage", "peer", "memory"}
     assert job.result() == alone
 
 

@@ -110,8 +110,8 @@ class StoreJob(NodesJob):
 
     def assert_went_on(self, alone: FtJob, *, at: int) -> None:
         """The last life has resumed from storage at a step, and ends as an undisturbed job."""
-        assert [one["source"] for one in self.events("resumed")] == ["storage"], self.told
-        assert self.events("resumed")[0]["step"] == at, self.told
+        assert [one["source"] for one in self.events("resumed")] == ["storage"], self.transcript
+        assert self.events("resumed")[0]["step"] == at, self.transcript
         assert not self.events("resume_differs")
         assert self.final() == alone.final()
         assert max(self.index.steps) == 30

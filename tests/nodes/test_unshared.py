@@ -45,7 +45,7 @@ def test_the_head_judges_what_a_rank_has_left_elsewhere(apart: ApartJob, alone: 
     """Taken out (`send_leavings`): the head has no log of rank 3, and cannot name the exception."""
     apart.env["FAULT"] = "exception 3 12"
     apart.begin()
-    assert apart.codes() == [0, 0], apart.told
+    assert apart.codes() == [0, 0], apart.transcript
     assert apart.fired()
     assert "the nodes do not all share the run dir: each of them keeps its own logs" in apart.said(0)
     (incident,) = apart.events("incident")
@@ -64,7 +64,7 @@ def test_every_node_has_the_journal_and_what_a_head_needs(apart: ApartJob, alone
     (apart.mine / "events.jsonl").write_text('{"event": "job_started", "job_id": "of last week"}\n')
     apart.begin()
     wait_for((apart.mine / "plan.json").exists, "the plan on the second node")
-    assert apart.codes() == [0, 0], apart.told
+    assert apart.codes() == [0, 0], apart.transcript
     assert apart.fired()
     assert (apart.mine / "events.jsonl").read_bytes() == (apart.run_dir / "events.jsonl").read_bytes()
     assert "of last week" in (apart.mine / "events.before.jsonl").read_text()
@@ -98,9 +98,9 @@ def test_another_head_on_the_same_machine_goes_on(apart: ApartJob, alone: FtJob)
     os.kill(head, signal.SIGKILL)
     apart.wait_event("job_started", 2)
     assert apart.head != head
-    assert apart.codes() == [0, 0], apart.told
+    assert apart.codes() == [0, 0], apart.transcript
     assert not list((apart.mine / "head").glob("claim.*")), "no head has claimed anything there"
-    assert not apart.events("incident"), apart.told
+    assert not apart.events("incident"), apart.transcript
     apart.assert_same_end(alone)
 
 
@@ -115,7 +115,7 @@ def test_a_sign_of_last_week_in_a_run_dir_of_its_own_is_nobodys(apart: ApartJob,
     apart.wait_step(5)
     os.kill(apart.head, signal.SIGKILL)
     apart.wait_event("job_started", 2)
-    assert apart.codes() == [0, 0], apart.told
+    assert apart.codes() == [0, 0], apart.transcript
     apart.assert_same_end(alone)
 
 
@@ -123,7 +123,7 @@ def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin()
     wait_for(lambda: apart.supervisors[1].poll() is not None, "the end of the second agent", 30.0)
-    assert apart.supervisors[1].returncode == 2, apart.told
+    assert apart.supervisors[1].returncode == 2, apart.transcript
     assert (
         f"does not accept this node's token (the file `token` in {apart.mine}): give all nodes the same FTLAUNCH_TOKEN,"
         " or a run dir that they share, or, where only you can reach their ports, `--rdzv-conf auth=none`"
@@ -135,7 +135,7 @@ def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob
 def test_nodes_may_do_without_a_token(apart: ApartJob, alone: FtJob) -> None:
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin("--rdzv-conf", "auth=none")
-    assert apart.codes() == [0, 0], apart.told
+    assert apart.codes() == [0, 0], apart.transcript
     for number in range(2):
         assert "nodes need no token (auth=none): whoever reaches the port" in apart.said(number)
     apart.assert_same_end(alone)

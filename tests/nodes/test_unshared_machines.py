@@ -46,7 +46,7 @@ def started(machines: Machines, home: Path, step: int) -> Cluster:
 
 
 def assert_ended_well(job: Cluster, alone: Any, *numbers: int) -> None:
-    assert set(job.wait(*numbers)) == {0}, job.told()
+    assert set(job.wait(*numbers)) == {0}, job.transcript()
     assert job.result() == alone
 
 
@@ -85,7 +85,7 @@ def test_without_the_heads_machine_the_others_end_and_the_same_command_goes_on(
     job = started(machines, tmp_path / "job", 30)
     job.wait_event("checkpoint_stored")
     machines[0].lose()
-    assert job.wait(1, 2, seconds=90.0) == [75, 75], job.told()
+    assert job.wait(1, 2, seconds=90.0) == [75, 75], job.transcript()
     for number in (1, 2):
         assert "the head at 10.77.0.1:29400 is gone" in job.said(number)
         claims = machines[number].path(job.run_dir) / "head"
