@@ -277,6 +277,19 @@ def test_an_upload_is_bounded_and_whole(store: FolderStore, tmp_path: Path) -> N
     assert stored_checkpoints.NOTE not in set(store.names(""))
 
 
+def test_what_a_killed_process_has_left_half_written_goes_with_the_next_claim(
+    machine: Callable[[str], Machine]
+) -> None:  # fmt: skip
+    """Taken out (names of unfinished files): they stay for ever, as large as a checkpoint each."""
+    first = machine("first")
+    half = Path(first.store.where.removeprefix("file://")) / "steps/iteration_0000007-1-abcd/.unfinished-99-shard"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half of it")
+    first.start()
+    assert not half.exists()
+    assert not half.parent.exists()
+
+
 @pytest.mark.parametrize("ignored", ["absent", "unchanged"])
 def test_a_store_that_ignores_a_condition_is_refused_and_keeps_its_index(
     ignored: str, machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch

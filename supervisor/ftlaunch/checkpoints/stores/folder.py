@@ -108,11 +108,17 @@ class FolderStore:
                 return
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the objects that begin with `prefix`. Raises OSError."""
+        """Yield the names of the objects that begin with `prefix`, and of what a killed process has left half-written.
+
+        Nobody asks for the latter by name: they are deleted as leftovers.
+
+        Raises:
+            OSError: the folder cannot be listed.
+        """
         for folder, _, files in os.walk(self._folder, onerror=_raise_unless_missing):
             for file in files:
                 name = str(PurePosixPath(Path(folder, file).relative_to(self._folder)))
-                if name.startswith(prefix) and not file.startswith((_UNFINISHED, _LOCK)):
+                if name.startswith(prefix) and file != _LOCK:
                     yield name
 
 
