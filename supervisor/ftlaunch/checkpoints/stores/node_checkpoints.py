@@ -171,7 +171,7 @@ class HeadCheckpoints(CachedCheckpoints):
             if step > self.newest and self._is_to_upload(step, path):
                 stored = self._upload(step, path)
                 if stored is not None:
-                    self._commit_stored(step, stored)
+                    self._commit_step(step, stored)
 
     def download_parts(self, folder: str, directory: Path, names: Iterable[str]) -> None:
         """Download part files of other nodes.
@@ -228,21 +228,17 @@ class HeadCheckpoints(CachedCheckpoints):
         health = health_mark.of(found)["status"]
         stored = StoredStep(files=files, health=health, needs=metadata.trainings(found).ends)
         self.put_aside(above=step)  # what the job has gone back behind
-        self._commit_stored(step, stored)
+        self._commit_step(step, stored)
         deleted: list[int] = []
         notes: tuple[str, ...] = ()
         try:
             self.delete_folder(folder)  # of it only part files are left that no checkpoint has
+            self._delete_abandoned()
             deleted = self._retire((step,), keep=keep, keep_every=keep_every)
         except OSError as error:  # the step is committed all the same
             why = error.strerror or error
             notes = (f"what is not needed any more stays in {self._store.where}: {why}",)
         return CommittedStep(bytes=stored.bytes, deleted=tuple(deleted), notes=notes)
-
-    def _commit_stored(self, step: int, stored: StoredStep) -> None:
-        steps = {**self._index.steps, step: stored}
-        refused = {number: why for number, why in self._index.refused.items() if number != step}
-        self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
 
     def check(self, step: int) -> RefusedStep | None:
         """Fetch a step once more, because a node could not use it. Return what is wrong with it in the store, if so.

@@ -501,15 +501,32 @@ class StoredCheckpoints:
             if stored is None:
                 continue
             self.put_aside(above=max(here))
-            steps = {**self._index.steps, step: stored}
-            refused = {number: why for number, why in self._index.refused.items() if number != step}
-            self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
+            self._commit_step(step, stored)
             published.append(step)
             size += stored.bytes
         self._delete_abandoned()
         self.put_aside(above=max(here, default=-1))
         deleted = self._retire(here, keep=keep, keep_every=keep_every)
         return Published(steps=tuple(published), bytes=size, deleted=tuple(deleted))
+
+    def _commit_step(self, step: int, stored: StoredStep) -> None:
+        """Commit a step. Objects of an earlier upload of the same step, which was refused, are abandoned by that.
+
+        Args:
+            step: the step.
+            stored: what has been uploaded.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
+            OSError: the store does not answer, or refuses.
+        """
+        before = self._index.steps.get(step)
+        steps = {**self._index.steps, step: stored}
+        refused = {number: why for number, why in self._index.refused.items() if number != step}
+        self._commit(replace(self._index, steps=steps, refused=refused, beside=self.beside()))
+        if before is not None:
+            self._abandoned |= {name.rpartition("/")[0] for name in before.objects}
 
     def _is_to_upload(self, step: int, path: Path) -> bool:
         """Return whether a checkpoint of the directory is not the one that the store has, or the store's is damaged."""
