@@ -25,8 +25,7 @@ def assert_sound(tmp_path: Path, kills: int, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(figures.read_text())
     assert found["problems"] == []
     assert sum(found["kills"].values()) >= kills
-    assert found["stored"] > 0
-    assert found["verified"] > 0
+    assert found["verified"] > 0, "steps were in the bucket, and were read whole"
     return found
 
 
@@ -42,3 +41,5 @@ def test_random_kills_of_every_kind(tmp_path: Path) -> None:
     found = assert_sound(tmp_path, 100, seed=1)
     assert len(found["kills"]) == 6, "each kind was killed"
     assert found["brought"] > 0
+    # Not asserted of few kills: what a job has stored is counted from its journal, which a lost machine takes along.
+    assert found["stored"] > 0
