@@ -76,7 +76,7 @@ def exporter(run_dir: Path, ranks: bool) -> Iterator[tuple[psutil.Process, str]]
     """Run an exporter for the time of the context; yield its process and its URL."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asked = {"run_dir": str(run_dir), "port": 0, "bind": "127.0.0.1", "textfile": None, "ranks": ranks, "linger": 0,
-             "kinds": []}  # fmt: skip
+             "kinds": [], "env": {}}  # fmt: skip
     with subprocess.Popen([sys.executable, "-m", "ftlaunch.views.metrics.exporter"], stdin=theirs.fileno()) as process:
         theirs.close()
         ours.send(json.dumps(asked).encode())
