@@ -14,7 +14,7 @@ from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
-from ftlaunch.system.processes import free_port
+from ftlaunch.system.ports import free_port
 
 pytestmark = pytest.mark.long
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import random
 import shutil
 import signal
 import socket
@@ -17,13 +16,13 @@ from typing import Any
 
 import psutil
 
+from ftlaunch.system import ports
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_contract.protocol import memory_root
 from tests.support.harness import TINY, FtJob
 from tests.support.leftovers import alive, carriers
 from tests.support.waiting import DEADLINE, wait_for
 
-_PORTS = range(10_000, 30_000)  # below the range from which the system takes ports for port 0
 _CLONE_NEWUTS = 0x04000000
 PATIENT = "--node-timeout", "20s"
 """options of a job whose nodes must not be lost: on a busy machine a node may be silent for some seconds"""
@@ -31,11 +30,7 @@ PATIENT = "--node-timeout", "20s"
 
 def free_port() -> int:
     """Return a port of the loopback at which nobody listens, chosen at random because tests run in parallel."""
-    for port in random.sample(_PORTS, 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
+    return ports.free_port("127.0.0.1")
 
 
 class NodesJob(FtJob):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.system.processes import free_port
+from ftlaunch.system.ports import free_port
 from tests.support.harness import FtJob
 from tests.support.ranks import PRELOAD
 

@@ -31,6 +31,7 @@ from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.loop import Loop
+from ftlaunch.system.ports import free_port
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume
 
@@ -109,7 +110,7 @@ class LocalRanks:
         except OSError as error:
             raise SpawnFailed(self._place.first, f"{folder}: {error.strerror}") from error
         try:
-            self.port = self.port or processes.free_port(spec.launch.master_addr)
+            self.port = self.port or free_port(spec.launch.master_addr)
         except OSError as error:
             raise SpawnFailed(self._place.first, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
         self._marks = LogMarks({number: self._log_path(number) for number in self._place.ranks}, spec.log_max_size)

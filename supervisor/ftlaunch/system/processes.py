@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -415,14 +414,3 @@ def _leads_to_same(root: Path, path: str) -> bool:
         return os.path.samestat(ours, os.stat(f"{root}{path}"))  # noqa: PTH116
     except OSError:
         return False
-
-
-def free_port(address: str) -> int:
-    """Return a TCP port of `address` that is free at this moment. Another process may take the port at any time.
-
-    Raises:
-        OSError: `address` is not one of this machine, or has no free port.
-    """
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])

@@ -26,6 +26,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import on_one_node
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.ports import free_port
 from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
 
@@ -52,7 +53,7 @@ def ask_facts(helpers: HelperProcesses, spec: JobSpec, limit: float) -> Answers:
 def ask_ranks(helpers: HelperProcesses, spec: JobSpec, limit: float) -> Answers:
     """Let every rank compute a matrix product and an all_reduce. limit: longest wait in seconds."""
     try:
-        port = spec.launch.master_port or processes.free_port(spec.launch.master_addr)
+        port = spec.launch.master_port or free_port(spec.launch.master_addr)
     except OSError as error:
         return Answers(failures={0: f"has no port: {error.strerror}"})
     return _ask(helpers, spec, what="rank", ranks=range(spec.launch.nproc), limit=limit, port=port)

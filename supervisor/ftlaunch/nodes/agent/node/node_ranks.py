@@ -28,10 +28,10 @@ from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement
-from ftlaunch.system import processes
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.ports import free_port
 from ftlaunch_contract.checkpoint import layout, seeds
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_contract.protocol import Resume
@@ -179,7 +179,7 @@ class AgentRanks:
         Raises:
             OSError: no port is free.
         """
-        return self._node.spec.launch.master_port or processes.free_port("")
+        return self._node.spec.launch.master_port or free_port("")
 
     # --- what the head says -----------------------------------------------------------------------------------
 
