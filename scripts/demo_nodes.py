@@ -33,7 +33,7 @@ from machines.namespaces import CannotIsolate, Machines
 from machines.plain import PlainMachines
 
 from ftlaunch.checkpoints.stores import index
-from ftlaunch.system.processes import free_port
+from ftlaunch.system.ports import free_port
 from ftlaunch_contract.protocol import memory_root
 
 NODES = 2

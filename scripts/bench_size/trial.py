@@ -19,7 +19,7 @@ from ftlaunch.history.journal import read_events
 from ftlaunch.memory.directory import memory_dir, remove_memory
 from ftlaunch.nodes.agent.head.starter import START, SUCCEED
 from ftlaunch.system.control_socket import SOCKET
-from ftlaunch.system.processes import free_port
+from ftlaunch.system.ports import free_port
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0  # seconds

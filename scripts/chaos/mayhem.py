@@ -17,7 +17,7 @@ import audit
 import training
 from supervisor import Supervisor
 
-from ftlaunch.system.processes import free_port
+from ftlaunch.system.ports import free_port
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.progress import Advance

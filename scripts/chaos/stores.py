@@ -246,12 +246,15 @@ class StoreChaos:
             self._tally.problems.append(f"{job.home}: the end is not that of an undisturbed run")
         for rank in (0, 1):
             job.losses(rank)
-        self._clean_up()
+        store = self._open()
+        steps = StoreCatalog(store).index.steps
+        if max(steps, default=-1) != STEPS:
+            self._problem("lost", f"the last step is not in the store, which has {sorted(steps)}")
+        self._clean_up(store)
         job.assert_clean()
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, store: CheckpointStore) -> None:
         """Claim the store once more, as a start would, and see that nothing is left but what retention keeps."""
-        store = self._open()
         audit = StoredCheckpoints(store, self._job.run_dir / "checkpoints", self._job.job_id, "the audit")
         audit.claim()
         audit.publish(KEEP)
@@ -262,8 +265,6 @@ class StoreChaos:
         ]
         surplus = retention.not_kept(candidates, keep=KEEP)
         strays = set(store.names(index.OBJECTS)) - found.objects
-        if max(found.steps, default=-1) != STEPS:
-            self._problem("lost", f"the last step is not in the store, which has {sorted(found.steps)}")
         for what in (*surplus, *sorted(strays)):
             self._problem("left", f"{what} is left")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.memory.pages import Pages
-from ftlaunch.system.processes import free_port
+from ftlaunch.system.ports import free_port
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.pages.proof_record import Proof, read_proof

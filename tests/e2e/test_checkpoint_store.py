@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from ftlaunch.checkpoints.stores.stored_checkpoints import StoredCheckpoints
 from ftlaunch_contract.checkpoint import layout
 
 STEPS = "30"
+KEEPER = "ftlaunch.checkpoints.stores.keeper"
+SAVER = "ftlaunch.checkpoints.saver"
 
 
 class StoredJob:
@@ -55,6 +58,34 @@ class StoredJob:
         wait_for(lambda: not carriers(job.tag), "the end of all processes of the machine")
         shutil.rmtree(job.memory)
         shutil.rmtree(job.run_dir)
+
+    def newest(self, job: FtJob) -> int:
+        """The newest step that the store has, whole, as a machine with an empty disk would find it."""
+        found = StoredCheckpoints(open_store(self.address), self.root / "empty", job.job_id, owner="the test")
+        found.claim()
+        return found.newest
+
+
+def helper_pid(job: FtJob, module: str) -> int:
+    """The pid of the job's saver or keeper; 0 if there is none."""
+    for pid in carriers(job.tag):
+        with suppress(OSError):
+            if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
+    return 0
+
+
+def is_reading_stdin(pid: int) -> bool:
+    """Whether a process waits for input on descriptor 0, the first argument of its system call."""
+    try:
+        return Path(f"/proc/{pid}/syscall").read_text().split()[1:2] == ["0x0"]
+    except PermissionError:
+        pytest.skip("this user may not see the system calls of other processes (kernel.yama.ptrace_scope)")
+
+
+def committed(job: FtJob) -> int:
+    """The newest step that the job's folder has."""
+    return max((step for step, _ in layout.list_iterations(job.run_dir / "checkpoints")), default=-1)
 
 
 @pytest.fixture
@@ -101,6 +132,44 @@ def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(stored: Stor
     stored.start(second)
     assert second.wait() == 0, second.stderr
     assert second.events("resumed")[0]["step"] == saved["step"]
+
+
+def test_a_start_with_nothing_left_to_train_stores_the_last_step(stored: StoredJob) -> None:
+    """Taken out: the job ends with 0, and an empty machine would train the last steps again."""
+    job = stored.machine()
+    stored.start(job, "--storage-interval", "1000")
+    keeper = job.wait_event("store_opened") and helper_pid(job, KEEPER)
+    os.kill(keeper, signal.SIGSTOP)
+    wait_for(lambda: committed(job) == 30, "the commit of the last step in the folder")
+    assert not job.events("checkpoint_stored"), "the keeper is stopped"
+    os.kill(job.supervisor.pid, signal.SIGKILL)
+    os.kill(keeper, signal.SIGKILL)
+    job.supervisor.wait()
+    wait_for(lambda: not carriers(job.tag), "the end of all processes of the job")
+    stored.start(job, "--storage-interval", "1000")
+    assert job.wait() == 0, job.stderr
+    assert [one["steps"] for one in job.events("checkpoint_stored")] == [[30]]
+    assert stored.newest(job) == 30
+    job.assert_clean()
+
+
+def test_a_saver_killed_while_the_last_step_goes_to_the_store_does_not_lose_it(stored: StoredJob) -> None:
+    """Taken out: the queue of the saver that died is lost with it, and the job ends with 0 and nothing said."""
+    job = stored.machine()
+    stored.start(job, "--storage-bandwidth", "16KiB")
+    objects = stored.root / "bucket"
+    wait_for(lambda: any(path.is_file() for path in objects.glob("steps/*/*")), "the beginning of an upload")
+    keeper = helper_pid(job, KEEPER)
+    os.kill(keeper, signal.SIGSTOP)  # it has listed the folder, and does not know of later steps
+    wait_for(lambda: committed(job) == 30, "the commit of the last step in the folder")
+    saver = helper_pid(job, SAVER)
+    wait_for(lambda: is_reading_stdin(saver), "the saver's answer: it waits for another request")
+    os.kill(saver, signal.SIGKILL)
+    wait_for(lambda: helper_pid(job, SAVER) not in (0, saver) or job.supervisor.poll() is not None, "another saver")
+    os.kill(keeper, signal.SIGCONT)
+    assert job.wait() == 0, job.stderr
+    assert stored.newest(job) == 30, job.stderr
+    job.assert_clean()
 
 
 def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob) -> None:

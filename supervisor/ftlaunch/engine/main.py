@@ -331,11 +331,18 @@ class _Job:
             saver = SaverLink(helpers, marker, workspace.locks)
             if store is None:
                 return saver
-            keeper = None if store.keeper.closed else store.keeper
-            self._keeping = KeepingSaver(
-                saver, keeper, str(spec.saving.checkpoint_store), reporter.report, self._overtaken
+            keeping = KeepingSaver(
+                saver=saver,
+                keeper=None if store.keeper.closed else store.keeper,
+                where=str(spec.saving.checkpoint_store),
+                report=reporter.report,
+                stop=self._overtaken,
+                before=self._keeping,
             )
-            return self._keeping
+            if self._keeping is None and store.opened["is_behind"]:
+                keeping.publish(spec.saving.keep, spec.saving.keep_every)
+            self._keeping = keeping
+            return keeping
 
         edges = Edges(
             make_group=lambda number, exited: RANKS_HERE(surroundings, number, exited),

@@ -11,12 +11,13 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
         step `newer_than` and than those of the directory; null: bring none, but the small files beside them
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
             "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
+            "is_behind": whether the newest step of the directory is not in the store,
             "term", "token": of the claim, "lives": of whose memory the job may go on, or null: of any,
             "beside": {name: small file beside the checkpoints}}
         before that, if it has to wait: {"did": "wait", "owner", "seconds": at most}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
-        -> {"did": "put_aside", "newest", "beside"}
+        -> {"did": "put_aside", "newest", "is_behind", "beside"}
     {"do": "publish", "keep", "keep_every"}: make the store have what the directory has
         -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...]}
     {"do": "bring_step", "step"}: bring this step, if the directory lacks it
@@ -179,6 +180,7 @@ class Keeper:
         has_memory = stored.went_on_elsewhere and request["newer_than"] is not None
         return {
             **self._facts(),
+            "is_behind": stored.is_behind,
             "where": stored.where,
             "brought": sorted({step for step, _ in layout.list_iterations(directory)} - before),
             "strays": strays,
@@ -194,7 +196,7 @@ class Keeper:
 
     def _put_aside(self, request: Answer) -> Answer:
         self._head.put_aside(request["above"])
-        return self._facts()
+        return {**self._facts(), "is_behind": self._head.is_behind}
 
     def _publish(self, request: Answer) -> Answer:
         self._limit = self._spent(self._opening)  # another for each upload: a hurry lifts one for good

@@ -46,6 +46,7 @@ class KeepingSaver:
         where: str,
         report: Callable[[JobEvent], None],
         stop: Callable[[str], None],
+        before: KeepingSaver | None = None,
     ) -> None:
         """Take over a saver, and a keeper that has opened the store.
 
@@ -56,6 +57,8 @@ class KeepingSaver:
             where: the address of the store, for people.
             report: reports an event.
             stop: stops the job, with a reason.
+            before: the one whose saver has died. What it was to ask the keeper for is asked for by this one, so that a
+                step which was committed in the folder is stored, even if nothing is saved any more.
 
         Raises:
             OSError: there is no descriptor left to wait for both.
@@ -76,6 +79,11 @@ class KeepingSaver:
         self._both.register(saver.fd, select.EPOLLIN)
         if keeper is not None:
             self._both.register(keeper.fd, select.EPOLLIN)
+            if before is not None:
+                self._requests.extend(before._requests)
+                self._on_done = before._on_done
+                self._tries = before._tries
+            self._ask_next()
 
     @property
     def stored(self) -> int:
@@ -125,7 +133,7 @@ class KeepingSaver:
         if answer["did"] == "go_back":
             self._to_keeper({"do": "put_aside", "above": answer["step"]})
         elif answer["did"] == "save":
-            self._to_keeper({"do": "publish", "keep": self._asked["keep"], "keep_every": self._asked["keep_every"]})
+            self.publish(self._asked["keep"], self._asked["keep_every"])
             if answer.get("why") in _LAST:
                 self._held = answer
                 return True
@@ -159,6 +167,15 @@ class KeepingSaver:
             return
         self._requests.append((request, on_done))
         self._ask_next()
+
+    def publish(self, keep: int, keep_every: int | None) -> None:
+        """Have the keeper bring to the store what the folder has, and let old steps go.
+
+        Args:
+            keep: how many checkpoints to keep.
+            keep_every: steps; a checkpoint at a multiple is kept. 0 or None: no such steps.
+        """
+        self._to_keeper({"do": "publish", "keep": keep, "keep_every": keep_every})
 
     def _to_keeper(self, request: Answer) -> None:
         """Ask the keeper, once it is free; a second request to publish says nothing that the first does not."""

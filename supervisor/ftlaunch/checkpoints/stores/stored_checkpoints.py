@@ -381,6 +381,15 @@ class StoredCheckpoints:
     def _newest_here(self) -> int:
         return max((step for step, _ in layout.list_iterations(self._directory)), default=-1)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the directory's newest step is not in the store, because what was to bring it there has died.
+
+        Call after `claim`. Raises OSError.
+        """
+        step, path = max(layout.list_iterations(self._directory), default=(-1, self._directory))
+        return step != -1 and self._is_to_upload(step, path)
+
     def _fetch_all(self, steps: Iterable[int]) -> RefusedStep | None:
         """Fetch steps that the directory lacks. Return the first that is damaged, which the index then names.
 

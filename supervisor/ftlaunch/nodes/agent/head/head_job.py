@@ -234,6 +234,7 @@ class HeadJob:
                 where=self._store.where,
                 report=self._reporter.report,
                 stop=self._stop_overtaken,
+                before=self._keeping,
             )
             self._store.ask_keeper = self._keeping.ask_keeper
             return self._keeping
