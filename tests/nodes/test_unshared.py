@@ -14,6 +14,8 @@ from tests.support.ctl import ftctl
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
+from ftlaunch_contract.checkpoint import layout
+
 TOKEN = "a token that is long enough"
 
 
@@ -74,6 +76,38 @@ def test_every_node_has_the_journal_and_what_a_head_needs(apart: ApartJob, alone
     assert (code, err) == (0, ""), err
     assert "rank 1" in out
     apart.assert_same_end(alone)
+
+
+def test_a_run_dir_in_which_another_job_works_is_left_alone(apart: ApartJob, alone: FtJob, tmp_path: Path) -> None:
+    """Taken out (`living_holder`): the other job's journal is put aside, and its seed and limits are overwritten."""
+    (tmp_path / "other").mkdir()
+    other = FtJob(tmp_path / "other")
+    try:
+        other.start(args=("--out", str(other.out), "--steps", "2000", "--step-time", "0.05"))
+        other.wait_step(3)
+        apart.mine = other.run_dir
+        seed = (other.run_dir / layout.SEED).read_bytes()
+        apart.begin()
+        assert apart.codes() == [0, 0], apart.transcript
+        assert (
+            f"keeps no copies of the head's run dir: a running supervisor (pid {other.supervisor.pid})" in apart.said(1)
+        )
+        assert {one["job_id"] for one in other.events("job_started")} == {other.job_id}
+        assert (other.run_dir / layout.SEED).read_bytes() == seed
+        assert not (other.run_dir / "events.before.jsonl").exists()
+        assert other.supervisor.poll() is None
+        apart.assert_same_end(alone)
+    finally:
+        other.dispose()
+
+
+def test_a_journal_of_an_earlier_job_is_put_aside(apart: ApartJob) -> None:
+    apart.mine.mkdir()
+    (apart.mine / "events.jsonl").write_text('{"event": "job_started", "job_id": "last week"}\n')
+    apart.begin()
+    assert apart.codes() == [0, 0], apart.transcript
+    assert "last week" in (apart.mine / "events.before.jsonl").read_text()
+    assert (apart.mine / "events.jsonl").read_bytes() == (apart.run_dir / "events.jsonl").read_bytes()
 
 
 def test_the_head_is_told_where_the_ranks_of_others_hang(apart: ApartJob) -> None:

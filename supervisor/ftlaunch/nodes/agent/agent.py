@@ -178,7 +178,7 @@ class Agent:
             spec = self._spec
             named = {"run_dir": spec.run_dir, "checkpoint_dir": spec.checkpoint_dir}
             apart = [name for name, directory in named.items() if not self._shared.is_shared(directory)]
-            journal = list(self._own_files.journal_here()) if self._own_files.is_apart else []
+            journal = list(self._own_files.begin_copies()) if self._own_files.is_apart else []
             self.link.send("ready", apart=apart, journal=journal)
 
     def _find_shared_dirs(self, now: float) -> None:

@@ -376,7 +376,7 @@ class Cluster:
         if name == "gone":
             node.note_ranks_gone(message)
         if name == "ready":
-            self._context.unshared.is_ready(node, message)
+            self._context.unshared.record_ready(node, message)
             node.member.ready = True
             if self.reports.group is not None:
                 standby.notify([node], self.roster)

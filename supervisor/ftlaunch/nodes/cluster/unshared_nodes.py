@@ -61,7 +61,7 @@ class UnsharedNodes:
         self._copies = RunDirCopies(spec.run_dir, self._in_run_dir, clock)
         self._said: set[str] = set()
 
-    def is_ready(self, node: UnsharedNode, message: Mapping[str, Any]) -> None:
+    def record_ready(self, node: UnsharedNode, message: Mapping[str, Any]) -> None:
         """Take note of which directories a node shares, as its message `ready` says.
 
         Raises:
@@ -76,10 +76,8 @@ class UnsharedNodes:
         size, digest = message["journal"]
         self._copies.begin(node, int(size), str(digest))
         self._in_run_dir.write(mark.touch, _ignore)
-        self._say_once(
-            "the nodes do not all share the run dir: each of them keeps its own logs, and the head stays on this"
-            " machine"
-        )
+        stays = "" if self._spec.nodes.store is not None else ", and the head stays on this machine"
+        self._say_once(f"the nodes do not all share the run dir: each of them keeps its own logs{stays}")
         if CHECKPOINT_DIR in node.apart and self._spec.saving.checkpoint_store is None:
             self._say_once(
                 "the nodes share no checkpoint directory, so that no checkpoint can be saved: the newest steps stay in"

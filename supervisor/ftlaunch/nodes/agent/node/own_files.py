@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -26,6 +27,7 @@ from ftlaunch.ranks.log_files import log_path
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.dirlock import living_holder
 from ftlaunch_contract.files.regular_file import open_regular, read_regular
 
 MOST_BYTES = 64 << 10
@@ -53,6 +55,9 @@ class OwnFiles:
         self._send = send
         self._say = say
         self._complained = False
+        self._keeps_copies = False  # no other job works in the run dir
+        self._keeps_journal = False  # every piece that came has been written
+        self._has_other_journal = False  # what was found is no part of this job's journal, if the journal begins
         self.is_apart = False
         """whether the run dir is this node's own"""
 
@@ -122,47 +127,82 @@ class OwnFiles:
 
     # --- from the head ----------------------------------------------------------------------------------------
 
-    def journal_here(self) -> tuple[int, str]:
-        """Return the bytes of the journal that this node has, and their SHA-256; 0 and "" if there are none."""
-        path = self._spec.run_dir / EVENTS
+    def begin_copies(self) -> tuple[int, str]:
+        """Keep copies from now on, unless another job works in this node's run dir, which is then said.
 
-        def read() -> tuple[int, str]:
-            content = read_regular(path, _MOST_OF_A_JOURNAL)
-            return len(content), hashlib.sha256(content).hexdigest()
-
-        try:
-            return self._files.call(read)
-        except OSError:
+        Returns:
+            The bytes of the journal that this node has, and their SHA-256; 0 and "" if there are none.
+        """
+        run_dir = self._spec.run_dir
+        holder = living_holder(run_dir)
+        self._keeps_copies = self._keeps_journal = holder is None
+        if holder is not None:
+            self._say(
+                f"keeps no copies of the head's run dir: a running supervisor (pid {holder[0]}) uses {run_dir}; ftctl"
+                " lacks this job on this node: give each job a run dir of its own"
+            )
             return 0, ""
+        path = run_dir / EVENTS
+        try:
+            content = self._files.call(lambda: read_regular(path, _MOST_OF_A_JOURNAL))
+        except OSError as error:
+            self._has_other_journal = error.errno == errno.EFBIG  # too long to be compared: it is put aside
+            return 0, ""
+        self._has_other_journal = True
+        return len(content), hashlib.sha256(content).hexdigest()
 
     def keep_copy(self, message: Mapping[str, Any]) -> None:
         """Write a piece of the job's journal, or another file of the head's run dir, into this node's.
 
         Args:
-            message: the message `copy`. With offset 0 the job's journal begins: another one that lies here is put
+            message: the message `copy`. With offset 0 the job's journal begins: another one that was found here is put
                 aside.
 
         Raises:
             ValueError: the message names a file that is not copied, or cannot be decoded.
         """
-        if not self.is_apart:
-            return
         name = message["name"]
         offset = message["offset"]
         content = base64.b64decode(message["data"], validate=True)
         path = self._spec.run_dir / name
         if name == EVENTS and offset >= 0:
-            self._files.write(lambda: _write_piece(path, offset, content), self._cannot_keep, size=len(content))
+            if self._keeps_journal and not self._files.write(
+                lambda: self._write_piece(path, offset, content), self._cannot_keep, size=len(content)
+            ):
+                self._keeps_journal = False  # a piece that comes later must not leave a hole
         elif name in WHOLE_FILES and offset == WHOLE:
-            self._files.write(
-                lambda: atomic.replace_durable(path, content), self._cannot_keep, size=len(content), replaces=name
-            )
+            if self._keeps_copies:
+                self._files.write(
+                    lambda: atomic.replace_durable(path, content), self._cannot_keep, size=len(content), replaces=name
+                )
         else:
             raise ValueError(f"a copy of {name!r} from byte {offset}")
 
+    def _write_piece(self, path: Path, offset: int, content: bytes) -> None:
+        """Write a piece of the journal, unless an earlier one failed. Runs in the file thread. Raises OSError.
+
+        At offset 0 another journal is put aside. One that was not found before belongs to a job that has begun since:
+        it is left alone.
+        """
+        if not self._keeps_journal:
+            return
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            if offset == 0:
+                flags |= os.O_CREAT | os.O_EXCL
+                if self._has_other_journal:
+                    path.replace(path.with_name(PUT_ASIDE))
+                    self._has_other_journal = False
+            with os.fdopen(os.open(path, flags, 0o644), "wb") as file:
+                file.seek(offset)
+                file.write(content)
+        except OSError:
+            self._keeps_journal = False
+            raise
+
     def forget_plan(self) -> None:
         """Remove the copy of the plan, because the job is over and nothing must be adopted."""
-        if self.is_apart:
+        if self._keeps_copies:
             self._files.write(lambda: plan.forget(self._spec.run_dir), self._cannot_keep)
 
     def _cannot_keep(self, error: OSError) -> None:
@@ -187,15 +227,6 @@ def _end_of(path: Path, begin: int, most: int) -> tuple[int, bytes]:
             return offset, file.read(most)
     except FileNotFoundError:
         return 0, b""
-
-
-def _write_piece(path: Path, offset: int, content: bytes) -> None:
-    """Write a piece of the journal; at offset 0 put aside another one. Raises OSError."""
-    if offset == 0 and path.exists():
-        path.replace(path.with_name(PUT_ASIDE))
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "wb") as file:
-        file.seek(offset)
-        file.write(content)
 
 
 def _last_two(path: str) -> str:

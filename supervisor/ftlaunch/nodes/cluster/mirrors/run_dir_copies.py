@@ -119,11 +119,18 @@ class RunDirCopies:
             node.send("copy", name=name, offset=WHOLE, data=base64.b64encode(content).decode())
 
     def _read_changing(self) -> tuple[int, dict[str, bytes]]:
-        """Return the bytes of the journal, and the content of each small file that there is. Raises OSError."""
+        """Return the bytes of the journal, and the content of each small file that there is, and is not too long.
+
+        Raises:
+            OSError: the file system fails.
+        """
         found = {}
         for name in WHOLE_FILES:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 found[name] = read_regular(self._run_dir / name, _MOST_OF_A_FILE)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EFBIG):
+                    raise
         return file_size(self._run_dir / EVENTS), found
 
     def _send_piece(self, node: CopyHolder, size: int) -> None:
