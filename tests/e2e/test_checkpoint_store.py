@@ -43,8 +43,8 @@ class StoredJob:
         self.machines.append(job)
         return job
 
-    def start(self, job: FtJob, *options: str, step_time: str = "0.05", fault: str = "") -> None:
-        words = ("--out", str(job.out), "--steps", STEPS, "--step-time", step_time)
+    def start(self, job: FtJob, *options: str, step_time: str = "0.05", fault: str = "", width: str = "16") -> None:
+        words = ("--out", str(job.out), "--steps", STEPS, "--step-time", step_time, "--width", width)
         store = ("--checkpoint-dir", self.address, "--storage-interval", "5")
         job.start(*store, *options, args=words, env={"FAULT": fault} if fault else None)
 
@@ -217,6 +217,34 @@ def test_memory_of_before_is_not_taken_up_once_the_job_went_on_elsewhere(stored:
     assert "cannot resume: no checkpoint in " in first.stderr, "the one of before is in quarantine"
     assert [one["step"] for one in first.events("resumed")] == [0], "nothing of before was taken up"
     assert not any(first.memory.glob("slot_*"))
+
+
+def test_the_folder_keeps_what_fits_and_the_store_keeps_all(stored: StoredJob) -> None:
+    """A checkpoint of this job has more than the least limit, so that only the newest one fits."""
+    first = stored.machine()
+    stored.start(first, "--checkpoint-cache-max-size", "1MB", "--keep", "20", step_time="0.1", width="256")
+    assert first.wait() == 0, first.stderr
+    deleted = first.events("checkpoint_deleted")
+    assert deleted
+    assert {event["why"] for event in deleted} == {"cache"}
+    in_store = {step for event in first.events("checkpoint_stored") for step in event["steps"]}
+    assert in_store == {5, 10, 15, 20, 25, 30}
+    assert {event["step"] for event in deleted} <= in_store
+    left = {step for step, _ in layout.list_iterations(first.run_dir / "checkpoints")}
+    assert left == in_store - {event["step"] for event in deleted}
+    assert 30 in left
+    store = open_store(stored.address)
+    other = StoredCheckpoints(store, stored.root / "other", job=first.job_id, owner="other (pid 7)")
+    other.claim()
+    assert other.digests.keys() == {str(step) for step in in_store}
+
+
+def test_a_limit_of_the_folder_needs_a_store(tmp_path: Path) -> None:
+    job = FtJob(tmp_path)
+    job.start("--checkpoint-cache-max-size", "1GB")
+    assert job.wait() == 2
+    assert "nothing can be deleted for room without a store" in job.stderr
+    job.dispose()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ supervisor has left running, so that no rank outlives its supervisor, and exits.
 Requests and answers:
 
     {"do": "save", "step", "why", "checkpoint_dir", "prefix", "ranks": [slot directory, ...], "keep", "keep_every",
-     "bandwidth": bytes a second or null, "abnormal": what is held against its numbers}
+     "bandwidth": bytes a second or null, "abnormal": what is held against its numbers, "cache": where a store has the
+     checkpoints too, and the directory is to stay small: {"max_size": bytes, "stored": {STEP: what the store has}}}
         -> {"did": "save", "step", "path", "bytes", "seconds", "health", "displaced": [where an earlier run's checkpoint
-            of the same step lies now, ...], "deleted": [steps], "notes": [sentences on what could not be deleted]}
+            of the same step lies now, ...], "deleted": [steps], "evicted": [steps that were deleted for room],
+            "notes": [sentences on what could not be deleted]}
         or {..., "error"}
 
 The savers of several nodes write one checkpoint together, each its part, into one directory. TARGET stands for "step",
@@ -21,7 +23,7 @@ answer to a request that has failed says why in "error"; nothing was deleted the
         -> {"did": "prepare", "step", "why"}
     {"do": "write", TARGET, "ranks": {"RANK": slot directory, ...}, "bandwidth"}: into that directory
         -> {"did": "write", "step", "why", "bytes", "seconds"}
-    {"do": "commit", TARGET, "keep", "keep_every", "claim"}: once all ranks' shards are written
+    {"do": "commit", TARGET, "keep", "keep_every", "cache", "claim"}: once all ranks' shards are written
         -> {"did": "commit", ...}, else as "save" answers
     {"do": "discard", TARGET}: delete what was written
         -> {"did": "discard", "step", "why"}
@@ -115,9 +117,9 @@ def save(request: dict[str, Any], hurry: Hurry = _AT_ONCE) -> dict[str, Any]:
     except _Problems as error:
         return {**answer, "error": _reason(error) + _discard(target)}
     _leave_fingerprints(target.checkpoint_dir, slots)
-    deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
+    retired = _retire(target, request)
     seconds = round(time.monotonic() - began, 4)
-    return {**answer, **done, "seconds": seconds, "deleted": deleted, "notes": notes}
+    return {**answer, **done, "seconds": seconds, **retired}
 
 
 # --- a checkpoint of several nodes: one saver prepares and commits, the saver of each node writes ------------------
@@ -209,9 +211,9 @@ def commit(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
         done = _commit(target, lambda: load(ARBITER_AT)(place).check(term))
     except _Problems as error:
         return {**_about("commit", target), "error": _reason(error)}
-    deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
+    retired = _retire(target, request)
     seconds = round(time.monotonic() - began, 4)
-    return {**_about("commit", target), **done, "seconds": seconds, "deleted": deleted, "notes": notes}
+    return {**_about("commit", target), **done, "seconds": seconds, **retired}
 
 
 def discard(request: dict[str, Any], _: Hurry = _AT_ONCE) -> dict[str, Any]:
@@ -294,24 +296,49 @@ def _leave_fingerprints(checkpoint_dir: Path, slots: Mapping[int, str]) -> None:
             temporary.rename(copy)
 
 
-def _retire(target: writer.SaveTarget, keep: int, keep_every: int | None) -> tuple[list[int], list[str]]:
-    """Delete the checkpoints that need not be kept.
+def _retire(target: writer.SaveTarget, request: dict[str, Any]) -> dict[str, Any]:
+    """Delete the checkpoints that need not be kept, and those for which there is no room.
+
+    Args:
+        target: the checkpoint that was committed.
+        request: has `keep`, and may have `keep_every` and `cache`.
 
     Returns:
-        The steps of these checkpoints, and a sentence for each file or checkpoint that could not be deleted.
+        The parts `deleted`, `evicted` and `notes` of the answer.
     """
-    deleted = []
-    notes = []
+    notes: list[str] = []
+    retired = retention.retire(
+        checkpoint_dir=target.checkpoint_dir,
+        keep=request["keep"],
+        keep_every=request.get("keep_every"),
+        spare=target.step,
+    )
+    deleted = _steps_of(retired, notes)
+    evicted: list[int] = []
+    if cache := request.get("cache"):
+        evicted = _steps_of(
+            retention.make_room(
+                target.checkpoint_dir,
+                cache["max_size"],
+                stored={int(step): digest for step, digest in cache["stored"].items()},
+                spare=target.step,
+            ),
+            notes,
+        )
+    return {"deleted": deleted, "evicted": evicted, "notes": notes}
+
+
+def _steps_of(deletions: Iterator[tuple[int, str | None]], notes: list[str]) -> list[int]:
+    """Carry deletions out, and return their steps. A sentence on each thing that stayed is appended to `notes`."""
+    steps = []
     try:
-        for step, note in retention.retire(
-            checkpoint_dir=target.checkpoint_dir, keep=keep, keep_every=keep_every, spare=target.step
-        ):
-            deleted.append(step)
+        for step, note in deletions:
+            steps.append(step)
             if note:
                 notes.append(note)
     except OSError as error:
         notes.append(f"cannot delete an old checkpoint: {error}")
-    return deleted, notes
+    return steps
 
 
 def _reason(error: Exception) -> str:

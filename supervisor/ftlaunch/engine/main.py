@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
+from ftlaunch.checkpoints.stores.keeping_saver import CacheLimit, KeepingSaver
 from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
@@ -327,6 +327,10 @@ class _Job:
 
         self._keeping: KeepingSaver | None = None
 
+        cache = CacheLimit(
+            spec.saving.checkpoint_cache_max_size, stored={} if store is None else store.opened["stored"]
+        )
+
         def start_saver() -> Saver:
             saver = SaverLink(helpers, marker, workspace.locks)
             if store is None:
@@ -337,6 +341,7 @@ class _Job:
                 where=str(spec.saving.checkpoint_store),
                 report=reporter.report,
                 stop=self._overtaken,
+                cache=cache,
                 before=self._keeping,
             )
             if self._keeping is None and store.opened["is_behind"]:

@@ -163,6 +163,8 @@ class SavingSpec:
     """auto, on or off"""
     checkpoint_store: str | None = None
     """address of the store in which committed checkpoints are kept, too; None: they are in their folder only"""
+    checkpoint_cache_max_size: int | None = default("checkpoint_cache_max_size")
+    """bytes of checkpoints that the folder beside a store keeps; None: only `keep` counts"""
     take_over_store: bool = default("take_over_store")
     """whether the store is taken over at once, although the job may still run on another machine"""
     given: Mapping[str, str] = field(default_factory=dict)

@@ -87,7 +87,7 @@ TELLING = (
              " off: the script does, or nobody",
     ),
     Key(
-        "log_max_size", p.log_size, allowed="a size of 1MB or more, such as 100MB or 1GiB, or off", default="off",
+        "log_max_size", p.size_or_off, allowed="a size of 1MB or more, such as 100MB or 1GiB, or off", default="off",
         help="bytes of each rank's log that are kept: the newest, and the first MiB besides; what lies between is"
              " given back to the disk",
         show=shown.size,

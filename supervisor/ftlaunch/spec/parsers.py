@@ -20,7 +20,7 @@ from ftlaunch.spec import checkpoint_stores
 from ftlaunch.spec.errors import RefusedError
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE
 
-_LEAST_LOG_SIZE = 1_000_000  # bytes, as a diagnosis reads the end of a log
+_LEAST_SIZE = 1_000_000  # bytes, as a diagnosis reads the end of a log
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -329,14 +329,14 @@ def text_map(raw: object) -> dict[str, str]:
     return raw
 
 
-def log_size(raw: object) -> int | None:
-    """Parse `log_max_size`: a size of a million bytes or more, and `off` to None."""
+def size_or_off(raw: object) -> int | None:
+    """Parse a size of a million bytes or more, and `off` to None."""
     if raw == "off":
         return None
     try:
         size = int(parse_size(text(raw)))
     except ValueError:
         raise RefusedError from None
-    if size < _LEAST_LOG_SIZE:
+    if size < _LEAST_SIZE:
         raise RefusedError
     return size

@@ -261,13 +261,17 @@ def _check_store(spec: JobSpec, settings: _Layer) -> None:
     """Check that a store of checkpoints can be used as the job asks.
 
     Raises:
-        SpecError: there is a cache without a store, or a package is missing.
+        SpecError: there is a cache, or a limit of one, without a store, or a package is missing.
     """
     cache = settings["checkpoint_cache"]
     if spec.saving.checkpoint_store is None:
         if cache.asked:
             reason = "it is the folder beside a store; without one, `checkpoint_dir` names the folder"
             raise cache.error("checkpoint_cache", reason)
+        limit = settings["checkpoint_cache_max_size"]
+        if limit.value is not None:
+            reason = "nothing can be deleted for room without a store as `checkpoint_dir`; `keep` limits the folder"
+            raise limit.error("checkpoint_cache_max_size", reason)
     elif lacks := missing_package(spec.saving.checkpoint_store):
         raise SpecError(f"cannot use {one_line(spec.saving.checkpoint_store)} as `checkpoint_dir`: {lacks}")
 

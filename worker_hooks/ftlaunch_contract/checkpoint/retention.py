@@ -7,12 +7,13 @@ lock calls these functions. Standard library only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_file, verify
+from ftlaunch_contract.files import checksums
 
 PART = "part_{rank:07d}.json"  # a rank's part of metadata.json, until the commit
 _OURS = re.compile(
@@ -73,13 +74,17 @@ def doomed(
         spare: as `not_kept` takes it.
     """
     paths = dict(layout.list_iterations(checkpoint_dir))
-    candidates = [
+    for step in not_kept(_candidates(paths), keep=keep, keep_every=keep_every, spare=spare):
+        yield step, paths[step]
+
+
+def _candidates(paths: Mapping[int, Path]) -> list[Candidate]:
+    """Return what decides about each complete checkpoint, in the order of `paths`. Raises OSError."""
+    return [
         Candidate(step, health_mark.is_normal(found), metadata.trainings(found).ends)
         for step, path in paths.items()
         if (found := _examined(path)) is not None
     ]
-    for step in not_kept(candidates, keep=keep, keep_every=keep_every, spare=spare):
-        yield step, paths[step]
 
 
 def _examined(path: Path) -> dict[str, Any] | None:
@@ -104,12 +109,76 @@ def retire(
         OSError: a file cannot be deleted.
     """
     for step, directory in doomed(checkpoint_dir, keep=keep, keep_every=keep_every, spare=spare):
-        aside = layout.incomplete_dir(checkpoint_dir, step)
-        if aside.exists() and (strangers := remove_ours(aside)):
-            yield step, strangers
-            continue
-        directory.rename(aside)
-        yield step, remove_ours(aside)
+        yield step, _delete(checkpoint_dir, step, directory)
+
+
+def _delete(checkpoint_dir: Path, step: int, directory: Path) -> str | None:
+    """Delete a checkpoint. Return None, or a sentence on what stayed. Raises OSError."""
+    aside = layout.incomplete_dir(checkpoint_dir, step)
+    if aside.exists() and (strangers := remove_ours(aside)):
+        return strangers
+    directory.rename(aside)
+    return remove_ours(aside)
+
+
+def _digest_of(path: Path) -> str:
+    """Return the checksum by which a store knows the checkpoint in a directory. Raises OSError."""
+    return checksums.of_blocks(checksums.of_bytes((path / layout.METADATA).read_bytes()))
+
+
+def not_fitting(
+    candidates: Iterable[Candidate], sizes: Mapping[int, int], max_size: int, needed: set[int]
+) -> list[int]:
+    """Return the steps for which there is no room, newest first. Pure.
+
+    Whatever their size, these stay: the newest checkpoint, the newest one that is marked healthy, those that the caller
+    needs, and the ends of earlier trainings that one of these names. Of the others stay the newest that fit besides.
+
+    Args:
+        candidates: all complete checkpoints, newest first.
+        sizes: bytes of each of them.
+        max_size: bytes that all of them may have together.
+        needed: steps that stay.
+    """
+    found = list(candidates)
+    ends = {step: set(ends) & sizes.keys() for step, _, ends in found}
+    healthy = [step for step, is_healthy, _ in found if is_healthy]
+    first = {*(step for step, _, _ in found[:1]), *healthy[:1], *(needed & sizes.keys())}
+    kept = first.union(*(ends[step] for step in first))
+    for step, _, _ in found:
+        more = {step, *ends[step]} | kept
+        if sum(sizes[number] for number in more) > max_size:
+            break
+        kept = more
+    return [step for step, _, _ in found if step not in kept]
+
+
+def make_room(
+    checkpoint_dir: Path, max_size: int, stored: Mapping[int, str], spare: int
+) -> Iterator[tuple[int, str | None]]:
+    """Delete checkpoints that a store has too, by the rule of `not_fitting`, until the others fit.
+
+    Args:
+        checkpoint_dir: the directory.
+        max_size: bytes that the checkpoints in the directory may have together.
+        stored: the steps that a store has -> checksum (`checksums.of_blocks`) of metadata.json there, which has the
+            checksums of all other files. What the store lacks, or has with other content, is never deleted.
+        spare: the step just committed, which is kept.
+
+    Yields:
+        The step, and None or a sentence on what stayed.
+
+    Raises:
+        OSError: a file cannot be read or deleted.
+    """
+    paths = {step: path for step, path in layout.list_iterations(checkpoint_dir) if _examined(path) is not None}
+    sizes = {step: verify.size_of(path) for step, path in paths.items()}
+    if sum(sizes.values()) <= max_size:
+        return
+    candidates = _candidates(paths)
+    needed = {spare, *(step for step, path in paths.items() if stored.get(step) != _digest_of(path))}
+    for step in not_fitting(candidates, sizes, max_size=max_size, needed=needed):
+        yield step, _delete(checkpoint_dir, step, paths[step])
 
 
 def clear_unfinished(checkpoint_dir: Path) -> list[tuple[int, str | None]]:

@@ -7,6 +7,7 @@ The digest of a file is a list with one hexadecimal entry per block. For a file 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import xxhash
 
@@ -72,3 +73,8 @@ class Running:
     def finish(self) -> list[str]:
         """Return the digests of all blocks."""
         return [*self._done, self._block.hexdigest()]
+
+
+def of_blocks(digests: Iterable[str]) -> str:
+    """Return one checksum over the checksums of a file's blocks."""
+    return of_whole("".join(digests).encode())

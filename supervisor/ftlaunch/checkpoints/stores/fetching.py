@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ftlaunch.checkpoints.stores.index import StoredFile, StoredStep, digest_of_blocks
+from ftlaunch.checkpoints.stores.index import StoredFile, StoredStep
 from ftlaunch.checkpoints.stores.store import CheckpointStore
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
@@ -41,7 +41,7 @@ def _fetch(store: CheckpointStore, file: StoredFile, path: Path, advance: Advanc
     if size != file.bytes:
         raise Damaged(_other_size(file, size))
     # metadata.json has the checksums of all other files, and a whole step that lies there must not pass for this one.
-    if path.name == layout.METADATA and digest_of_blocks(checksums.of_bytes(path.read_bytes())) != file.digest:
+    if path.name == layout.METADATA and checksums.of_blocks(checksums.of_bytes(path.read_bytes())) != file.digest:
         raise Damaged(_other_content(file))
 
 
@@ -73,7 +73,7 @@ def _find_damage(store: CheckpointStore, file: StoredFile, advance: Advance) -> 
         return _missing(store, file)
     if size != file.bytes:
         return _other_size(file, size)
-    return None if digest_of_blocks(digests.finish()) == file.digest else _other_content(file)
+    return None if checksums.of_blocks(digests.finish()) == file.digest else _other_content(file)
 
 
 def _missing(store: CheckpointStore, file: StoredFile) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ftlaunch_contract.files import checksums, untrusted_json
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files import untrusted_json
 from ftlaunch_contract.files.untrusted_json import extents, mapping, plain_name, text, whole
 
 NAME = "ftlaunch.json"
@@ -88,6 +89,15 @@ class Index:
         """The names of the objects of all checkpoints, those put aside included."""
         return {name for stored in (*self.steps.values(), *self.aside.values()) for name in stored.objects}
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """The checksum of metadata.json, and with it of all files, of each step that was not refused."""
+        return {
+            str(step): stored.files[layout.METADATA].digest
+            for step, stored in self.steps.items()
+            if step not in self.refused and layout.METADATA in stored.files
+        }
+
     def find_leftovers(self, names: Iterable[str]) -> list[str]:
         """Return the names of objects that were uploaded and not committed.
 
@@ -99,11 +109,6 @@ class Index:
         used = self.objects
         probe = f"{PROBE}{self.term}-"
         return [name for name in names if name not in used and not name.startswith(probe)]
-
-
-def digest_of_blocks(digests: Iterable[str]) -> str:
-    """Return one checksum over the checksums of a file's blocks."""
-    return checksums.of_whole("".join(digests).encode())
 
 
 def dump(index: Index) -> bytes:

@@ -13,13 +13,14 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
             "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
             "is_behind": whether the newest step of the directory is not in the store,
             "term", "token": of the claim, "lives": of whose memory the job may go on, or null: of any,
-            "beside": {name: small file beside the checkpoints}}
+            "beside": {name: small file beside the checkpoints},
+            "stored": {STEP: checksum of metadata.json, of each usable step of the store}}
         before that, if it has to wait: {"did": "wait", "owner", "seconds": at most}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
-        -> {"did": "put_aside", "newest", "is_behind", "beside"}
+        -> {"did": "put_aside", "newest", "is_behind", "beside", "stored"}
     {"do": "publish", "keep", "keep_every"}: make the store have what the directory has
-        -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...]}
+        -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...], "newest", "beside", "stored"}
     {"do": "bring_step", "step"}: bring this step, if the directory lacks it
     {"do": "bring_better", "than": step, "healthy_before": step or null}: bring the newest step above `than` that the
         store has whole; with `healthy_before` the newest below that step which is marked healthy
@@ -192,7 +193,7 @@ class Keeper:
         }
 
     def _facts(self) -> Answer:
-        return {"newest": self._head.newest, "beside": self._head.beside()}
+        return {"newest": self._head.newest, "beside": self._head.beside(), "stored": self._head.digests}
 
     def _put_aside(self, request: Answer) -> Answer:
         self._head.put_aside(request["above"])

@@ -12,6 +12,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
@@ -33,6 +34,16 @@ _NO_KEEPER = "no process keeps the store any more; the next start of the job sta
 _POLL_SECONDS = 1.0  # between two polls of the keeper
 
 
+@dataclass
+class CacheLimit:
+    """How large the folder beside a store may get, and what the store has, as the keeper has said last."""
+
+    max_size: int | None
+    """bytes of all checkpoints in the folder; None: any"""
+    stored: dict[str, str]
+    """what `Index.digests` returned. It may be of a moment ago: the saver compares it with what it is to delete."""
+
+
 class KeepingSaver:
     """Implements Saver. Made anew, with the same keeper if that lives, when the saver has died.
 
@@ -46,6 +57,7 @@ class KeepingSaver:
         where: str,
         report: Callable[[JobEvent], None],
         stop: Callable[[str], None],
+        cache: CacheLimit,
         before: KeepingSaver | None = None,
     ) -> None:
         """Take over a saver, and a keeper that has opened the store.
@@ -57,6 +69,7 @@ class KeepingSaver:
             where: the address of the store, for people.
             report: reports an event.
             stop: stops the job, with a reason.
+            cache: how large the folder may get; the same for each saver of a job.
             before: the one whose saver has died. What it was to ask the keeper for is asked for by this one, so that a
                 step which was committed in the folder is stored, even if nothing is saved any more.
 
@@ -68,6 +81,7 @@ class KeepingSaver:
         self._where = where
         self._report = report
         self._stop = stop
+        self._cache = cache
         self._requests: deque[tuple[Answer, Done | None]] = deque()  # for the keeper, once it is free
         self._on_done: Done | None = None  # takes the answer to the request that the keeper has
         self._held: Answer | None = None  # the saver's answer that waits for the store
@@ -107,6 +121,8 @@ class KeepingSaver:
 
     def ask(self, request: Answer) -> None:
         """Send a request to the saver: `pending` until its answer is there."""
+        if request["do"] == "save" and self._cache.max_size is not None:
+            request = {**request, "cache": asdict(self._cache)}
         self._asked = request
         self._saver.ask(request)
 
@@ -234,6 +250,8 @@ class KeepingSaver:
     def _handle_answer(self, answer: Answer) -> None:
         on_done = self._on_done
         self._on_done = None
+        if "stored" in answer:
+            self._cache.stored = answer["stored"]
         if answer.get("overtaken"):
             self._report(StoreOvertaken(answer["error"]))
             self._stop(answer["error"])

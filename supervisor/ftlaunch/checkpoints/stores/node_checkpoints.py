@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch.checkpoints.stores import index as indexes
-from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep, digest_of_blocks
+from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
 from ftlaunch.checkpoints.stores.store import Spent
 from ftlaunch.checkpoints.stores.stored_checkpoints import (
     SIDE_FILES,
@@ -222,7 +222,7 @@ class HeadCheckpoints(CachedCheckpoints):
         here = [directory / name for name in entries if (directory / name).exists()]
         self._upload_files(here, folder, spent)
         files = {
-            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of_blocks(digests))
+            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=checksums.of_blocks(digests))
             for name, (size, digests) in entries.items()
         }
         health = health_mark.of(found)["status"]

@@ -33,7 +33,7 @@ from pathlib import Path, PurePosixPath
 
 from ftlaunch.checkpoints.stores import index as indexes
 from ftlaunch.checkpoints.stores.fetching import fetch_files
-from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep, digest_of_blocks
+from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
 from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore, Spent, replace_object
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, retention, verify
 from ftlaunch_contract.checkpoint.retention import Candidate
@@ -139,6 +139,11 @@ class StoredCheckpoints:
     def term(self) -> int:
         """The term of the index: 0 before `claim`."""
         return self._index.term
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The checksum of metadata.json of each step of the store that was not refused, by the step in digits."""
+        return self._index.digests
 
     @property
     def token(self) -> str:
@@ -546,7 +551,7 @@ class StoredCheckpoints:
             content = (path / layout.METADATA).read_bytes()
         except FileNotFoundError:
             return False  # damaged or just deleted: nothing to upload
-        return stored.files[layout.METADATA].digest != digest_of_blocks(checksums.of_bytes(content))
+        return stored.files[layout.METADATA].digest != checksums.of_blocks(checksums.of_bytes(content))
 
     def _upload(self, step: int, path: Path) -> StoredStep | None:
         """Upload the files of a checkpoint; None if the checkpoint is not whole, or was deleted meanwhile."""
@@ -568,7 +573,7 @@ class StoredCheckpoints:
         except (Damaged, FileNotFoundError):
             return None
         files = {
-            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=digest_of_blocks(digests))
+            name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=checksums.of_blocks(digests))
             for name, (size, digests) in entries.items()
         }
         needs = metadata.trainings(found).ends

@@ -251,7 +251,7 @@ class ClusterSaver:
         if not self._awaited and self._apart:
             self._join()
         elif not self._awaited:
-            keep = {name: request[name] for name in ("keep", "keep_every")}
+            keep: Answer = {name: request[name] for name in ("keep", "keep_every", "cache") if name in request}
             self._own.ask({"do": "commit", **self._target(request), **keep, "claim": self._claim})
 
     def _on_lost(self, place: int) -> None:

@@ -80,7 +80,8 @@ class CheckpointDeleted(JobEvent):
     step: int
     path: Path
     why: str
-    """retention, prune, or interrupted (prune has deleted the remains of an interrupted save)"""
+    """retention, prune, cache (to make room in the folder beside a store, which has the checkpoint), or interrupted
+    (prune has deleted the remains of an interrupted save)"""
     keep: int
     """number of checkpoints that are kept"""
 
@@ -140,6 +141,8 @@ def of_save(answer: Answer, spec: JobSpec, *, keep: int, after_abnormal: bool) -
         yield CheckpointDeleted(
             step=old, path=layout.iteration_dir(spec.checkpoint_dir, old), why="retention", keep=keep
         )
+    for old in answer.get("evicted", ()):
+        yield CheckpointDeleted(step=old, path=layout.iteration_dir(spec.checkpoint_dir, old), why="cache", keep=keep)
     for note in answer["notes"]:
         yield Note(note)
     if answer.get("why") != "interval":

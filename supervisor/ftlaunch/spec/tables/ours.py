@@ -42,6 +42,13 @@ OURS = (
              " <run-dir>/checkpoints",
     ),
     Key(
+        "checkpoint_cache_max_size", p.size_or_off,
+        allowed="a size of 1MB or more, such as 200GiB, or off", default="off",
+        help="with a store as checkpoint_dir: bytes of checkpoints that this folder keeps. The newest stays, and so do"
+             " those that are not stored yet; off: only `keep` counts",
+        show=shown.size,
+    ),
+    Key(
         "take_over_store", p.switch, allowed=_YES_NO, default="false",
         help="with a store as checkpoint_dir: begin at once, although the job may still run on another machine, which"
              " stops then",

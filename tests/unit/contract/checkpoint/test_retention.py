@@ -11,7 +11,8 @@ import pytest
 from tests.support.checkpoints import assert_whole, commit, empty
 
 from ftlaunch_contract.checkpoint import layout, verify
-from ftlaunch_contract.checkpoint.retention import clear_unfinished, retire
+from ftlaunch_contract.checkpoint.retention import Candidate, clear_unfinished, make_room, not_fitting, retire
+from ftlaunch_contract.files import checksums
 
 
 @pytest.fixture
@@ -113,3 +114,69 @@ def test_what_an_interrupted_save_left_is_cleared(tmp_path: Path) -> None:
     assert sorted(os.listdir(checkpoints)) == ["iteration_0000010", layout.TRACKER]
     assert clear_unfinished(checkpoints) == []
     assert clear_unfinished(tmp_path / "nowhere") == []
+
+
+def digests(checkpoints: Path) -> dict[int, str]:
+    """What a store says that has all checkpoints of a directory."""
+    return {
+        step: checksums.of_blocks(checksums.of_bytes((path / layout.METADATA).read_bytes()))
+        for step, path in layout.list_iterations(checkpoints)
+    }
+
+
+class TestRoom:
+    """What is deleted so that the checkpoints beside a store fit."""
+
+    @pytest.mark.parametrize(
+        ("max_size", "needed", "left"),
+        [
+            (5, set(), [50, 40, 30, 20, 10]),
+            (3, set(), [50, 40, 30]),
+            (1, set(), [50]),
+            (0, set(), [50]),
+            (2, {20}, [50, 20]),
+            (3, {20}, [50, 40, 20]),
+            (1, {10, 30}, [50, 30, 10]),
+            (2, {99}, [50, 40]),
+        ],
+    )
+    def test_the_newest_that_fit_stay_beside_those_that_are_needed(
+        self, max_size: int, needed: set[int], left: list[int]
+    ) -> None:
+        steps = [50, 40, 30, 20, 10]
+        candidates = [Candidate(step, is_healthy=True, ends=()) for step in steps]
+        gone = not_fitting(candidates, dict.fromkeys(steps, 1), max_size=max_size, needed=needed)
+        assert sorted([*gone, *left], reverse=True) == steps
+        assert [step for step in steps if step not in gone] == left
+
+    def test_the_newest_healthy_one_and_ends_of_earlier_trainings_stay(self) -> None:
+        candidates = [
+            Candidate(50, is_healthy=False, ends=(20,)),
+            Candidate(40, is_healthy=False, ends=()),
+            Candidate(30, is_healthy=True, ends=(10,)),
+            Candidate(20, is_healthy=True, ends=()),
+            Candidate(10, is_healthy=True, ends=()),
+        ]
+        sizes = {candidate.step: 1 for candidate in candidates}
+        assert not_fitting(candidates, sizes, max_size=1, needed=set()) == [40]
+
+    def test_what_the_store_lacks_is_never_deleted(self, tmp_path: Path) -> None:
+        for step in (10, 20, 30, 40):
+            commit(tmp_path, step)
+        checkpoints = tmp_path / "checkpoints"
+        stored = digests(checkpoints)
+        stored[20] = stored[10]  # the store has another checkpoint of this step
+        gone = list(make_room(checkpoints, 1, stored=stored, spare=40))
+        assert gone == [(30, None), (10, None)]
+        assert steps(tmp_path) == [40, 20]
+        for _, directory in layout.list_iterations(checkpoints):
+            assert_whole(directory)
+
+    def test_nothing_is_deleted_that_fits(self, tmp_path: Path) -> None:
+        for step in (10, 20):
+            commit(tmp_path, step)
+        checkpoints = tmp_path / "checkpoints"
+        size = sum(verify.size_of(path) for _, path in layout.list_iterations(checkpoints))
+        stored = digests(checkpoints)
+        assert not list(make_room(checkpoints, size, stored=stored, spare=20))
+        assert list(make_room(checkpoints, size - 1, stored=stored, spare=20)) == [(10, None)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
+from ftlaunch.checkpoints.stores.keeping_saver import CacheLimit, KeepingSaver
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.closing import Closing
@@ -214,6 +214,11 @@ class HeadJob:
         logs = workspace.files.of(world.log_dir)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
+        cache = CacheLimit(
+            context.spec.saving.checkpoint_cache_max_size,
+            stored={} if self._opening is None else self._opening.opened["stored"],
+        )
+
         def start_saver() -> Saver:
             own = SaverLink(context.helpers, marker, workspace.locks)
             saver = ClusterSaver(
@@ -234,6 +239,7 @@ class HeadJob:
                 where=self._store.where,
                 report=self._reporter.report,
                 stop=self._stop_overtaken,
+                cache=cache,
                 before=self._keeping,
             )
             self._store.ask_keeper = self._keeping.ask_keeper
