@@ -61,6 +61,10 @@ class AloneJob:
     def losses(self, rank: int = 0) -> list[str]:
         return (self.out / f"loss_{rank}.csv").read_text().splitlines()
 
+    def losses_made(self) -> bool:
+        """Whether a rank has made a step."""
+        return any(path.stat().st_size for path in self.out.glob("loss_*.csv"))
+
     def newest(self) -> int:
         """The newest checkpoint's step; it must verify, and nothing half-made may lie beside it."""
         (step, directory), *_ = layout.list_iterations(self.storage)
@@ -102,6 +106,18 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
     assert alone.newest() == 40
     assert alone.losses() == calm.losses()
     assert (alone.out / "final_0").read_text() == (calm.out / "final_0").read_text()
+    alone.assert_clean()
+
+
+@pytest.mark.parametrize("name", ["FTLAUNCH_CHECKPOINT_DIR", "FTLAUNCH_LOAD_CHECKPOINT", "FTLAUNCH_RUN_DIR"])
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_the_address_of_a_store_is_refused_and_not_taken_for_a_folder(alone: AloneJob, name: str, ranks: int) -> None:
+    assert alone.start(*SLOW, ranks=ranks, **{name: "s3://me:5ecret@bucket/prefix"}).wait(60) == 1
+    said = (alone.home / "stderr").read_text()
+    assert f"cannot attach: {name} begins with s3://, and without ftlaunch it must be the path of a folder" in said
+    assert "5ecret" not in said
+    assert not (alone.home / "s3:").exists()
+    assert not alone.losses_made()
     alone.assert_clean()
 
 

@@ -181,6 +181,12 @@ def memory_interval(text: str) -> MemoryInterval:
     return MemoryInterval(1, True) if text == "auto" else MemoryInterval(int(text), False)
 
 
+def scheme_of(text: str) -> str | None:
+    """Return the scheme of an address such as `s3://bucket/prefix`, in lower case; None if the text is a path."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
+    return None if found is None else found[1].lower()
+
+
 def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return a stable job id for a command: the script's stem and a short hash of working directory and command.
 

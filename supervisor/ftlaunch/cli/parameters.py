@@ -8,8 +8,7 @@ import click
 
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.suggestions import did_you_mean
-from ftlaunch.spec.checkpoint_stores import scheme_of
-from ftlaunch_contract.protocol import EXIT_USAGE
+from ftlaunch_contract.protocol import EXIT_USAGE, scheme_of
 
 
 class BadSpec(click.ClickException):

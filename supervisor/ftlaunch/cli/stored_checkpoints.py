@@ -24,6 +24,7 @@ from ftlaunch.spec import checkpoint_stores
 from ftlaunch.spec.checks import missing_package
 from ftlaunch.spec.errors import RefusedError
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.protocol import scheme_of
 
 _NO = 1
 
@@ -35,7 +36,7 @@ def address_of(place: str) -> str | None:
         BadSpec: the word is an address that cannot be used. A password in it is not shown.
         click.ClickException: a package is not installed.
     """
-    if checkpoint_stores.scheme_of(place) is None:
+    if scheme_of(place) is None:
         return None
     try:
         address = checkpoint_stores.address(place)

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
 from ftlaunch.spec.errors import RefusedError
+from ftlaunch_contract.protocol import scheme_of
 
 STORES = {
     "file": "ftlaunch.checkpoints.stores.folder:FolderStore",
@@ -21,14 +21,7 @@ STORES = {
 PACKAGES = {"ftlaunch.checkpoints.stores.bucket": ("obstore", "ftlaunch[cloud]")}
 """module of a store -> the package that it imports besides, and what pip installs it with"""
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HIDDEN = "***"
-
-
-def scheme_of(text: str) -> str | None:
-    """Return the scheme of an address, in lower case; None if the text is a path."""
-    found = _ADDRESS.match(text)
-    return None if found is None else found[1].lower()
 
 
 def address(text: str) -> str:

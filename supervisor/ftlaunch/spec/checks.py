@@ -15,8 +15,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-from ftlaunch.spec.checkpoint_stores import PACKAGES, STORES, scheme_of
+from ftlaunch.spec.checkpoint_stores import PACKAGES, STORES
 from ftlaunch.spec.errors import SpecError, did_you_mean, one_line
+from ftlaunch_contract.protocol import scheme_of
 
 _MOST_FILES = 10_000  # files of a folder among which a misspelt one is searched
 _CHANGING = (b"__path__", b"meta_path", b"sys.modules")  # in the source of packages that find modules in other places

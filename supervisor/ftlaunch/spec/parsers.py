@@ -18,7 +18,7 @@ from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.spec import checkpoint_stores
 from ftlaunch.spec.errors import RefusedError
-from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, scheme_of
 
 _LEAST_SIZE = 1_000_000  # bytes, as a diagnosis reads the end of a log
 _TRUE = {"true", "yes", "on", "1"}
@@ -250,7 +250,7 @@ def job_id(raw: object) -> str:
 def folder_or_address(raw: object) -> str:
     """Parse a folder, as `path` does, or the address of a checkpoint store."""
     given = text(raw)
-    return path(raw) if checkpoint_stores.scheme_of(given) is None else checkpoint_stores.address(given)
+    return path(raw) if scheme_of(given) is None else checkpoint_stores.address(given)
 
 
 def path(raw: object) -> str:

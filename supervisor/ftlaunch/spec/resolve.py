@@ -12,7 +12,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.spec.checkpoint_stores import scheme_of
 from ftlaunch.spec.checks import check_target, missing_package, why_no_notice, why_not_writable
 from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line, shown
 from ftlaunch.spec.job_spec import LOADED, PARTS, JobSpec, TargetKind
@@ -26,7 +25,7 @@ from ftlaunch.spec.yaml_file import read_spec_file
 from ftlaunch.system.resources import count_cpus, count_gpus
 from ftlaunch_contract import saving_request
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.protocol import default_job_id
+from ftlaunch_contract.protocol import default_job_id, scheme_of
 
 _BOTH_STREAMS = 3
 """torchrun's number for stdout and stderr together, where 1 is stdout and 2 is stderr"""

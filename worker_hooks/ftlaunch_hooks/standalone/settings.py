@@ -76,6 +76,8 @@ class Settings:
 def settings() -> Settings:
     """Read the settings from the environment. Raises AloneError if a value is not valid."""
     environ = os.environ
+    for name in (protocol.ENV_RUN_DIR, protocol.ENV_CHECKPOINT_DIR, protocol.ENV_LOAD_CHECKPOINT):
+        _check_path(name, environ.get(name, ""))
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
     kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
@@ -105,6 +107,19 @@ def settings() -> Settings:
         )
     except ValueError as error:
         raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None
+
+
+def _check_path(name: str, value: str) -> None:
+    """Raise AloneError if a variable names a store and no path. The address is not shown: it may have a password."""
+    scheme = protocol.scheme_of(value)
+    if scheme is None:
+        return
+    option = "--load-checkpoint" if name == protocol.ENV_LOAD_CHECKPOINT else "--checkpoint-dir"
+    raise AloneError(
+        f"cannot attach: {name} begins with {scheme}://, and without ftlaunch it must be the path of a folder; give a"
+        f" folder, or have ftlaunch start the script, which keeps and reads checkpoints at such an address (ftlaunch"
+        f" {option} {scheme}://... train.py)"
+    )
 
 
 def _load(checkpoint_dir: Path) -> InitialCheckpoint | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 from ftlaunch.extensions import load
-from ftlaunch.spec.checkpoint_stores import STORES, scheme_of
+from ftlaunch.spec.checkpoint_stores import STORES
+from ftlaunch_contract.protocol import scheme_of
 
 Spent = Callable[[int], None]
 """Called with the number of bytes of each piece that was sent or received; waits where a bandwidth is to be kept."""

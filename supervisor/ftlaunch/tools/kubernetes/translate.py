@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ftlaunch.common.masking import MASK
-from ftlaunch.spec.checkpoint_stores import scheme_of
 from ftlaunch.spec.errors import Given, SpecError, one_line
 from ftlaunch.spec.keys import YAML_KEYS
 from ftlaunch.spec.meeting_stores.table import STORES
@@ -16,6 +15,7 @@ from ftlaunch.spec.shown import node_range
 from ftlaunch.tools.kubernetes.names import label_of
 from ftlaunch.tools.kubernetes.pods import store_secret
 from ftlaunch.tools.kubernetes.workload import PORT, Kind, Workload, meeting_place, trainer_variables
+from ftlaunch_contract.protocol import scheme_of
 
 _ONE_NODE_KEYS = {
     "node_rank": "the pods read the same job spec, and no two nodes can have one rank; leave it out",
