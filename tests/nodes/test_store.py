@@ -335,3 +335,19 @@ def test_nothing_is_saved_across_nodes_that_share_nothing(store: StoreJob, alone
     assert all("the nodes share no checkpoint directory; give `--checkpoint-dir` a directory" in one for one in failed)
     assert store.caches(0) == store.caches(1) == []
     assert store.final() == alone.final(), "the training itself is the same"
+
+
+def test_a_shared_cache_keeps_what_fits_and_the_store_keeps_all(store: StoreJob) -> None:
+    """Taken out (`cache` in the request to commit of `ClusterSaver`): the cache has all six checkpoints."""
+    store.is_shared = True
+    store.words = ("--steps", "30", "--step-time", "0.2", "--width", "256")
+    store.options = (*store.options, "--keep", "20", "--checkpoint-cache-max-size", "1MB")
+    store.begin()
+    assert store.codes() == [0, 0], store.transcript
+    deleted = store.events("checkpoint_deleted")
+    assert deleted
+    assert {event["why"] for event in deleted} == {"cache"}
+    assert sorted(store.index.steps) == [5, 10, 15, 20, 25, 30]
+    assert set(store.caches(0)) == store.index.steps.keys() - {event["step"] for event in deleted}
+    assert 30 in store.caches(0)
+    store.assert_clean()
