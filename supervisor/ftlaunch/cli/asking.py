@@ -58,7 +58,8 @@ def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, An
     if named:
         return _checked(run, _ask_one_of(run, named, request))
     try:
-        if not run.elsewhere:
+        # Where several run dirs of one job are on this machine, only one of them is the head's.
+        if not run.elsewhere and (run.has_memory or not agents):
             return _checked(run, _ask_here(run, request))
     except NotRunning:
         if run.end is not None or not agents:

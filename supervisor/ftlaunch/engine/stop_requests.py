@@ -37,6 +37,10 @@ def reason_of(request: Mapping[str, Any]) -> str:
     return str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON]
 
 
+LaterVerb = Callable[[Mapping[str, Any], Callable[[dict[str, Any]], None]], None]
+"""Serves one kind of request, and calls the function with the answer, now or later."""
+
+
 class StopRequests:
     """Posts STOP and HURRY for signals and requests to stop, and answers the requests on the control socket."""
 
@@ -55,6 +59,8 @@ class StopRequests:
         """
         own: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, "save": self._on_save}
         self._verbs: dict[str, Verb] = own | dict(more or {})
+        self.later: dict[str, LaterVerb] = {}
+        """further kinds of requests by name, which may be answered later"""
         self._context = context
         self._signals = signals
         self._supervisor = supervisor
@@ -91,16 +97,27 @@ class StopRequests:
 
     def _on_request(self, client: Client, request: Mapping[str, Any]) -> None:
         refusal = {"ok": False, "error": "cannot answer: see the journal"}
-        answer = self._context.bulkheads.call(
-            "answer a client on the control socket", lambda: self.answer(request), refusal
-        )
-        client.answer(answer)
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        def serve() -> bool:
+            self.serve(request, client.answer)
+            return True
+
+        if not self._context.bulkheads.call("answer a client on the control socket", serve, otherwise=False):
+            client.answer(refusal)
+
+    def serve(self, request: Mapping[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+        """Serve a request, and call `reply` with its answer, now or later."""
+        later = self.later.get(str(request.get("do")))
+        if later is None:
+            reply(self._answer(request))
+        else:
+            later(request, reply)
+
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Serve a request and return its answer, JSON-ready, as `Verb` says. The key `do` names the kind of request."""
         verb = self._verbs.get(str(request.get("do")))
         if verb is None:
-            *others, last = sorted(f"`{name}`" for name in self._verbs)
+            *others, last = sorted(f"`{name}`" for name in (*self._verbs, *self.later))
             return {"ok": False, "error": f"cannot do that: known are {', '.join(others)} and {last}"}
         return verb(request)
 

@@ -1,21 +1,153 @@
-"""Lists the logs of a job's ranks, and reads their lines as the logs grow. Used by commands such as `ftctl logs`."""
+"""Lists the logs of a job's ranks, and reads their lines as the logs grow. Used by commands such as `ftctl logs`.
+
+Logs lie in places: the log folder of this machine (`LocalLogs`), or those of nodes that are asked over the network
+(cli/terminal/unshared_logs.py). Both are read through `Logs` and `LogFolder`.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from ftlaunch.common.formatting import size
 from ftlaunch.common.line_splitter import LineSplitter
+from ftlaunch.history.log_notes import LengthNote, beginnings, lengths_at
 from ftlaunch_contract.files.regular_file import open_regular
 
 _ATTEMPT = re.compile(r"attempt_(\d+)")
 _RANK = re.compile(r"rank_(\d+)\.log")
 _PIECE = 1 << 20  # bytes that are read at once
 _TAIL = 64 << 10  # bytes that are searched for the beginning of a line
+_KEPT_SHORT = "as log_max_size asks"
+Piece = tuple[int, bytes]
+"""a piece of a log: its offset in bytes, and its content, which is not empty"""
+
+
+class LogFolder(Protocol):
+    """The logs of one attempt in one place.
+
+    Every method raises OSError if the place cannot be read.
+    """
+
+    place: str
+    """what the place is called; no other place of the job is called so"""
+    attempt: int
+    """number of the attempt"""
+    gap_reason: str
+    """why bytes may be missing in the middle of a log, as the end of a sentence"""
+
+    def logs(self) -> Mapping[int, float]:
+        """Return the ranks that have logs here, and when each log was written last, in seconds of the epoch."""
+
+    def beginnings(self) -> Sequence[LengthNote]:
+        """Return the notes that say where ranks began, of all runs, the oldest first."""
+
+    def begins_since(self, when: float) -> Mapping[int, int]:
+        """Return where in each log begins what was printed since a time, in bytes by rank.
+
+        Args:
+            when: seconds of the epoch.
+        """
+
+    def read(self, rank: int, offset: int) -> Piece | None:
+        """Return the next piece of a rank's log from an offset on; None if there is no more now."""
+
+
+class Log(NamedTuple):
+    """The log of one rank in one attempt."""
+
+    folder: LogFolder
+    rank: int
+    written_at: float
+    """when it was written last, in seconds of the epoch"""
+
+    def read(self, offset: int) -> Piece | None:
+        """Return the next piece from an offset on; None if there is no more now. Raises OSError."""
+        return self.folder.read(self.rank, offset)
+
+
+class Logs(Protocol):
+    """The logs of a job, in all of their places."""
+
+    def attempts(self) -> list[int] | None:
+        """Return the attempts that have logs, in order.
+
+        None means that the places may have logs of other jobs, so that only the journal tells which attempts there are.
+        """
+
+    def folders(self, attempt: int) -> Sequence[LogFolder]:
+        """Return the places in which logs of an attempt may lie. Raises OSError."""
+
+
+class LocalFolder:
+    """The logs of one attempt in a log folder of this machine."""
+
+    gap_reason = _KEPT_SHORT
+
+    def __init__(self, log_dir: Path, attempt: int) -> None:
+        """Read nothing yet.
+
+        Args:
+            log_dir: the log folder of the job.
+            attempt: number of the attempt.
+        """
+        self.place = str(log_dir)
+        self.attempt = attempt
+        self._log_dir = log_dir
+        self._folder = log_dir / f"attempt_{attempt}"
+
+    def logs(self) -> dict[int, float]:
+        """Return the ranks that have logs here, and when each log was written last, in seconds of the epoch."""
+        return {rank: path.stat().st_mtime for rank, path in logs_of(self._log_dir, self.attempt).items()}
+
+    def beginnings(self) -> list[LengthNote]:
+        """Return the notes that say where ranks began, of all runs, the oldest first."""
+        return beginnings(self._folder)
+
+    def begins_since(self, when: float) -> dict[int, int]:
+        """Return where to begin reading each log: at its length of the time `when`, or at its end if not written since.
+
+        Args:
+            when: seconds of the epoch.
+        """
+        lengths = lengths_at(self._folder, when)
+        begins = {}
+        for rank, path in logs_of(self._log_dir, self.attempt).items():
+            found = path.stat()
+            begins[rank] = 0
+            if found.st_mtime < when:
+                begins[rank] = found.st_size
+            elif lengths is not None:
+                begins[rank] = start_of_line(path, lengths.get(rank, 0))
+        return begins
+
+    def path(self, rank: int) -> Path:
+        """Return the file of a rank's log."""
+        return self._folder / f"rank_{rank}.log"
+
+    def read(self, rank: int, offset: int) -> Piece | None:
+        """Return the next piece of a rank's log from an offset on; None if there is no more now."""
+        return read_piece(self.path(rank), offset)
+
+
+class LocalLogs:
+    """The logs of a job in its log folder on this machine."""
+
+    def __init__(self, log_dir: Path) -> None:
+        """Read nothing yet. log_dir: the log folder of the job."""
+        self._log_dir = log_dir
+
+    def attempts(self) -> list[int]:
+        """Return the attempts that have logs, in order; none if the folder cannot be read."""
+        return attempts(self._log_dir)
+
+    def folders(self, attempt: int) -> list[LocalFolder]:
+        """Return the folder of an attempt."""
+        return [LocalFolder(self._log_dir, attempt)]
 
 
 def attempts(log_dir: Path) -> list[int]:
@@ -51,42 +183,53 @@ def start_of_line(path: Path, offset: int) -> int:
     return begin + before.rfind(b"\n") + 1 if b"\n" in before or not begin else offset
 
 
+def read_piece(path: Path, offset: int, most: int = _PIECE) -> Piece | None:
+    """Return the next piece of a file from an offset on, at most `most` bytes; None if there is no more now.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        while (found := data_from(file.fileno(), offset)) is not None:
+            begin, end = found
+            if content := os.pread(file.fileno(), min(most, end - begin), begin):
+                return begin, content
+            offset = end  # the file has become shorter meanwhile
+    return None
+
+
 class LogReader:
-    """Reads the lines of one growing file, each line once."""
+    """Reads the lines of one growing log, each line once."""
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        """Start at an offset.
-
-        Args:
-            path: the file.
-            offset: bytes that are skipped at its beginning.
-        """
-        self._path = path
+    def __init__(self, offset: int = 0) -> None:
+        """Start at an offset in bytes."""
         self._offset = offset
         self._splitter = LineSplitter(long_lines="cut")
 
-    def read(self, *, last: bool = False) -> Iterator[str]:
+    def read(
+        self, read: Callable[[int], Piece | None], *, last: bool = False, gap_reason: str = _KEPT_SHORT
+    ) -> Iterator[str]:
         """Yield the lines that have become complete since the last call.
 
-        A sentence takes the place of bytes that the supervisor has freed to keep the log short.
+        A sentence takes the place of bytes that are missing in the middle of the log.
 
         Args:
-            last: yield an unfinished line at the end of the file as well.
+            read: returns the next piece of the log from an offset on; None if there is no more now.
+            last: yield an unfinished line at the end of the log as well.
+            gap_reason: why bytes may be missing, as the end of a sentence.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: the log cannot be read.
         """
-        with open_regular(self._path) as file:
-            while (found := data_from(file.fileno(), self._offset)) is not None:
-                begin, end = found
-                if begin > self._offset:
-                    if rest := self._splitter.flush():
-                        yield rest.decode(errors="replace")
-                    yield f"... {size(begin - self._offset)} are left out here, as log_max_size asks ..."
-                piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
-                self._offset = begin + len(piece)
-                for line in self._splitter.split(piece):
-                    yield line.decode(errors="replace")
+        while (piece := read(self._offset)) is not None:
+            begin, content = piece
+            if begin > self._offset:
+                if rest := self._splitter.flush():
+                    yield rest.decode(errors="replace")
+                yield f"... {size(begin - self._offset)} are left out here, {gap_reason} ..."
+            self._offset = begin + len(content)
+            for line in self._splitter.split(content):
+                yield line.decode(errors="replace")
         if last and (rest := self._splitter.flush()):
             yield rest.decode(errors="replace")
 

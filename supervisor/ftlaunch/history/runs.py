@@ -25,6 +25,8 @@ from ftlaunch_contract.protocol import memory_root, process_start_time
 RUNS = Path("runs")
 CLAIMS = "head"
 """the folder in the run dir of a job of several nodes where processes claim to be its head"""
+UNSHARED = "unshared"
+"""the file in that folder that says that the head of this run dir had nodes with run dirs of their own"""
 _LONGEST_NAME = 255  # bytes of a file name that Linux allows
 _LISTS = "; `ftctl jobs` lists your jobs"
 _MOST_NAMED = 12  # runs that a sentence lists
@@ -137,6 +139,11 @@ class Run:
     def pid(self) -> int:
         """The pid of the supervisor that was started last."""
         return self._number("pid")
+
+    @property
+    def is_unshared(self) -> bool:
+        """Whether the head of this run dir had nodes that do not share it."""
+        return (self.run_dir / CLAIMS / UNSHARED).exists()
 
     @property
     def elsewhere(self) -> str:

@@ -41,6 +41,7 @@ class FakeAgent:
         self.on_end: Any = None
         self.received: list[dict[str, Any]] = []
         self.closed = False
+        self.queued = 0
         self.beats = 0
 
     # --- Connection -------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
+from ftlaunch.nodes.cluster.log_pieces import BUSY
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from tests.support.fakes.files import FilesInPlace
 from tests.support.simulation.agent_link import SimLink
@@ -124,6 +125,7 @@ class Machine:
             helpers=Helpers(self),  # type: ignore[arg-type]
             search=search,
             own_files=OwnFiles(self.job.spec, FilesInPlace(), _send_nothing, self.say),
+            serve_logs=lambda request, reply: reply(dict(BUSY)),
             hello=hello,
             say=self.say,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ftlaunch.history.rank_logs import LocalLogs
 from ftlaunch.history.run_logs import NewestRun
 
 NOON = 1_790_000_000.0
@@ -40,7 +41,7 @@ def test_the_newest_run_begins_where_its_note_says(tmp_path: Path, begun: float,
     second = event("job_started", begun) + event("attempt_started", told)
     (tmp_path / "events.jsonl").write_text(first + second)
     (folder / "marks.0.jsonl").write_text(note(NOON + 0.9, 0) + note(told - 0.1, 6))
-    run = NewestRun(tmp_path, tmp_path / "logs")
+    run = NewestRun(tmp_path, LocalLogs(tmp_path / "logs"))
     run.read_journal()
     assert run.attempts() == [0]
-    assert run.begin(0, 0, log) == 6
+    assert run.begin(run.logs_of(0)[0]) == 6

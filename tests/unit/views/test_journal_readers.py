@@ -12,6 +12,7 @@ import pytest
 
 from ftlaunch.history import journal as journal_module
 from ftlaunch.history.journal import EVENTS, JournalFollower, read_events
+from ftlaunch.history.rank_logs import LocalLogs
 from ftlaunch.history.run_logs import NewestRun
 from ftlaunch.history.runs import Run, load_newest
 from ftlaunch.system.device_names import DeviceNames
@@ -90,7 +91,7 @@ def top(run_dir: Path) -> Read:
 
 
 def logs(run_dir: Path) -> Read:
-    run = NewestRun(run_dir, run_dir / "logs")
+    run = NewestRun(run_dir, LocalLogs(run_dir / "logs"))
 
     def read() -> str:
         run.read_journal()

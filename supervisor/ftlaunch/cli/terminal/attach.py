@@ -6,6 +6,7 @@ The command only reads the job's terminal log; ending the command leaves the job
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 
@@ -13,7 +14,7 @@ from ftlaunch.cli.asking import Cannot, end_of_supervisor, say_that_it_goes_on
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.terminal_log import living_log
 from ftlaunch.common.formatting import printable
-from ftlaunch.history.rank_logs import LogReader, start_of_last_lines
+from ftlaunch.history.rank_logs import LogReader, read_piece, start_of_last_lines
 from ftlaunch.history.runs import Run, find
 from ftlaunch.history.status_view import not_running
 from ftlaunch.system.descriptors import is_readable
@@ -37,11 +38,11 @@ def attach(name: str | None) -> int:
     path, pid = found
     try:
         end = open_end(pid)
-        reader = LogReader(path, start_of_last_lines(path, _PAST_LINES))
+        reader = LogReader(start_of_last_lines(path, _PAST_LINES))
         over = False
         while not over:
             over = is_readable(end, _POLL_SECONDS)  # before the read, so that the last read sees all output
-            for line in reader.read(last=over):
+            for line in reader.read(partial(read_piece, path), last=over):
                 click.echo(printable(line))
             sys.stdout.flush()
     except KeyboardInterrupt:

@@ -1,7 +1,8 @@
 """The command `ftctl logs`: shows what the ranks of a job have printed, or follows their output.
 
-The command only reads the log files, the notes of their lengths, and the journal. Positions in logs are byte offsets,
-kept in mappings from (attempt, rank).
+The command only reads the log files, the notes of their lengths, and the journal. Logs of nodes that share no run dir
+with this machine are fetched through the head of the job (unshared_logs.py). Positions in logs are byte offsets, kept
+in mappings from (attempt, rank).
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
 from datetime import datetime
 
 import click
 
-from ftlaunch.cli.asking import Cannot, end_of_supervisor, say_that_it_goes_on
+from ftlaunch.cli.asking import NO, Cannot, end_of_supervisor, say_that_it_goes_on
 from ftlaunch.cli.terminal.completion import complete_run
+from ftlaunch.cli.terminal.unshared_logs import UnsharedLogs
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import printable
-from ftlaunch.history.log_notes import lengths_at
-from ftlaunch.history.rank_logs import LogReader, attempts, logs_of, start_of_line
+from ftlaunch.history.rank_logs import LocalLogs, Log, LogReader
 from ftlaunch.history.run_logs import Begins, Follower, NewestRun
 from ftlaunch.history.runs import Run, find
 from ftlaunch.system.descriptors import is_readable
@@ -65,30 +67,71 @@ def logs(name: str | None, follow: bool, ranks: tuple[int, ...], attempt: int | 
         raise click.UsageError("--follow and --attempt exclude each other: an attempt that is over prints nothing more")
     run = find(name)
     try:
-        newest = NewestRun(run.run_dir, run.log_dir)
-        newest.read_journal()
+        apart = UnsharedLogs.of(run, name, ranks)
+        places = LocalLogs(run.log_dir) if apart is None else apart
+        view = _View(run, NewestRun(run.run_dir, places), ranks=ranks, apart=apart)
+        view.newest.read_journal()
         if follow:
-            return _follow(run, newest, ranks=ranks, since=since)
-        numbers = _attempts_to_show(run, newest, attempt=attempt, since=since)
-        begins = _begins(run, newest, numbers) if since is None else _begins_since(run, numbers, since)
+            return _follow(view, since=since)
+        numbers = _attempts_to_show(view, attempt=attempt, since=since)
         strict = len(numbers) == 1
-        if not sum(_show(run, ranks, attempt=number, begins=begins, strict=strict) for number in numbers):
+        if not sum(_show(view, attempt=number, since=since, strict=strict) for number in numbers):
             nothing = f"the ranks of job {run.job_id} have printed nothing {_where(numbers, since)}"
             click.echo(f"ftctl: {nothing}", err=True)
     except BrokenPipeError:
         raise  # the reader of the pipe has gone, which is no error of the job
     except OSError as error:
         raise Cannot(f"cannot show logs of job {run.job_id}: {error.filename}: {error.strerror}") from error
-    return 0
+    return NO if apart is not None and apart.has_failed else 0
 
 
-def _attempts_to_show(run: Run, newest: NewestRun, attempt: int | None, since: float | None) -> list[int]:
+class _View:
+    """What is shown of a job's logs, and from where."""
+
+    def __init__(self, run: Run, newest: NewestRun, ranks: tuple[int, ...], apart: UnsharedLogs | None) -> None:
+        """Begin without a line.
+
+        Args:
+            run: the run.
+            newest: the attempts of the newest run, with their logs.
+            ranks: the ranks to show; empty for all.
+            apart: the logs on nodes that share no run dir; None: all logs lie in the log folder of the job.
+        """
+        self.run = run
+        self.newest = newest
+        self.ranks = ranks
+        self.apart = apart
+        self._named: set[tuple[str, int, int]] = set()  # place, attempt and rank of which it was said where they are
+
+    def logs_of(self, attempt: int) -> dict[int, Log]:
+        """Return the logs to choose from of an attempt, by rank. Raises OSError."""
+        return self.newest.logs_of(attempt)
+
+    def say_missing(self, attempt: int) -> None:
+        """Say which ranks of an attempt have their logs on nodes that cannot be asked."""
+        if self.apart is not None:
+            hosts = self.newest.hosts(attempt)
+            self.apart.say_missing(attempt, hosts, self.ranks, self.logs_of(attempt))
+
+    def show(self, log: Log, line: str, *, several: bool) -> None:
+        """Print a line; before the first one of a rank from another node, say which node it is."""
+        key = (log.folder.place, log.folder.attempt, log.rank)
+        if self.apart is not None and key not in self._named:
+            self._named.add(key)
+            sys.stdout.flush()
+            click.echo(f"ftctl: rank {log.rank} of attempt {log.folder.attempt}: from {log.folder.place}", err=True)
+        click.echo(f"[{log.rank}] {printable(line)}" if several else printable(line))
+
+
+def _attempts_to_show(view: _View, attempt: int | None, since: float | None) -> list[int]:
     """Return the numbers of the attempts to show, those of earlier runs first.
 
     Raises:
         Cannot: there is no such attempt, or none at all.
     """
-    there = attempts(run.log_dir)
+    run = view.run
+    newest = view.newest
+    there = sorted({*newest.earlier(), *newest.attempts()})
     if attempt is not None and attempt not in there:
         known = f"; there are {', '.join(map(str, there))}" if there else ""
         raise Cannot(f"cannot show attempt {attempt} of job {run.job_id}: it has left no logs in {run.log_dir}{known}")
@@ -104,51 +147,43 @@ def _attempts_to_show(run: Run, newest: NewestRun, attempt: int | None, since: f
     return own[-1:]
 
 
-def _begins(run: Run, newest: NewestRun, numbers: list[int]) -> dict[tuple[int, int], int]:
-    """Return where the newest run begins in the logs of the attempts `numbers`, without logs that the run lacks.
+def _begin(view: _View, log: Log, since: float | None, begins_since: Begins) -> int | None:
+    """Return where to begin reading a log, in bytes; None if the newest run has written nothing to the log yet.
 
-    Logs of an attempt that only earlier runs had begin at 0.
-
-    Returns:
-        Byte offset by (attempt, rank).
+    A log of an attempt that only earlier runs had begins at 0. Raises OSError.
     """
-    earlier = newest.earlier()
-    begins: dict[tuple[int, int], int] = {}
-    for number in numbers:
-        for rank, path in logs_of(run.log_dir, number).items():
-            begin = 0 if number in earlier else newest.begin(number, rank, path)
-            if begin is not None:
-                begins[number, rank] = begin
-    return begins
+    if since is not None:
+        return begins_since.get((log.folder.attempt, log.rank), 0)
+    return 0 if log.folder.attempt in view.newest.earlier() else view.newest.begin(log)
 
 
-def _begins_since(run: Run, numbers: list[int], since: float) -> dict[tuple[int, int], int]:
+def _begins_since(view: _View, numbers: list[int], since: float) -> dict[tuple[int, int], int]:
     """Return where to begin reading each log: at its length of the time `since`, or at its end if not written since.
 
     Returns:
         Byte offset by (attempt, rank).
+
+    Raises:
+        OSError: a log cannot be read.
     """
     begins = {}
     for attempt in numbers:
-        lengths = lengths_at(run.log_dir / f"attempt_{attempt}", since)
-        for rank, path in logs_of(run.log_dir, attempt).items():
-            found = path.stat()
-            begins[attempt, rank] = 0
-            if found.st_mtime < since:
-                begins[attempt, rank] = found.st_size
-            elif lengths is not None:
-                begins[attempt, rank] = start_of_line(path, lengths.get(rank, 0))
+        by_place: dict[str, Mapping[int, int]] = {}
+        for rank, log in view.logs_of(attempt).items():
+            folder = log.folder
+            if folder.place not in by_place:
+                by_place[folder.place] = folder.begins_since(since)
+            begins[attempt, rank] = by_place[folder.place].get(rank, 0)
     return begins
 
 
-def _show(run: Run, ranks: tuple[int, ...], attempt: int, begins: Begins, *, strict: bool) -> int:
+def _show(view: _View, attempt: int, since: float | None, *, strict: bool) -> int:
     """Print the lines of one attempt, rank by rank.
 
     Args:
-        run: the run.
-        ranks: the ranks to show; empty for all.
+        view: what is shown.
         attempt: number of the attempt.
-        begins: byte offset by (attempt, rank) to begin at; a log without an entry is not shown.
+        since: show only what was printed since then, in seconds of the epoch; None for all.
         strict: refuse a rank without a log, instead of skipping the rank.
 
     Returns:
@@ -156,17 +191,25 @@ def _show(run: Run, ranks: tuple[int, ...], attempt: int, begins: Begins, *, str
 
     Raises:
         Cannot: a rank has no log, and `strict` is set.
+        OSError: a log cannot be read.
     """
-    known = {rank: path for rank, path in logs_of(run.log_dir, attempt).items() if (attempt, rank) in begins}
-    unknown = [rank for rank in ranks if rank not in known]
+    begins_since = {} if since is None else _begins_since(view, [attempt], since)
+    begins: dict[int, int] = {}
+    known = view.logs_of(attempt)
+    for rank, log in known.items():
+        if (begin := _begin(view, log, since, begins_since)) is not None:
+            begins[rank] = begin
+    view.say_missing(attempt)
+    unknown = [rank for rank in view.ranks if rank not in begins]
     if unknown and strict:
-        listed = ", ".join(map(str, known)) or "none"
+        listed = ", ".join(map(str, begins)) or "none"
         raise Cannot(f"cannot show rank {unknown[0]} of attempt {attempt}: it has no log; those with one: {listed}")
-    several = len(ranks or known) > 1
+    several = len(view.ranks or begins) > 1
     lines = 0
-    for rank in [rank for rank in ranks or known if rank in known]:
-        for line in LogReader(known[rank], begins[attempt, rank]).read(last=True):
-            _print(rank, line, several=several)
+    for rank in [rank for rank in view.ranks or begins if rank in begins]:
+        log = known[rank]
+        for line in LogReader(begins[rank]).read(log.read, last=True, gap_reason=log.folder.gap_reason):
+            view.show(log, line, several=several)
             lines += 1
     return lines
 
@@ -177,42 +220,45 @@ def _where(numbers: list[int], since: float | None) -> str:
     return "since " + datetime.fromtimestamp(since).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _follow(run: Run, newest: NewestRun, ranks: tuple[int, ...], since: float | None) -> int:
+def _follow(view: _View, since: float | None) -> int:
     """Print lines as they come, until the job ends. Return the exit code of the command."""
+    run = view.run
+    newest = view.newest
     own = newest.attempts()
     begins = {}
     if since is not None:
-        begins = _begins_since(run, [*newest.earlier(), *own], since)
+        begins = _begins_since(view, own, since)
         for number in newest.earlier():
-            _show(run, ranks, attempt=number, begins=begins, strict=False)
+            _show(view, attempt=number, since=since, strict=False)
     first = 0 if since is not None or not own else own[-1]
-    follower = Follower(newest, run.log_dir, ranks, attempt=first, begins=begins)
-    several = len(ranks) != 1 and run.start.get("ranks") != 1
+    follower = Follower(newest, view.ranks, attempt=first, begins=begins)
+    several = len(view.ranks) != 1 and run.start.get("ranks") != 1
     end = end_of_supervisor(run)
     over = False
     try:
         while not over:
-            over = _is_over(run, end)  # before the read, so that the last read sees all output
-            for rank, line in follower.read(last=over):
-                _print(rank, line, several=several)
+            over = _is_over(view, end)  # before the read, so that the last read sees all output
+            for log, line in follower.read(last=over):
+                view.show(log, line, several=several)
             sys.stdout.flush()
     except KeyboardInterrupt:
         return say_that_it_goes_on(run)
     return 0
 
 
-def _is_over(run: Run, end: int | None) -> bool:
+def _is_over(view: _View, end: int | None) -> bool:
     """Wait up to 0.2 seconds for the end of the job. Return whether the job has ended.
 
-    The journal tells the end of a job whose supervisor runs on another machine.
+    The journal tells the end of a job whose supervisor runs on another machine. Where nodes share no run dir, the head
+    tells that no more lines will come, and waits a moment for those who follow, because the nodes end with the job.
     """
+    run = view.run
+    if view.apart is not None:
+        time.sleep(_POLL_SECONDS)
+        return view.apart.ask_whether_over()
     if end is not None:
         return is_readable(end, _POLL_SECONDS)
     if run.elsewhere:
         time.sleep(_POLL_SECONDS)
         return run.reload().end is not None
     return True
-
-
-def _print(rank: int, line: str, *, several: bool) -> None:
-    click.echo(f"[{rank}] {printable(line)}" if several else printable(line))

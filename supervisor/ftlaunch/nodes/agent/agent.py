@@ -28,6 +28,7 @@ from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
+from ftlaunch.nodes.cluster.log_pieces import BUSY, MOST_QUEUED, Reply, Request
 from ftlaunch.nodes.cluster.membership.shared_dirs import SharedDirs
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
@@ -56,6 +57,7 @@ class Agent:
         helpers: NodeHelpers,
         search: HeadSearch,
         own_files: OwnFiles,
+        serve_logs: Callable[[Request, Reply], None],
         hello: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
@@ -70,6 +72,7 @@ class Agent:
             helpers: the saver, the fork server and the autopsy collectors of this node.
             search: looks for the head in the run dir or in a meeting store.
             own_files: the files of this node that the head cannot read, where the run dir is not shared.
+            serve_logs: answers a request of the head for pieces of this node's logs, now or later.
             hello: the fields of the message `hello` that stay the same on every connection.
             say: writes a sentence to this node's terminal.
         """
@@ -81,6 +84,7 @@ class Agent:
         self._say = say
         self._search = search
         self._own_files = own_files
+        self._serve_logs = serve_logs
         self._term = -1  # the term of the newest known head; -1: none is known
         self.code: int | None = None
         """the exit code once the agent's part is over, else None"""
@@ -364,6 +368,8 @@ class Agent:
             self._helpers.ask_saver(message["request"], ranks.slot_dirs)
         elif do == "collect":
             self._helpers.collect(message["number"], message["request"])
+        elif do == "logs":
+            self._send_log_piece(message["number"], message["request"])
         elif do == "copy":
             self._keep_copy(message)
         elif do == "collect_no_more":
@@ -374,6 +380,15 @@ class Agent:
             self.on_answer(message["number"], message["answer"])
         else:
             self._on_membership(do, message)
+
+    def _send_log_piece(self, number: int, request: Mapping[str, Any]) -> None:
+        """Have a request for logs answered, which may take until the file system answers."""
+
+        def reply(answer: dict[str, Any]) -> None:
+            is_busy = self.link.queued > MOST_QUEUED
+            self.link.send("logs", number=number, answer=dict(BUSY) if is_busy else answer)
+
+        self._serve_logs(request, reply)
 
     def _keep_copy(self, message: Mapping[str, Any]) -> None:
         try:

@@ -86,6 +86,11 @@ class HeadLink:
             self._connection.send({"do": do, **fields})
 
     @property
+    def queued(self) -> int:
+        """Bytes that wait to be sent to the head."""
+        return 0 if self._connection is None else self._connection.queued
+
+    @property
     def endpoint(self) -> str:
         """The head's address and port, for people."""
         address, port = self._endpoint

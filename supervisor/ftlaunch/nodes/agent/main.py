@@ -53,6 +53,7 @@ from ftlaunch.nodes.channel.claims import this_machine
 from ftlaunch.nodes.cluster import unshared_nodes
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds
 from ftlaunch.nodes.cluster.leadership import STALE_PART
+from ftlaunch.nodes.cluster.log_pieces import LogPieces
 from ftlaunch.nodes.cluster.membership import facts
 from ftlaunch.nodes.cluster.membership.fingerprint import job_of
 from ftlaunch.nodes.cluster.membership.lineage import is_of_fresh_run
@@ -280,6 +281,7 @@ class _Node:
         self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
         bulkheads = Bulkheads(say_failed)
         self._own_files = own_files = OwnFiles(spec, logs, self._send, say)
+        self._log_pieces = LogPieces(loop, spec.log_dir)
         self._ranks = AgentRanks(
             AgentSurroundings(
                 spec=spec,
@@ -392,6 +394,7 @@ class _Node:
             helpers=self._node_helpers,
             search=search,
             own_files=self._own_files,
+            serve_logs=self._log_pieces.serve,
             hello=hello,
             say=say,
         )
@@ -439,6 +442,7 @@ class _Node:
         closing("end the fork server", self._fork_server.close)
         closing("keep the end of the journal", lambda: self._files.of(self._spec.log_dir).flush(PATIENCE_SECONDS))
         closing("end the thread that touches the logs", self._files.close)
+        closing("end the thread that reads logs for others", self._log_pieces.close)
         closing(f"remove {self._memory.directory}, in which nothing is needed any more", self._remove_memory)
         closing("release the lock of the memory", self._memory.lock.release)
         closing("close the event loop", self.loop.close)

@@ -111,13 +111,18 @@ class Connection:
         else:
             self._early.append(content)
             self._early_size += len(content)
-        if (queued := self._stream.queued + self._early_size) > MOST_QUEUED:
+        if (queued := self.queued) > MOST_QUEUED:
             self._over = True
             self.ready = False
             why = f"{queued} bytes wait for {self.peer}, {MOST_QUEUED} may; the connection is ended"
             self._stream.close()
             # Under the name of the deadline's timer: this one takes that one's place, and `close` cancels it.
             self._loop.call_at(self._clock(), (self, "deadline"), lambda: self.on_end(why))
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait to be sent."""
+        return self._stream.queued + self._early_size
 
     def close(self) -> None:
         """End the connection without a call of `on_end`. Queued messages are dropped."""

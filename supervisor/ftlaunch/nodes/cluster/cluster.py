@@ -26,6 +26,7 @@ from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.membership.roster import Member, Roster
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.nodes.cluster.node_caches import NodeCaches
+from ftlaunch.nodes.cluster.node_logs import NodeLogs
 from ftlaunch.nodes.cluster.nodes import asking, standby
 from ftlaunch.nodes.cluster.nodes.arrivals import Arrivals
 from ftlaunch.nodes.cluster.nodes.asking import Answer
@@ -80,6 +81,7 @@ class Cluster:
         )
         self.regrouping = Regrouping(context=context, roster=self.roster, nodes=self._nodes, held=self._held)
         self.caches = NodeCaches(context.store, self._places, self._lose)
+        self.logs = NodeLogs(self._nodes, context.ranks_each, context.clock)
         self._last_key = 0
         self._polled_at = -inf
         self._ended = False  # the nodes were told that the job is over
@@ -90,8 +92,8 @@ class Cluster:
         """called with a place and the number of an autopsy for which its node has collected all data"""
         self.on_lost: Callable[[int], None] = lambda place: None
         """called with a place whose node's memory is lost"""
-        self.on_ask: Answer = lambda request: {"ok": False, "error": "the job is beginning"}
-        """answers a request that was made on a node"""
+        self.on_ask: Answer = lambda request, reply: reply({"ok": False, "error": "the job is beginning"})
+        """answers a request that was made on a node, now or later"""
         if context.plan is not None:
             self.roster.wanted = context.plan.nodes
             context.pages.resize(context.plan.nodes * context.ranks_each)
@@ -167,6 +169,7 @@ class Cluster:
         place = node.member.place
         node.connection.close()
         self.roster.leave(node.member.key)
+        self.logs.lose(node, why)
         if self._ended:
             return
         self.caches.forget_lost()
@@ -190,6 +193,7 @@ class Cluster:
             return  # this is called after each message, and there may be thousands a second
         self._polled_at = now
         self.arrivals.poll()
+        self.logs.poll()
         for node in list(self._nodes.values()):
             silent = now - node.last_message_at
             if silent > self._context.timeout_seconds:
@@ -390,6 +394,8 @@ class Cluster:
             self._context.hurry()
         elif name == "ask":
             asking.pass_on(node, message, self.on_ask)
+        elif name == "logs":
+            self.logs.handle_answer(message)
         elif name == "saver":
             self._handle_saver_answer(node, message["answer"])
         elif name == "file":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "9"
+VERSION = "10"
 """the version of the messages; both ends must have the same"""
 
 _INT = (int,)
@@ -78,6 +78,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "drain": {"why": _TEXT},  # this node was told to end: the job goes on without the node, or stops
     "hurry": {},
     "ask": {"number": _INT, "request": _MAP},  # a request on the node's control socket
+    "logs": {"number": _INT, "answer": _MAP},  # the answer to `logs`, as log_pieces.py gives it
 }
 # From the head to an agent.
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
@@ -104,6 +105,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "collect": {"number": _INT, "request": _MAP},  # collect the data of an autopsy
     "collect_no_more": {"number": _INT},
     "answer": {"number": _INT, "answer": _MAP},  # to `ask`
+    "logs": {"number": _INT, "request": _MAP},  # about the logs of a node with a run dir of its own (log_pieces.py)
     # For a node without the head's run dir: a piece of the journal, or all of another file (`offset` -1), in base64.
     "copy": {"name": _TEXT, "offset": _INT, "data": _TEXT},
     # The answer to `hello`. `term`: of this head. `word`: lies in the directories that all nodes share.

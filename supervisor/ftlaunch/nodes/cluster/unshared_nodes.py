@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ftlaunch.history.runs import CLAIMS
+from ftlaunch.history.runs import CLAIMS, UNSHARED
 from ftlaunch.nodes.cluster.membership import plan as plans
 from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.mirrors.node_files import NodeFiles
@@ -21,7 +21,6 @@ from ftlaunch.system.file_thread import FileThreads
 
 RUN_DIR = "run_dir"
 CHECKPOINT_DIR = "checkpoint_dir"
-_MARK = "unshared"
 
 
 class UnsharedNode(CopyHolder, Protocol):
@@ -37,7 +36,7 @@ class UnsharedNode(CopyHolder, Protocol):
 
 def is_marked(run_dir: Path) -> bool:
     """Return whether a head of this run dir had nodes that do not share it."""
-    return (run_dir / CLAIMS / _MARK).exists()
+    return (run_dir / CLAIMS / UNSHARED).exists()
 
 
 class UnsharedNodes:
@@ -68,7 +67,7 @@ class UnsharedNodes:
             ValueError: the message is malformed; KeyError and TypeError can be raised for the same reason.
         """
         node.apart = frozenset(message["apart"])
-        mark = self._spec.run_dir / CLAIMS / _MARK
+        mark = self._spec.run_dir / CLAIMS / UNSHARED
         if RUN_DIR not in node.apart:
             if node.address != node.head:  # a node of another machine: the run dir is shared now
                 self._in_run_dir.write(lambda: mark.unlink(missing_ok=True), _ignore)

@@ -15,6 +15,7 @@ from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS
+from ftlaunch.nodes.cluster.log_pieces import BUSY
 from ftlaunch.nodes.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
@@ -173,6 +174,7 @@ class Node:
             helpers=self.helpers,
             search=self.search,
             own_files=own_files,
+            serve_logs=lambda request, reply: reply(dict(BUSY)),
             hello=hello,
             say=self.said.append,
         )

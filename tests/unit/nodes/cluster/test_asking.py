@@ -19,18 +19,18 @@ def head(tmp_path: Path) -> Head:
 
 def test_a_question_is_answered_with_its_number_and_where_it_was_asked(head: Head) -> None:
     head.running()
-    head.cluster.on_ask = lambda request: {"ok": True, "did": request["do"]}
+    head.cluster.on_ask = lambda request, reply: reply({"ok": True, "did": request["do"]})
     head.agents[1].say("ask", number=7, request={"do": "status"})
     assert head.agents[1].newest("answer") == {
         "do": "answer", "number": 7,
-        "answer": {"ok": True, "did": "status", "asked": {"host": "here", "place": 1}},
+        "answer": {"ok": True, "did": "status", "asked": {"host": "here", "place": 1, "apart": False}},
     }  # fmt: skip
 
 
 def test_an_answer_that_no_message_can_carry_is_refused_and_the_node_stays(head: Head) -> None:
     """Taken out: sending it raises ValueError, and the head takes the node for one that sends nonsense."""
     head.running()
-    head.cluster.on_ask = lambda request: {"ok": True, "much": "x" * (5 << 20)}
+    head.cluster.on_ask = lambda request, reply: reply({"ok": True, "much": "x" * (5 << 20)})
     head.agents[1].say("ask", number=1, request={})
     answer = head.agents[1].newest("answer")["answer"]
     assert answer["ok"] is False

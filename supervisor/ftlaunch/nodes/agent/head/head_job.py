@@ -32,6 +32,7 @@ from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.cluster_saver import ClusterSaver
 from ftlaunch.nodes.cluster.head_store import HeadStore
 from ftlaunch.nodes.cluster.leadership import STALE_PART
+from ftlaunch.nodes.cluster.log_pieces import LogPieces
 from ftlaunch.nodes.cluster.membership import facts, plan, shared_dirs
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
 from ftlaunch.nodes.cluster.membership.fingerprint import job_of
@@ -163,7 +164,10 @@ class HeadJob:
             report=reporter.report,
         )
         self._requests = StopRequests(context, signals, self._control, self.supervisor, head_requests.verbs())
-        cluster.on_ask = self._requests.answer
+        self._requests.later["logs"] = cluster.logs.answer
+        cluster.on_ask = self._requests.serve
+        self._log_pieces = LogPieces(loop, spec.log_dir)
+        cluster.logs.serve_own = self._log_pieces.serve
         self._cut_off = False
         self._ended = 0.0  # when the agents were told that the job is over, or 0
         self._over_since = 0.0  # when the supervisor was first seen to have ended, or 0
@@ -327,12 +331,17 @@ class HeadJob:
             self.supervisor.poll()
             self._stop_if_due()
             self._give_way()
-        elif not self._ended and self._may_end(time.monotonic()):
+        elif not self._ended and self._may_end(time.monotonic()) and self._are_logs_read():
             self._ended = time.monotonic()
             self._held = self._newest_unsaved()
             self._reporter.report(self.supervisor.ended(self.code))
             self._reporter.write_all()  # now, because nodes with run dirs of their own get the rest of the journal
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
+
+    def _are_logs_read(self) -> bool:
+        """Return whether those who follow logs of other nodes have the last lines: a node ends with the job."""
+        self.cluster.logs.poll()
+        return self.cluster.logs.have_been_read()
 
     def fail(self, error: Exception) -> None:
         """End the job in good order after an error of the head's own.
@@ -408,6 +417,7 @@ class HeadJob:
         closing = Closing(self._reporter.complain)
         closing("write down what was learned of the job's limits", self.supervisor.close)
         closing("remove the control socket", self._control.close)
+        closing("end the thread that reads logs for others", self._log_pieces.close)
         closing("remove the notes by which nodes find that they share directories", lambda: shared_dirs.forget(shared))
         with contextlib.suppress(OSError):  # a plan left behind is harmless: no node runs its attempt
             plan.forget(self._spec.run_dir)

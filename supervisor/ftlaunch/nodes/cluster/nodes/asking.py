@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ftlaunch.nodes.cluster.cluster_context import ClusterContext
+from ftlaunch.nodes.cluster.log_pieces import BUSY, MOST_QUEUED
 from ftlaunch.nodes.cluster.nodes.node import Node
+from ftlaunch.nodes.cluster.unshared_nodes import RUN_DIR
 from ftlaunch.system.device_names import read_names
 
-Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""returns the answer to a request"""
+Answer = Callable[[Mapping[str, Any], Callable[[dict[str, Any]], None]], None]
+"""takes a request and a function, and calls the function with the answer, now or later"""
 _LONGEST_ANSWER = 3 << 20  # bytes; a message may be a little longer
 
 
@@ -23,10 +25,18 @@ def pass_on(node: Node, message: Mapping[str, Any], answer: Answer) -> None:
         message: its message `ask`.
         answer: answers requests.
     """
-    reply = {**answer(message["request"]), "asked": {"host": node.host, "place": node.member.place}}
-    if (size := len(json.dumps(reply))) > _LONGEST_ANSWER:
-        reply = {"ok": False, "error": f"the answer is too long for another node ({size} bytes): ask where the head is"}
-    node.send("answer", number=message["number"], answer=reply)
+
+    def reply(found: dict[str, Any]) -> None:
+        asked = {"host": node.host, "place": node.member.place, "apart": RUN_DIR in node.apart}
+        whole = {**found, "asked": asked}
+        if (size := len(json.dumps(whole))) > _LONGEST_ANSWER:
+            why = f"the answer is too long for another node ({size} bytes): ask where the head is"
+            whole = {"ok": False, "error": why}
+        elif message["request"].get("do") == "logs" and node.connection.queued > MOST_QUEUED:
+            whole = {**BUSY, "asked": asked}
+        node.send("answer", number=message["number"], answer=whole)
+
+    answer(message["request"], reply)
 
 
 def overview(nodes: Iterable[Node], context: ClusterContext) -> dict[str, Any]:
