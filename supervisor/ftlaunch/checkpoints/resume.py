@@ -302,6 +302,10 @@ class ResumeDecision:
         An older step does not do if the job is to begin with another job's checkpoint, or to go back to a healthy one.
         """
         place = answer.get("load", self.spec.checkpoint_dir)
+        if "load" in answer and self.spec.saving.load_address is not None:
+            address = self.spec.saving.load_address
+            self._cannot(f"cannot begin with {address}: {answer['error']}; the same command tries it again")
+            return
         problem = f"what is in {place} could not be verified: {answer['error']}"
         plan = self._plan([])
         if plan.kind is Resume.FRESH or "load" in answer or "healthy_before" in answer:

@@ -317,7 +317,9 @@ class Workspace:
         stored = max((step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
         step = max(self.pages.newest_common(), stored)
         if step == NONE:
-            initial.check(load)
+            is_elsewhere = self._load_fetch is None and self.spec.saving.load_address is not None
+            if not is_elsewhere:  # ranks run on, and began with it on machines of which this one may be none
+                initial.check(load)
             return load
         self.say(initial.not_first(load, step, self._fresh))
         return None

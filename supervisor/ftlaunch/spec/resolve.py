@@ -72,7 +72,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     check_target(kind, target, environ)
     _check_devices(spec, settings, environ)
     _check_store(spec, settings)
-    _check_load(spec, settings)
+    _check_load(spec)
     preempt_when = spec.launch.preempt_when
     no_notice = why_no_notice(preempt_when) if preempt_when is not None else None
     if no_notice:
@@ -245,13 +245,10 @@ def _is_address(place: str | None) -> bool:
     return place is not None and scheme_of(place) is not None
 
 
-def _check_load(spec: JobSpec, settings: _Layer) -> None:
+def _check_load(spec: JobSpec) -> None:
     """Check that a checkpoint in a store can be begun with. Raises SpecError."""
     if spec.saving.load_address is None:
         return
-    if spec.nodes.several:
-        reason = "an address needs a job of one node; bring it to a folder that all nodes share, and name that"
-        raise settings["load_checkpoint"].error("load_checkpoint", reason)
     if lacks := missing_package(spec.saving.load_address):
         raise SpecError(f"cannot use {one_line(spec.saving.load_address)} as `load_checkpoint`: {lacks}")
 

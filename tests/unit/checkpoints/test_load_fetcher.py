@@ -10,6 +10,7 @@ from tests.support.checkpoints import assert_whole, content_of
 from tests.support.stores import Machine
 
 from ftlaunch.checkpoints.stores.load_fetcher import Fetched, LoadFetcher, files_of, split_step
+from ftlaunch.checkpoints.stores.load_note import NOTE, LoadNote, read_note
 from ftlaunch.checkpoints.stores.stored_catalog import StoreRefused
 from ftlaunch_contract.checkpoint import initial, layout, seeds
 
@@ -90,3 +91,70 @@ def test_objects_that_stand_for_folders_are_left_out() -> None:
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(StoreRefused, match="has a name that no file can have"):
         files_of(["good", name])
+
+
+def like(address: str, target: Path, note: LoadNote) -> Fetched:
+    return LoadFetcher(address, target, say=lambda line: None, like=note).fetch_like()
+
+
+def note_of(target: Path) -> LoadNote:
+    note = read_note(target.parent)
+    assert note is not None
+    return note
+
+
+def test_another_machine_brings_the_step_that_the_first_has_brought(machine: Machine, tmp_path: Path) -> None:
+    """The store has a newer one by then. What is there and whole is not brought again."""
+    first = tmp_path / "first/loaded/bucket"
+    second = tmp_path / "second/loaded/bucket"
+    fetch(machine.address, first)
+    note = note_of(first)
+    assert (note.address, note.steps, list(note.beside)) == (machine.address, (30,), ["seed.json"])
+    machine.save(40)
+    assert like(machine.address, second, note).steps == [30]
+    assert_whole(layout.iteration_dir(second, 30))
+    assert initial.find(second) == (30, [])
+    assert note_of(second) == note
+    assert seeds.read(second) == 41
+    assert like(machine.address, second, note).steps == [], "it is there"
+    file = layout.iteration_dir(second, 30) / checkpoints.MODEL
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert like(machine.address, second, note).steps == [30], "it was damaged"
+    assert_whole(layout.iteration_dir(second, 30))
+
+
+def test_one_step_is_brought_as_the_first_machine_has_it(machine: Machine, tmp_path: Path) -> None:
+    address = f"{machine.address}/iteration_0000010"
+    fetch(address, tmp_path / "first/loaded/iteration_0000010")
+    note = note_of(tmp_path / "first/loaded/iteration_0000010")
+    target = tmp_path / "second/loaded/iteration_0000010"
+    assert like(address, target, note).steps == [10]
+    assert_whole(target)
+    assert like(address, target, note).steps == []
+
+
+def test_what_has_changed_meanwhile_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """Taken out (the comparison): two nodes of one job begin with two models."""
+    (tmp_path / "bucket/net").mkdir(parents=True)
+    weights = tmp_path / "bucket/net/weights.bin"
+    weights.write_bytes(b"of yesterday")
+    address = f"file://{tmp_path}/bucket/net"
+    fetch(address, tmp_path / "first/loaded/net")
+    note = note_of(tmp_path / "first/loaded/net")
+    assert note.steps == ()
+    assert like(address, tmp_path / "second/loaded/net", note).files == 1
+    weights.write_bytes(b"of today    ")
+    assert like(address, tmp_path / "second/loaded/net", note).files == 0, "what is there is as on the first machine"
+    with pytest.raises(StoreRefused, match="it has changed since the head of the job has brought it"):
+        like(address, tmp_path / "third/loaded/net", note)
+    assert not (tmp_path / "third/loaded").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"address": 1, "steps": [], "beside": {}, "digest": ""}', b'{"address": "a", "steps": 7}']
+)
+def test_a_note_that_is_none_is_no_note(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / NOTE).write_bytes(content)
+    assert read_note(tmp_path) is None

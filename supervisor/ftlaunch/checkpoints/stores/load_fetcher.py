@@ -7,6 +7,9 @@ It reads one request from stdin, as the keeper does, and answers on stdout:
             "refused": [sentence on a damaged step of the store, ...]}
         or {"did": "fetch", "error": a part of a sentence}
         before that, while it takes long: {"did": "progress", "line"}
+    {"do": "fetch", "address", "target", "like": what `LoadNote` has}: bring what another machine has brought from
+        there, unless this path has that already -> as above; an error, too, if there is something else by now
+    {"do": "forget", "target"}: remove what was brought for this path, which the job needs no more -> {"did": "forget"}
 
 An address means the checkpoints of a job's store, or one of them (`ADDRESS/iteration_0000120`); or a folder or a file
 that another program has put there, of which every object is brought under its own name.
@@ -14,6 +17,8 @@ that another program has put there, of which every object is brought under its o
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -27,10 +32,11 @@ from typing import Any
 
 from ftlaunch.checkpoints.saver import Requests
 from ftlaunch.checkpoints.stores import index as indexes
+from ftlaunch.checkpoints.stores.load_note import LoadNote, digest_of, read_note, write_note
 from ftlaunch.checkpoints.stores.store import CheckpointStore, open_store
 from ftlaunch.checkpoints.stores.stored_catalog import StoreCatalog, StoreRefused
 from ftlaunch.system.answer_line import write_answer
-from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.progress import Advance, SlowWork
@@ -78,17 +84,57 @@ def files_of(names: Iterable[str]) -> list[str]:
 class LoadFetcher:
     """Brings what is at one address."""
 
-    def __init__(self, address: str, target: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, address: str, target: Path, say: Callable[[str], None], like: LoadNote | None = None) -> None:
         """Ask nothing yet.
 
         Args:
             address: the address.
             target: where it is brought to.
             say: called with a line while it takes long.
+            like: what another machine has brought from there, and this one must have, too; None: there is none.
         """
         self._address = address
         self._target = target
         self._say = say
+        self._like = like
+
+    def fetch_like(self) -> Fetched:
+        """Bring what another machine has brought, unless it is here. Of several processes only one brings it.
+
+        Raises:
+            StoreRefused: the address has something else by now, or nothing; the message is a part of a sentence.
+            ValueError, OSError: as `fetch`.
+        """
+        like = self._like
+        assert like is not None
+        folder = self._target.parent
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f".{folder.name}.lock").open("wb") as lock:  # nodes may share a run dir with each other
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._has(like):
+                return Fetched()
+            fetched = self.fetch()
+            note = read_note(folder)
+            if note is None or note.digest != like.digest:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise StoreRefused("it has changed since the head of the job has brought it; start the job again")
+            return fetched
+
+    def _has(self, like: LoadNote) -> bool:
+        """Return whether the folder has, whole, what another machine has brought. Raises OSError."""
+        folder = self._target.parent
+        if read_note(folder) != like:
+            return False
+        try:
+            for step in like.steps:
+                verify.verify(layout.iteration_dir(self._folder_of_steps(), step))
+            return digest_of(folder) == like.digest
+        except (Damaged, FileNotFoundError):
+            return False
+
+    def _folder_of_steps(self) -> Path:
+        """Return the folder in which the steps of a store lie."""
+        return self._target if split_step(self._address)[1] is None else self._target.parent
 
     def fetch(self) -> Fetched:
         """Empty the target's folder, and bring what is at the address.
@@ -103,16 +149,32 @@ class LoadFetcher:
         address, step = split_step(self._address)
         store = open_store(address)
         if store.read(indexes.NAME) is not None:
-            return self._fetch_steps(StoreCatalog(store), step)
-        return self._fetch_objects(open_store(self._address))
+            fetched = self._fetch_steps(StoreCatalog(store), step)
+        else:
+            fetched = self._fetch_objects(open_store(self._address))
+        beside = {}
+        if fetched.steps:
+            for name in _SIDE_FILES:
+                with contextlib.suppress(FileNotFoundError):
+                    beside[name] = (self._folder_of_steps() / name).read_text(encoding="utf-8")
+        folder = self._target.parent
+        write_note(
+            folder,
+            LoadNote(address=self._address, steps=tuple(fetched.steps), beside=beside, digest=digest_of(folder)),
+        )
+        return fetched
 
     # --- of a job's store -------------------------------------------------------------------------------------
 
     def _fetch_steps(self, catalog: StoreCatalog, step: int | None) -> Fetched:
         """Bring the step that was asked for, or the newest that is whole. Raises StoreRefused, OSError."""
         fetched = Fetched()
-        folder = self._target if step is None else self._target.parent
+        folder = self._folder_of_steps()
         folder.mkdir(exist_ok=True)
+        beside = catalog.index.beside
+        if self._like is not None and self._like.steps:
+            step = self._like.steps[-1]
+            beside = dict(self._like.beside)
         usable = sorted(set(catalog.index.steps) - set(catalog.index.refused), reverse=True)
         for number in usable if step is None else [step]:
             try:
@@ -122,7 +184,7 @@ class LoadFetcher:
                     raise StoreRefused(f"step {step} there is damaged: {damage}") from None
                 fetched.refused.append(f"step {number} of {catalog.where} is damaged: {damage}")
                 continue
-            for name, content in catalog.index.beside.items():
+            for name, content in beside.items():
                 if name in _SIDE_FILES:
                     atomic.replace_durable(folder / name, content.encode())
             return fetched
@@ -187,8 +249,13 @@ def _carry_out(request: Answer) -> Answer:
         write_answer({"did": "progress", "line": line})
 
     about = {"did": request["do"]}
+    if request["do"] == "forget":
+        shutil.rmtree(Path(request["target"]).parent, ignore_errors=True)
+        return about
     try:
-        return {**about, **asdict(LoadFetcher(request["address"], Path(request["target"]), say).fetch())}
+        like = LoadNote.parse(request["like"]) if "like" in request else None
+        fetcher = LoadFetcher(request["address"], Path(request["target"]), say, like)
+        return {**about, **asdict(fetcher.fetch() if like is None else fetcher.fetch_like())}
     except (StoreRefused, ValueError) as error:
         return {**about, "error": str(error)}
     except OSError as error:

@@ -44,6 +44,7 @@ from ftlaunch.nodes.agent.head_link import HeadLink
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.node.node_copier import NodeCopier
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
+from ftlaunch.nodes.agent.node.node_load import FETCHER, NodeLoad
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.nodes.agent.node.node_store import KEEPER, NodeStore
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
@@ -308,6 +309,13 @@ class _Node:
             start_keeper=lambda: SaverLink(helpers, marker, [], program=KEEPER),
             send=self._send,
         )
+        load = NodeLoad(
+            spec=spec,
+            loop=loop,
+            start_fetcher=lambda: SaverLink(helpers, marker, [], program=FETCHER),
+            send=self._send,
+            say=say,
+        )
         self._node_helpers = NodeHelpers(
             loop=loop,
             start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
@@ -315,6 +323,7 @@ class _Node:
             may_begin=ForkServerWatch(fork_server, loop, say).is_settled,
             own_files=own_files,
             store=store,
+            load=load,
             send=self._send,
         )
         self._probe = open_probe_socket()

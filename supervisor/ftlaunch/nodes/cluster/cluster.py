@@ -26,6 +26,7 @@ from ftlaunch.nodes.cluster.membership.plan import Plan
 from ftlaunch.nodes.cluster.membership.roster import Member, Roster
 from ftlaunch.nodes.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.nodes.cluster.node_caches import NodeCaches
+from ftlaunch.nodes.cluster.node_loads import NodeLoads
 from ftlaunch.nodes.cluster.node_logs import NodeLogs
 from ftlaunch.nodes.cluster.nodes import asking, standby
 from ftlaunch.nodes.cluster.nodes.arrivals import Arrivals
@@ -81,6 +82,9 @@ class Cluster:
         )
         self.regrouping = Regrouping(context=context, roster=self.roster, nodes=self._nodes, held=self._held)
         self.caches = NodeCaches(context.store, self._places, self._lose)
+        self.loads = NodeLoads(
+            places=self._places, address=context.load_address, note=context.load_note, head_token=context.word
+        )
         self.logs = NodeLogs(self._nodes, context.ranks_each, context.clock)
         self._last_key = 0
         self._polled_at = -inf
@@ -173,6 +177,7 @@ class Cluster:
         if self._ended:
             return
         self.caches.forget_lost()
+        self.loads.forget_lost()
         self._places.report_left(node, why)
         if place >= 0 or node.ends:
             until = node.last_message_at + (context.timeout_seconds + FENCE_SECONDS) * _SLACK
@@ -382,6 +387,8 @@ class Cluster:
         if name == "ready":
             self._context.unshared.record_ready(node, message)
             node.member.ready = True
+            if self._context.plan is None:
+                self.loads.meet(node)
             if self.reports.group is not None:
                 standby.notify([node], self.roster)
         elif name == "unfit":
@@ -412,5 +419,7 @@ class Cluster:
     def _handle_saver_answer(self, node: Node, answer: Mapping[str, Any]) -> None:
         if answer.get("did") == "fetch":
             self.caches.handle_answer(node, answer)
+        elif answer.get("did") == "load":
+            self.loads.handle_answer(node, answer)
         else:
             self.on_saver(node.member.place, answer)

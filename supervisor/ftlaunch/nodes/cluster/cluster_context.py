@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ftlaunch.checkpoints.stores.load_note import LoadNote
 from ftlaunch.nodes.cluster.head_store import HeadStore
 from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from ftlaunch.nodes.cluster.membership.fences import Probe
@@ -70,6 +71,10 @@ class ClusterContext:
     """the nodes that do not share the head's directories"""
     store: HeadStore | None = None
     """the checkpoint store of the job; None if there is none"""
+    load_address: str | None = None
+    """the address of the checkpoint with which the job begins; None: there is none"""
+    load_note: LoadNote | None = None
+    """what the head has brought from there; None: nothing"""
     copies: int | Literal["auto"] = 0
     """steps between copies of snapshots to other nodes; 0 for no copies"""
     report: Callable[[JobEvent], None] = lambda event: None

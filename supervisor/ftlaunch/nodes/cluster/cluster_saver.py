@@ -143,7 +143,7 @@ class ClusterSaver:
 
     def work(self) -> object:
         """Return a value that changes whenever a saver is known to have made progress."""
-        return self._own.work(), len(self._awaited), self._signs
+        return self._own.work(), len(self._awaited), self._signs, self._cluster.loads.signs
 
     def kill_if_stopped(self, now: float) -> None:
         """Check that the head's saver is not stuck; the nodes' savers are checked by their agents."""
@@ -380,6 +380,9 @@ class ClusterSaver:
         request = self.pending
         assert request is not None
         store = self._store
+        if "load" in request and "error" not in answer and answer["step"] != NONE:
+            self._have_nodes_load(answer)
+            return
         if store is None or "load" in request or "error" in answer:
             self._give_answer(answer)
             return
@@ -409,6 +412,16 @@ class ClusterSaver:
                 store.ask({"do": "check", "step": step}, check)
 
         self._cluster.caches.fetch(step, on_fetched)
+
+    def _have_nodes_load(self, answer: Answer) -> None:
+        """Have all nodes bring the checkpoint with which the job begins, and answer after that."""
+        number = self._number
+
+        def on_fetched(error: str, _: Node | None) -> None:
+            if number == self._number and not self.closed and not self._gone:
+                self._give_answer({**answer, "error": error} if error else answer)
+
+        self._cluster.loads.fetch(on_fetched)
 
     def _on_checked(self, answer: Answer, node: Node, error: str) -> None:
         """Go on with an older step if the store has this one damaged, else without the node that said so.

@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.nodes.cluster.fetch_round import FetchRound, OnFetched
 from ftlaunch.nodes.cluster.head_store import HeadStore
 from ftlaunch.nodes.cluster.nodes.node import Node
 from ftlaunch.nodes.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.nodes.cluster.unshared_nodes import CHECKPOINT_DIR
-
-OnFetched = Callable[[str, Node | None], None]
-"""takes why a checkpoint could not be fetched (empty after success), and the node that found it damaged, if one did"""
 
 
 class NodeCaches:
@@ -38,9 +36,7 @@ class NodeCaches:
         self._numbers = itertools.count(1)
         self._versions: dict[int, int] = {}  # number of a request -> the version of the small files in it
         self._step = NONE  # that is being fetched
-        self._on_fetched: OnFetched | None = None  # None: nothing is being fetched
-        self._asked: dict[int, int] = {}  # key of a node -> number of the request to fetch that step
-        self._have: set[int] = set()  # keys of nodes that have that step
+        self._round = FetchRound(self._apart_nodes, lambda node: self._send(node, self._step))
 
     def apart(self) -> frozenset[int]:
         """Return the places whose nodes have a checkpoint directory of their own."""
@@ -69,27 +65,7 @@ class NodeCaches:
             on_fetched: called once all have the step, or one of them cannot get it.
         """
         self._step = step
-        self._on_fetched = on_fetched
-        self._asked = {}
-        self._have = set()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Ask the nodes that were not asked yet, or report that all have the step."""
-        if self._on_fetched is None:
-            return
-        nodes = self._apart_nodes()
-        for node in nodes:
-            if node.member.key not in self._asked:
-                self._asked[node.member.key] = self._send(node, self._step)
-        if all(node.member.key in self._have for node in nodes):
-            self._finish("", None)
-
-    def _finish(self, error: str, damaged_at: Node | None) -> None:
-        on_fetched = self._on_fetched
-        self._on_fetched = None
-        if on_fetched is not None:
-            on_fetched(error, damaged_at)
+        self._round.begin(on_fetched, is_new=True)
 
     def _send(self, node: Node, step: int) -> int:
         """Ask a node to fetch a step (NONE: only the small files). Return the number of the request."""
@@ -121,15 +97,11 @@ class NodeCaches:
             return
         if "error" not in answer:
             node.cache_version = version
-        if self._asked.get(node.member.key) == answer["number"]:
-            if "error" in answer:
-                self._finish(f"{node.name}: {answer['error']}", node if answer.get("damaged") else None)
-                return
-            self._have.add(node.member.key)
-            self._go_on()
+        if self._round.is_about(node, answer["number"]):
+            self._round.take_answer(node, answer.get("error", ""), is_damaged=bool(answer.get("damaged")))
         elif "error" in answer:
             self.give_up(node, f"its checkpoint directory cannot be used: {answer['error']}")
 
     def forget_lost(self) -> None:
         """Go on without a node that is lost."""
-        self._go_on()
+        self._round.go_on()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
+from ftlaunch.nodes.agent.node.node_load import NodeLoad
 from ftlaunch.nodes.agent.node.node_store import NodeStore
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
@@ -77,7 +78,17 @@ class Node:
         unused: Any = None
         own_files = OwnFiles(unused, unused, self._tell, unused)  # the run dir is shared: nothing is sent
         store = NodeStore(unused, "unused", loop, unused, self._tell)  # the checkpoint dir is shared: it does nothing
-        self.helpers = NodeHelpers(loop, start, collect, lambda _: True, own_files, store, self._tell)
+        load = NodeLoad(unused, loop, unused, self._tell, unused)  # the job begins with no address: it does nothing
+        self.helpers = NodeHelpers(
+            loop=loop,
+            start_saver=start,
+            collect=collect,
+            may_begin=lambda _: True,
+            own_files=own_files,
+            store=store,
+            load=load,
+            send=self._tell,
+        )
 
     def register(self, fd: int, handler: Callable[[], None]) -> None:
         """Keep the handler of a descriptor for the test to call."""

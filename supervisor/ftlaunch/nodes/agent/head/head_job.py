@@ -13,6 +13,7 @@ from collections.abc import Callable
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
 from ftlaunch.checkpoints.stores.keeping_saver import CacheLimit, KeepingSaver
+from ftlaunch.checkpoints.stores.load_note import read_note
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.closing import Closing
@@ -49,7 +50,7 @@ from ftlaunch.reporting.events.failures import CallFailed
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.events.job import StopRequested
 from ftlaunch.reporting.reporter import Reporter
-from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.job_spec import LOADED, JobSpec
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.file_thread import PATIENCE_SECONDS
@@ -203,6 +204,8 @@ class HeadJob:
             leads=self._leads,
             unshared=self._unshared,
             store=self._store,
+            load_address=spec.saving.load_address,
+            load_note=read_note(spec.run_dir / LOADED),
             copies=nodes.peer_interval,
             report=self._reporter.report,
             may_be_beside=self._may_be_beside,

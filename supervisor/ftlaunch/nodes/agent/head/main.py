@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.closing import Closing
@@ -240,6 +241,9 @@ def _serve(
             adopted="" if adopted is None else life_of(adopted.lineage),
             ranks_run=ranks_run,
         )
+    load_fetch = None
+    if world.saving.load_address is not None and not ranks_run:
+        load_fetch = LoadFetch(world, helpers, signals.fd)
     workspace = Workspace(
         world,
         lambda line: terminal.say(messages.PREFIX + line),
@@ -247,6 +251,7 @@ def _serve(
         gone,
         takes_over=takes_over,
         store=store,
+        load_fetch=load_fetch,
     )
     world = workspace.spec
     notifier = NotifierLink(helpers, world, dict(os.environ))

@@ -13,6 +13,7 @@ from typing import Any
 from ftlaunch.autopsy.client import Collect, DumpCollector
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.nodes.agent.node.node_load import NodeLoad
 from ftlaunch.nodes.agent.node.node_store import NodeStore
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
@@ -36,6 +37,7 @@ class NodeHelpers:
         may_begin: Callable[[float], bool],
         own_files: OwnFiles,
         store: NodeStore,
+        load: NodeLoad,
         send: Callable[..., None],
     ) -> None:
         """Start the saver.
@@ -47,6 +49,7 @@ class NodeHelpers:
             may_begin: returns, for a moment in monotonic seconds, whether ranks can be started.
             own_files: sends the head the data of autopsies, where the run dir is not shared.
             store: the checkpoint store, where the checkpoint directory is not the head's.
+            load: brings the checkpoint at an address with which the job begins, where the run dir is not the head's.
             send: sends a message of `messages.UP`.
 
         Raises:
@@ -60,6 +63,7 @@ class NodeHelpers:
         """returns whether ranks can be started at a moment: the fork server is ready, or is known not to work"""
         self._own_files = own_files
         self._store = store
+        self._load = load
         self._collectors: dict[int, tuple[DumpCollector, Path]] = {}  # with the directory of each autopsy
         self._waiting: list[Request] = []
         self._repeated = False  # a saver has already died over the request under way
@@ -87,6 +91,12 @@ class NodeHelpers:
             return
         if request.get("do") == "fetch":
             self._store.fetch(request)
+            return
+        if request.get("do") == "load":
+            self._load.fetch(request)
+            return
+        if request.get("do") == "forget_load":
+            self._load.forget()
             return
         if "folder" in request:
             request = self._store.stage(request)
@@ -202,6 +212,7 @@ class NodeHelpers:
     def poll(self, now: float) -> None:
         """Report collectors that have finished; start a saver if there is none, or check the one that runs."""
         self._store.poll(self._link, now)
+        self._load.poll(now)
         if self._link is not None:
             self._link.kill_if_stopped(now)
         elif now >= self._next_try:
@@ -222,5 +233,6 @@ class NodeHelpers:
             self.collect_no_more(number)
         self._waiting.clear()
         self._store.close()
+        self._load.close()
         if self._link is not None:
             self._link.close(patience_seconds)
