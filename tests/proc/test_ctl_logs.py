@@ -160,7 +160,12 @@ AGAIN = """
 import os, pathlib, sys, time
 rank, attempt, life = os.environ["RANK"], os.environ["FTLAUNCH_ATTEMPT"], os.environ["LIFE"]
 print(f"life {life} attempt {attempt}", flush=True)
+printed = pathlib.Path(sys.argv[1] + ".printed")
+if rank == "0":
+    printed.touch()
 if life == "1" and attempt == "0" and rank == "1":
+    while not printed.exists():  # rank 0 is ended as soon as this rank has failed
+        time.sleep(0.01)
     raise ValueError("in the first life")
 while (life, attempt) == ("1", "0") or not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.01)
