@@ -28,6 +28,7 @@ from ftlaunch_contract.protocol import memory_root
 
 pytestmark = pytest.mark.long
 TOKEN = "a token that is long enough"
+KEEPER = "ftlaunch.checkpoints.stores.keeper"
 SLOW = ("--steps", "30", "--step-time", "0.4")
 
 
@@ -118,11 +119,39 @@ class StoreJob(NodesJob):
         assert self.objects() == self.index.objects, "nothing but checkpoints is left"
 
 
+def helpers(job: StoreJob, module: str) -> list[int]:
+    """The pids of the job's helper processes that run a module."""
+    found = []
+    for pid in carriers(job.tag):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if module in psutil.Process(pid).cmdline():
+                found.append(pid)
+    return found
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StoreJob]:
     job = StoreJob(tmp_path)
     yield job
     job.dispose()
+
+
+def test_a_start_with_nothing_left_to_train_stores_what_only_the_shared_cache_has(store: StoreJob) -> None:
+    """Taken out: the job ends with 0, and the store lacks the last step."""
+    store.is_shared = True
+    store.options = (*store.options, "--storage-interval", "1000")
+    store.begin()
+    keepers = helpers(store, KEEPER)
+    for pid in keepers:
+        os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: store.caches(0) == [30], "the commit of the last step in the cache")
+    assert keepers
+    assert not store.events("checkpoint_stored"), "the keeper is stopped"
+    store.kill_all()
+    store.begin_again()
+    assert store.codes()[2:] == [0, 0], store.transcript
+    assert [one["steps"] for one in store.events("checkpoint_stored")] == [[30]]
+    assert max(store.index.steps) == 30
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own caches", "a shared cache"])
@@ -347,7 +376,7 @@ def test_a_shared_cache_keeps_what_fits_and_the_store_keeps_all(store: StoreJob)
     deleted = store.events("checkpoint_deleted")
     assert deleted
     assert {event["why"] for event in deleted} == {"cache"}
-    assert sorted(store.index.steps) == [5, 10, 15, 20, 25, 30]
+    assert store.index.steps.keys() == {event["step"] for event in store.events("checkpoint_committed")}
     assert set(store.caches(0)) == store.index.steps.keys() - {event["step"] for event in deleted}
     assert 30 in store.caches(0)
     store.assert_clean()

@@ -17,7 +17,7 @@ def test_a_free_port_lies_outside_the_range_from_which_the_kernel_gives_ports() 
     with socket.socket() as given:
         given.bind(("127.0.0.1", 0))
         assert first <= given.getsockname()[1] <= last
-    assert all(10_000 <= port < 65_536 and not first <= port <= last for port in found)
+    assert all(10_000 <= port < 30_000 and not first <= port <= last for port in found)
     assert len(found) > 1, "jobs that start at one moment would take the same port"
 
 
@@ -26,7 +26,7 @@ def test_a_port_at_which_something_listens_is_passed_over(monkeypatch: pytest.Mo
     with socket.socket() as other:
         other.bind(("127.0.0.1", taken))
         other.listen()
-        other_one = taken + 1 if taken < 65_535 else taken - 1
+        other_one = taken + 1 if taken < 29_999 else taken - 1
         monkeypatch.setattr("random.sample", lambda _ports, _count: [taken, other_one])
         assert free_port("127.0.0.1") == other_one
 

@@ -38,7 +38,6 @@ class SaverSilence:
         self._saving.link.kill_if_stopped(now)
         if now - self._polled_at < _POLL_SECONDS:
             return
-        self._saving.link.kill_if_stopped(now)
         self._polled_at = now
         work = self._saving.work()
         if work is None or work != self._work:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.keeping_saver import CacheLimit, KeepingSaver
+from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver, keep_in_store
 from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
@@ -327,27 +327,19 @@ class _Job:
 
         self._keeping: KeepingSaver | None = None
 
-        cache = CacheLimit(
-            spec.saving.checkpoint_cache_max_size, stored={} if store is None else store.opened["stored"]
-        )
-
         def start_saver() -> Saver:
             saver = SaverLink(helpers, marker, workspace.locks)
             if store is None:
                 return saver
-            keeping = KeepingSaver(
-                saver=saver,
-                keeper=None if store.keeper.closed else store.keeper,
-                where=str(spec.saving.checkpoint_store),
+            self._keeping = keep_in_store(
+                saver,
+                opening=store,
+                saving=spec.saving,
                 report=reporter.report,
                 stop=self._overtaken,
-                cache=cache,
                 before=self._keeping,
             )
-            if self._keeping is None and store.opened["is_behind"]:
-                keeping.publish(spec.saving.keep, spec.saving.keep_every)
-            self._keeping = keeping
-            return keeping
+            return self._keeping
 
         edges = Edges(
             make_group=lambda number, exited: RANKS_HERE(surroundings, number, exited),

@@ -15,15 +15,15 @@ from pathlib import Path
 
 _KERNELS_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 64
-_LISTENED_ON = (range(10_000, 30_000), range(61_000, 65_536))
+_LISTENED_ON = range(10_000, 30_000)
 """ports for listening. Below are those of well-known services; from 30000 to 32767 those that Kubernetes forwards"""
 
 
 def free_port(address: str) -> int:
     """Return a TCP port of `address` that is free at this moment.
 
-    Another process takes the port only if that process asks for the very port. Where the kernel's range leaves no port
-    outside, or none of those that were tried is free, the port is one of the kernel's range.
+    Another process takes the port only if that process asks for the very port. Where none of the ports that were tried
+    is free and outside the kernel's range, the port is one of that range.
 
     Args:
         address: a numeric address of this machine; empty for every address.
@@ -32,8 +32,9 @@ def free_port(address: str) -> int:
         OSError: `address` is not one of this machine, or has no free port.
     """
     kernels = _read_kernels_range()
-    outside = [port for ports in _LISTENED_ON for port in ports if port not in kernels]
-    for port in random.sample(outside, min(_TRIES, len(outside))):
+    for port in random.sample(_LISTENED_ON, _TRIES):
+        if port in kernels:
+            continue
         try:
             return _bind(address, port)
         except OSError as error:

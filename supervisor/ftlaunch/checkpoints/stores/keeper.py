@@ -11,7 +11,7 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
         step `newer_than` and than those of the directory; null: bring none, but the small files beside them
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
             "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
-            "is_behind": whether the newest step of the directory is not in the store,
+            "is_behind": whether the directory has a newer step than the store,
             "term", "token": of the claim, "lives": of whose memory the job may go on, or null: of any,
             "beside": {name: small file beside the checkpoints},
             "stored": {STEP: checksum of metadata.json, of each usable step of the store}}

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.opening import LEAVE_SECONDS
+from ftlaunch.checkpoints.stores.opening import LEAVE_SECONDS, StoreOpening
 from ftlaunch.reporting.events.base import Complaint, JobEvent
 from ftlaunch.reporting.events.stores import (
     CheckpointNotStored,
@@ -24,6 +24,7 @@ from ftlaunch.reporting.events.stores import (
     CheckpointStored,
     StoreOvertaken,
 )
+from ftlaunch.spec.job_spec import SavingSpec
 
 Answer = dict[str, Any]
 Done = Callable[[Answer], None]
@@ -70,8 +71,8 @@ class KeepingSaver:
             report: reports an event.
             stop: stops the job, with a reason.
             cache: how large the folder may get; the same for each saver of a job.
-            before: the one whose saver has died. What it was to ask the keeper for is asked for by this one, so that a
-                step which was committed in the folder is stored, even if nothing is saved any more.
+            before: the one whose saver has died. This one goes on with having the store follow the folder, so that a
+                step which was committed there is stored, even if nothing is saved any more.
 
         Raises:
             OSError: there is no descriptor left to wait for both.
@@ -81,7 +82,8 @@ class KeepingSaver:
         self._where = where
         self._report = report
         self._stop = stop
-        self._cache = cache
+        self.cache = cache
+        """how large the folder may get, and what the store has"""
         self._requests: deque[tuple[Answer, Done | None]] = deque()  # for the keeper, once it is free
         self._on_done: Done | None = None  # takes the answer to the request that the keeper has
         self._held: Answer | None = None  # the saver's answer that waits for the store
@@ -93,8 +95,8 @@ class KeepingSaver:
         self._both.register(saver.fd, select.EPOLLIN)
         if keeper is not None:
             self._both.register(keeper.fd, select.EPOLLIN)
-            if before is not None:
-                self._requests.extend(before._requests)
+            if before is not None:  # nobody waits any more for the answers to its other requests
+                self._requests.extend(request for request in before._requests if request[1] is None)
                 self._on_done = before._on_done
                 self._tries = before._tries
             self._ask_next()
@@ -121,8 +123,8 @@ class KeepingSaver:
 
     def ask(self, request: Answer) -> None:
         """Send a request to the saver: `pending` until its answer is there."""
-        if request["do"] == "save" and self._cache.max_size is not None:
-            request = {**request, "cache": asdict(self._cache)}
+        if request["do"] == "save" and self.cache.max_size is not None:
+            request = {**request, "cache": asdict(self.cache)}
         self._asked = request
         self._saver.ask(request)
 
@@ -251,7 +253,7 @@ class KeepingSaver:
         on_done = self._on_done
         self._on_done = None
         if "stored" in answer:
-            self._cache.stored = answer["stored"]
+            self.cache.stored = answer["stored"]
         if answer.get("overtaken"):
             self._report(StoreOvertaken(answer["error"]))
             self._stop(answer["error"])
@@ -322,3 +324,39 @@ class KeepingSaver:
                 self._give_keeper_up("it does not answer")
         if self._keeper is not None:
             self._leave_keeper()
+
+
+def keep_in_store(
+    saver: Saver,
+    opening: StoreOpening,
+    saving: SavingSpec,
+    report: Callable[[JobEvent], None],
+    stop: Callable[[str], None],
+    before: KeepingSaver | None,
+) -> KeepingSaver:
+    """Have the committed steps of a saver go to an open store. What only the folder has goes there at once.
+
+    Args:
+        saver: commits steps.
+        opening: has opened the store.
+        saving: the job's settings.
+        report: reports an event.
+        stop: stops the job, with a reason.
+        before: the one whose saver has died; None: this is the first saver of the job.
+
+    Raises:
+        OSError: there is no descriptor left.
+    """
+    opened = opening.opened
+    keeping = KeepingSaver(
+        saver=saver,
+        keeper=None if opening.keeper.closed else opening.keeper,
+        where=str(opened["where"]),
+        report=report,
+        stop=stop,
+        cache=CacheLimit(saving.checkpoint_cache_max_size, opened["stored"]) if before is None else before.cache,
+        before=before,
+    )
+    if before is None and opened["is_behind"]:
+        keeping.publish(saving.keep, saving.keep_every)
+    return keeping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch_contract.files import atomic, checksums, untrusted_json
 from ftlaunch_contract.files.regular_file import open_regular, read_regular
 from ftlaunch_contract.files.untrusted_json import extents, mapping, text
 
 NOTE = ".brought.json"
 """name of the note in the folder into which it was brought"""
 _MOST_BYTES = 4 << 20  # of a note
-_PIECE_BYTES = 1 << 20  # that are read at once
 
 
 @dataclass(frozen=True)
@@ -65,20 +63,20 @@ def digest_of(folder: Path) -> str:
     Raises:
         OSError: a file cannot be read.
     """
-    found = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != NOTE:
-            name = path.relative_to(folder).as_posix()
-            found.update(json.dumps([name, path.stat().st_size, _content_digest(path)]).encode())
-    return found.hexdigest()
+    found = [
+        [path.relative_to(folder).as_posix(), path.stat().st_size, _content_digest(path)]
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != NOTE
+    ]
+    return checksums.of_whole(json.dumps(found).encode())
 
 
 def _content_digest(path: Path) -> str:
     is_of_step = layout.step_of(path.parent) is not None and (path.parent / layout.METADATA).exists()
     if is_of_step and path.name != layout.METADATA:
         return ""
-    found = hashlib.sha256()
     with open_regular(path) as file:
-        while piece := file.read(_PIECE_BYTES):
-            found.update(piece)
-    return found.hexdigest()
+        size = path.stat().st_size
+        return checksums.of_blocks(
+            checksums.of_block(file.fileno(), begin, end) for begin, end in checksums.blocks(size)
+        )

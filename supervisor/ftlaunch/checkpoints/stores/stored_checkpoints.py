@@ -388,12 +388,12 @@ class StoredCheckpoints:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the directory's newest step is not in the store, because what was to bring it there has died.
+        """Whether the directory has a newer step than the store, because what was to bring it there has died.
 
-        Call after `claim`. Raises OSError.
+        A directory whose newest step is older is not ahead in another way: it was not brought up to date, and
+        publishing it would put the later steps of the store aside.
         """
-        step, path = max(layout.list_iterations(self._directory), default=(-1, self._directory))
-        return step != -1 and self._is_to_upload(step, path)
+        return self._newest_here() > self.newest
 
     def _fetch_all(self, steps: Iterable[int]) -> RefusedStep | None:
         """Fetch steps that the directory lacks. Return the first that is damaged, which the index then names.

@@ -11,6 +11,7 @@ from tests.support.fakes.files import FilesInPlace
 
 from ftlaunch.nodes.agent.node.own_files import PUT_ASIDE, OwnFiles
 from ftlaunch.spec.resolve import resolve
+from ftlaunch_contract.checkpoint import layout
 
 
 class NodeWithCopies:
@@ -73,6 +74,17 @@ def test_after_a_piece_that_failed_none_is_written(node: NodeWithCopies) -> None
     node.files.begin_copies()
     node.piece(4, b"two\n")
     assert node.journal.read_bytes() == b"one\ntwo\n", "the head was told anew what this node has"
+
+
+def test_a_disk_that_does_not_say_whose_run_dir_it_is_gets_no_copies(node: NodeWithCopies) -> None:
+    node.disk.answers = False
+    assert node.files.begin_copies() == (0, "")
+    node.disk.answers = True
+    node.piece(0, b"one\n")
+    node.piece(-1, b"7", name=layout.SEED)
+    assert not list(node.run_dir.iterdir())
+    (sentence,) = node.said
+    assert sentence.startswith("cannot copy the head's run dir: /files:")
 
 
 def test_what_no_copy_is_made_of_is_refused(node: NodeWithCopies) -> None:

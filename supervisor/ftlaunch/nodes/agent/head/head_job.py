@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.keeping_saver import CacheLimit, KeepingSaver
+from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver, keep_in_store
 from ftlaunch.checkpoints.stores.load_note import read_note
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
@@ -221,11 +221,6 @@ class HeadJob:
         logs = workspace.files.of(world.log_dir)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
-        cache = CacheLimit(
-            context.spec.saving.checkpoint_cache_max_size,
-            stored={} if self._opening is None else self._opening.opened["stored"],
-        )
-
         def start_saver() -> Saver:
             own = SaverLink(context.helpers, marker, workspace.locks)
             saver = ClusterSaver(
@@ -239,14 +234,12 @@ class HeadJob:
             )
             if self._store is None or self._opening is None:
                 return saver
-            keeper = None if self._opening.keeper.closed else self._opening.keeper
-            self._keeping = KeepingSaver(
-                saver=saver,
-                keeper=keeper,
-                where=self._store.where,
+            self._keeping = keep_in_store(
+                saver,
+                opening=self._opening,
+                saving=world.saving,
                 report=self._reporter.report,
                 stop=self._stop_overtaken,
-                cache=cache,
                 before=self._keeping,
             )
             self._store.ask_keeper = self._keeping.ask_keeper

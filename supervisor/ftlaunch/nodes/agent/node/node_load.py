@@ -114,7 +114,13 @@ class NodeLoad:
         self._about = {}
 
     def poll(self, now: float) -> None:
-        """Give the head a sign that more was brought. now: monotonic seconds."""
+        """Check that the process is not stopped, and give the head a sign that more was brought.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if self._link is not None:
+            self._link.kill_if_stopped(now)
         if not self._about or self._link is None or now < self._sign_at + _SIGN_SECONDS:
             return
         self._sign_at = now

@@ -27,7 +27,7 @@ from ftlaunch.ranks.log_files import log_path
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch_contract.files import atomic
-from ftlaunch_contract.files.dirlock import living_holder
+from ftlaunch_contract.files.dirlock import Holder, living_holder
 from ftlaunch_contract.files.regular_file import open_regular, read_regular
 
 MOST_BYTES = 64 << 10
@@ -134,19 +134,29 @@ class OwnFiles:
             The bytes of the journal that this node has, and their SHA-256; 0 and "" if there are none.
         """
         run_dir = self._spec.run_dir
-        holder = living_holder(run_dir)
-        self._keeps_copies = self._keeps_journal = holder is None
+
+        def read() -> tuple[Holder | None, bytes]:
+            holder = living_holder(run_dir)
+            return holder, b"" if holder is not None else read_regular(run_dir / EVENTS, _MOST_OF_A_JOURNAL)
+
+        self._keeps_copies = self._keeps_journal = True
+        self._has_other_journal = False
+        try:
+            holder, content = self._files.call(read)
+        except FileNotFoundError:
+            return 0, ""
+        except OSError as error:
+            self._has_other_journal = error.errno == errno.EFBIG  # too long to be compared: it is put aside
+            if not self._has_other_journal:  # whose run dir this is cannot be known
+                self._keeps_copies = self._keeps_journal = False
+                self._cannot_keep(error)
+            return 0, ""
         if holder is not None:
+            self._keeps_copies = self._keeps_journal = False
             self._say(
                 f"keeps no copies of the head's run dir: a running supervisor (pid {holder[0]}) uses {run_dir}; ftctl"
                 " lacks this job on this node: give each job a run dir of its own"
             )
-            return 0, ""
-        path = run_dir / EVENTS
-        try:
-            content = self._files.call(lambda: read_regular(path, _MOST_OF_A_JOURNAL))
-        except OSError as error:
-            self._has_other_journal = error.errno == errno.EFBIG  # too long to be compared: it is put aside
             return 0, ""
         self._has_other_journal = True
         return len(content), hashlib.sha256(content).hexdigest()
