@@ -6,6 +6,7 @@ sees the run dir of another.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from tests.support.machines import Cluster, Machines, made, undisturbed
 from tests.support.waiting import wait_for
+
+from ftlaunch.nodes.channel.claims import Sign
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]  # four to six ranks each: `make sweep` runs them
 
@@ -34,12 +37,18 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return undisturbed(tmp_path_factory, nodes=NODES, steps=STEPS)
 
 
-def started(machines: Machines, home: Path, step: int) -> Cluster:
-    """A job on machines with disks of their own whose ranks have made so many steps."""
+def prepared(machines: Machines, home: Path) -> Cluster:
+    """A job on machines with disks of their own, of which no agent has started."""
     bucket = home / "bucket"
     job = Cluster(machines, home, NODES, ("--checkpoint-dir", f"file://{bucket}", "--storage-interval", "20"), *ARGS)
     bucket.mkdir()
     job.own_disks()
+    return job
+
+
+def started(machines: Machines, home: Path, step: int) -> Cluster:
+    """A job on machines with disks of their own whose ranks have made so many steps."""
+    job = prepared(machines, home)
     job.start_all(ENV)
     job.wait_step(step)
     return job
@@ -95,3 +104,19 @@ def test_without_the_heads_machine_the_others_end_and_the_same_command_goes_on(
         job.start(number, "--node-rank", str(number), env=ENV)
     wait_for(lambda: len(job.events("job_started")) == 2, "the second life of the job")
     assert_ended_well(job, alone, 0, 1)
+
+
+def test_a_machine_that_was_the_heads_last_week_waits_for_the_head(
+    machines: Machines, tmp_path: Path, alone: Any
+) -> None:
+    """Taken out (`is_marked`): it takes its own old sign for that of the head, and starts a head beside the job's."""
+    job = prepared(machines, tmp_path / "job")
+    left = machines[1].path(job.run_dir) / "head"
+    left.mkdir(parents=True)
+    (left / "unshared").touch()
+    (left / "sign.json").write_text(json.dumps(vars(Sign(9, "10.77.0.2", 29400, "last week's", 1, 1, 5))))
+    job.start(1, "--node-rank", "1", env=ENV)
+    wait_for(lambda: "this node tries again and again" in job.said(1), "ten seconds without a head", 30.0)
+    job.start(0, "--node-rank", "0", env=ENV)
+    assert_ended_well(job, alone, 0, 1)
+    assert not list(left.glob("claim.*")), "no head has claimed anything there"
