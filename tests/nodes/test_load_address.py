@@ -72,7 +72,9 @@ def loading(tmp_path: Path) -> Iterator[LoadJob]:
     job.dispose()
 
 
-@pytest.mark.parametrize("shares", [False, True], ids=["apart", "shared"])
+@pytest.mark.parametrize(
+    "shares", [pytest.param(False, id="apart"), pytest.param(True, id="shared", marks=pytest.mark.long)]
+)
 def test_both_nodes_begin_with_the_step_of_another_job_s_store(loading: LoadJob, alone: FtJob, shares: bool) -> None:
     """Taken out (`_have_nodes_load`): the ranks of the second node find nothing to begin with."""
     step = loading.fill_bucket()
@@ -89,6 +91,7 @@ def test_both_nodes_begin_with_the_step_of_another_job_s_store(loading: LoadJob,
     assert sorted(path for path in loading.bucket.rglob("*") if path.is_file()) == before, "it is only read"
 
 
+@pytest.mark.long
 def test_a_node_that_has_it_brings_nothing_again(loading: LoadJob, alone: FtJob) -> None:
     """A rank fails before there is anything else to go on from."""
     step = loading.fill_bucket()
@@ -104,6 +107,7 @@ def test_a_node_that_has_it_brings_nothing_again(loading: LoadJob, alone: FtJob)
     assert loading.final() == alone.final()
 
 
+@pytest.mark.long
 def test_a_node_with_what_an_earlier_start_has_brought_verifies_it(loading: LoadJob) -> None:
     step = loading.fill_bucket()
     loading.words = ("--steps", "1000", "--step-time", "0.1")
@@ -122,6 +126,7 @@ def test_a_node_with_what_an_earlier_start_has_brought_verifies_it(loading: Load
     assert (brought / layout.METADATA).stat().st_mtime_ns == written
 
 
+@pytest.mark.long
 def test_what_was_brought_is_removed_once_the_job_has_its_own_state(loading: LoadJob, alone: FtJob) -> None:
     loading.fill_bucket()
     loading.words = ("--steps", "20")
@@ -178,6 +183,7 @@ def test_a_bucket_that_changes_meanwhile_is_refused(loading: LoadJob) -> None:
     assert not loading.events("loaded")
 
 
+@pytest.mark.long
 def test_a_step_that_is_gone_meanwhile_names_the_node(loading: LoadJob) -> None:
     step = loading.fill_bucket()
     loading.begin_head()

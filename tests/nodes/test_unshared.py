@@ -78,6 +78,7 @@ def test_every_node_has_the_journal_and_what_a_head_needs(apart: ApartJob, alone
     apart.assert_same_end(alone)
 
 
+@pytest.mark.long
 def test_a_run_dir_in_which_another_job_works_is_left_alone(apart: ApartJob, alone: FtJob, tmp_path: Path) -> None:
     """Taken out (`living_holder`): the other job's journal is put aside, and its seed and limits are overwritten."""
     (tmp_path / "other").mkdir()
