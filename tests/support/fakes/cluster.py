@@ -157,7 +157,7 @@ class Head:
             address="10.0.0.1",
             term=1,
             leads=lambda: self.leads,
-            unshared=UnsharedNodes(self.spec, AllFilesInPlace(home), self.clock, self.said.append),
+            unshared=UnsharedNodes(self.spec, AllFilesInPlace(home), self.clock, self.said.append, may_move=False),
         )
         self.cluster = Cluster(cluster_context)
         self.agents: list[FakeAgent] = []

@@ -98,12 +98,15 @@ class Agent:
         self._failed_at: list[float] = []  # moments of unexpected failures of system calls
         self._announced_waiting = False  # the terminal was told that this node waits for its first head
         self._expired = False  # the lease is over, and the ranks were killed for that
+        self._elects = False  # this node's voter is one of those that elect the head
+        self._replaced_since: float | None = None  # since when only heads have answered that another one has replaced
         self._job_stops = False  # the job was told to stop, which the next head must hear
         self._polled_at = 0.0  # when the pages were last polled
         self._greeting_until = 0.0  # until when a head's welcome may be on its way
         self.dismissed = False
         """whether the job goes on without this node"""
         self._settled = False  # the helpers are ready: ranks can be started
+        self._welcomed = False  # the head has welcomed this node on this connection
         self._sent_ready = False  # the head has been sent `ready` on this connection
         self._interrupted = False  # the last signal was SIGINT: a second one hurries the job
         self._stopping = False  # the ranks were told to stop or to leave
@@ -177,7 +180,9 @@ class Agent:
     def _send_ready(self, now: float) -> None:
         """Tell a new head that ranks can start, once the helpers are ready and the shared directories are known."""
         self._settled = self._settled or self._helpers.may_begin(now)
-        if self._settled and self._shared.are_known and not self._sent_ready and self.link.alone_since is None:
+        if not self._welcomed or self.link.alone_since is not None:
+            return
+        if self._settled and self._shared.are_known and not self._sent_ready:
             self._sent_ready = True
             spec = self._spec
             named = {"run_dir": spec.run_dir, "checkpoint_dir": spec.checkpoint_dir}
@@ -202,7 +207,7 @@ class Agent:
         spec = self._spec
         is_apart = not self._shared.is_shared(spec.run_dir)
         self._own_files.is_apart = is_apart
-        self._search.may_replace_head = self._search.in_store or not is_apart
+        self._search.may_replace_head = self._search.in_store or self._elects or not is_apart
         if not is_apart and self._shared.apart and spec.saving.checkpoint_store is None:
             why = f"{spec.checkpoint_dir} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
@@ -230,6 +235,8 @@ class Agent:
         """Kill the ranks when the lease is over, and end the agent when no head has been found for too long."""
         nodes = self._spec.nodes
         since = self.link.alone_since
+        if since is not None and self._replaced_since is not None:
+            since = min(since, self._replaced_since)
         if self._expire(now):
             self.link.renew("it did not hear this node")
         if since is not None and self.link.refused and self.link.at_home and now - since < _HEADLESS_SECONDS:
@@ -323,7 +330,7 @@ class Agent:
         self._greeting_until = self._clock() + self._spec.nodes.timeout
         self._ranks.resend_all_words()
         memory = self._ranks.describe_memory()
-        self._sent_ready = self._expired = False
+        self._welcomed = self._sent_ready = self._expired = False
         self._lease = Lease(self._spec.nodes.timeout + FENCE_SECONDS, self._clock())
         self.link.send("hello", **self._hello, port=self._ranks.find_free_port(), wall=time.time(), **memory)
 
@@ -335,9 +342,13 @@ class Agent:
             word: the word that the head has left in the directories that all nodes share.
         """
         if term < self._term:
-            self.link.renew("another head has taken its place")
+            if self._replaced_since is None:
+                self._replaced_since = self._clock()
+            self.link.renew("another head has taken its place", slowly=True)
             return
+        self._replaced_since = None
         self._term = term
+        self._welcomed = True
         self._greeting_until = 0.0
         self._shared.begin(word, self._clock())
         self._say_unless_beside_head(f"joined: the head at {self.link.endpoint} speaks for the job")
@@ -403,6 +414,15 @@ class Agent:
             self.code = EXIT_USAGE
         elif do == "standby":
             self._announce_standby(message["why"])
+        elif do == "elsewhere":
+            self._term = -1  # that head counts its terms apart from the one that gives way
+            self._search.forget_sign()
+            self.link.go_to(message["address"], message["port"])
+        elif do == "vote":
+            self._helpers.voter.begin(message["term"], message["head"])
+        elif do == "voting":
+            self._elects = True
+            self._search.may_replace_head = True
         elif do == "stopping":
             self._job_stops = True
         elif do == "dismissed":

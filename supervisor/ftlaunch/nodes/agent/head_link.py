@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.nodes.agent.head.meeting_address import is_own
+from ftlaunch.nodes.agent.meeting_address import is_own
 from ftlaunch.nodes.channel.connection import BROKEN_OFF, Connection, connect
 from ftlaunch.nodes.cluster import messages
 from ftlaunch.system.loop import Clock, Loop
@@ -108,9 +108,16 @@ class HeadLink:
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._loop.call_at(self._clock(), (self, "retry"), self._try)
 
-    def renew(self, why: str) -> None:
-        """End the connection to the head, if there is one, and make another."""
+    def renew(self, why: str, *, slowly: bool = False) -> None:
+        """End the connection to the head, if there is one, and make another.
+
+        Args:
+            why: the reason, a clause that follows a colon.
+            slowly: whether to wait as long as after many failed tries.
+        """
         if self.alone_since is None:
+            if slowly:
+                self._pause_seconds = _LONGEST_PAUSE_SECONDS
             self._lost(why)
 
     def close(self) -> None:

@@ -153,6 +153,10 @@ class HeadSearch:
         else:
             self.unusable = answer["head"] == UNUSABLE
 
+    def forget_sign(self) -> None:
+        """Forget the newest sign, because its head has given way to one with terms of its own."""
+        self._takeover = Takeover(self._takeover.stale_seconds)
+
     def forget_orders(self) -> None:
         """Forget the unanswered orders, because the starter was killed."""
         self._unanswered.clear()

@@ -47,13 +47,13 @@ from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_load import FETCHER, NodeLoad
 from ftlaunch.nodes.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.nodes.agent.node.node_store import KEEPER, NodeStore
+from ftlaunch.nodes.agent.node.node_voter import VOTER, NodeVoter
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 from ftlaunch.nodes.agent.questions import Questions
 from ftlaunch.nodes.agent.takeover import QUIET_SECONDS
-from ftlaunch.nodes.channel.claims import this_machine
+from ftlaunch.nodes.channel.claims import STALE_PART, this_machine
 from ftlaunch.nodes.cluster import unshared_nodes
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds
-from ftlaunch.nodes.cluster.leadership import STALE_PART
 from ftlaunch.nodes.cluster.log_pieces import LogPieces
 from ftlaunch.nodes.cluster.membership import facts
 from ftlaunch.nodes.cluster.membership.fingerprint import job_of
@@ -316,6 +316,18 @@ class _Node:
             send=self._send,
             say=say,
         )
+        voter = NodeVoter(
+            loop=loop,
+            start=lambda: CopierLink(helpers, program=VOTER),
+            begin={
+                "do": "begin",
+                "run_dir": str(spec.run_dir),
+                "token": token.hex(),
+                "address": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104 - others must know the token
+            },
+            send=self._send,
+            say=say,
+        )
         self._node_helpers = NodeHelpers(
             loop=loop,
             start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
@@ -324,6 +336,7 @@ class _Node:
             own_files=own_files,
             store=store,
             load=load,
+            voter=voter,
             send=self._send,
         )
         self._probe = open_probe_socket()

@@ -1,7 +1,8 @@
 """The arbiter: says which process is the head of a job of several nodes.
 
 `Arbiter` is the interface. `Claims` implements it in the run dir that all nodes share. A meeting store, such as etcd,
-brings an arbiter of its own (spec/meeting_stores/store.py): `EtcdClaims`.
+brings an arbiter of its own (spec/meeting_stores/store.py): `EtcdClaims`. Where nodes share nothing, they elect the
+head: `VotedClaims`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ftlaunch.extensions import load
-from ftlaunch.nodes.channel.claims import Claims, Sign
+from ftlaunch.nodes.channel.claims import STALE_PART, Claims, Sign
+from ftlaunch.nodes.channel.votes.claims import VotedClaims
+from ftlaunch.nodes.channel.votes.voter_links import VoterLinks
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.meeting_stores.table import STORES
+from ftlaunch.system import job_token
 
 
 class Arbiter(Protocol):
@@ -67,6 +71,16 @@ class Arbiter(Protocol):
             OSError: the place does not answer.
         """
 
+    def may_begin(self, *, at_endpoint: bool) -> bool:
+        """Return whether a process that has met no head may become one, before it asks for a term.
+
+        Args:
+            at_endpoint: whether this is the machine at the job's endpoint.
+
+        Raises:
+            OSError: the place does not answer.
+        """
+
     def check(self, term: int) -> None:
         """Check that the head of `term` still leads, before a checkpoint is committed.
 
@@ -81,14 +95,32 @@ Place = Mapping[str, Any]
 
 def place_of(spec: JobSpec) -> Place:
     """Return the place of a job's arbiter."""
-    store = spec.nodes.store
+    nodes = spec.nodes
+    store = nodes.store
+    run_dir = str(spec.run_dir)
+    if store is None and may_vote(spec):
+        token = nodes.token.encode() if nodes.token else job_token.NO_TOKEN
+        return {"run_dir": run_dir, "token": token.hex(), "stale_seconds": nodes.timeout * STALE_PART}
     if store is None:
-        return {"run_dir": str(spec.run_dir)}
+        return {"run_dir": run_dir}
     return {"store": store.backend, "fields": store.fields(), "job": spec.job_id}
+
+
+def may_vote(spec: JobSpec) -> bool:
+    """Return whether the nodes of a job can elect its head, should they not share the run dir.
+
+    They must have a token, or none, that does not lie in a shared file.
+    """
+    nodes = spec.nodes
+    return nodes.several and nodes.store is None and (nodes.token is not None or not nodes.authenticates)
 
 
 def at(place: Place) -> Arbiter:
     """Return the arbiter at a place."""
+    if "token" in place:
+        run_dir = Path(place["run_dir"])
+        voters = VoterLinks(run_dir, bytes.fromhex(place["token"]))
+        return VotedClaims(Claims(run_dir), voters, place["stale_seconds"])
     if "run_dir" in place:
         return Claims(Path(place["run_dir"]))
     # Loaded only here: http.client and ssl cost each agent, head and saver 2 MiB, and most jobs have no store.

@@ -25,7 +25,10 @@ from typing import Any, NoReturn
 from ftlaunch.history.runs import CLAIMS
 from ftlaunch.nodes.channel.claim_files import ClaimFiles, ClaimStore
 from ftlaunch_contract.files import untrusted_json
+from ftlaunch_contract.protocol import process_start_time
 
+STALE_PART = 0.75
+"""the fraction of the node timeout without a sign of life after which a node may have the head replaced"""
 NOT_OVER = -1
 """`Sign.over` of a job that goes on"""
 _SIGN = "sign.json"
@@ -52,6 +55,11 @@ class Sign:
     """the exit code of the job once it has ended, or NOT_OVER"""
 
     @property
+    def process(self) -> str:
+        """What tells the head's process from all others, of all machines."""
+        return f"{self.machine} {self.pid} {self.started}"
+
+    @property
     def ended(self) -> bool:
         """Whether the job has ended under this head."""
         return self.over != NOT_OVER
@@ -62,6 +70,11 @@ def this_machine() -> str:
     spaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "net")]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return " ".join([boot, os.uname().nodename[:100], *spaces])
+
+
+def is_alive_here(sign: Sign) -> bool:
+    """Return whether the head of a sign is a process of this machine that still exists."""
+    return sign.machine == this_machine() and process_start_time(sign.pid) == sign.started
 
 
 _NUMBERS = [field.name for field in dataclasses.fields(Sign) if field.type == "int"]
@@ -181,6 +194,10 @@ class Claims:
             return None
         except ValueError as error:
             raise OSError(errno.EIO, f"it is no claim: {error}", str(self.folder / name)) from error
+
+    def may_begin(self, *, at_endpoint: bool) -> bool:
+        """Return True: the claims themselves tell whether a head of an earlier start still lives."""
+        return True
 
     def check(self, term: int) -> None:
         """Check that the head of `term` still leads.

@@ -18,6 +18,7 @@ from ftlaunch.nodes.cluster.copies.common_interval import CommonInterval
 from ftlaunch.nodes.cluster.copies.copy_interval import CopyInterval
 from ftlaunch.nodes.cluster.copies.held_steps import HeldSteps
 from ftlaunch.nodes.cluster.copies.peer_copies import PeerCopies
+from ftlaunch.nodes.cluster.electorate import Electorate
 from ftlaunch.nodes.cluster.leadership import Leadership
 from ftlaunch.nodes.cluster.membership.fences import Fences
 from ftlaunch.nodes.cluster.membership.greeting import Greeting
@@ -84,6 +85,14 @@ class Cluster:
         self.caches = NodeCaches(context.store, self._places, self._lose)
         self.loads = NodeLoads(
             places=self._places, address=context.load_address, note=context.load_note, head_token=context.word
+        )
+        self._electorate = Electorate(
+            voting=context.voting,
+            nodes=self._nodes,
+            roster=self.roster,
+            unshared=context.unshared,
+            address=context.address,
+            say=context.say,
         )
         self.logs = NodeLogs(self._nodes, context.ranks_each, context.clock)
         self._last_key = 0
@@ -209,6 +218,7 @@ class Cluster:
             self._copy_interval.update(node for node in self._nodes.values() if node.member.place >= 0)
         self.copies.poll()
         self.regrouping.poll()
+        self._electorate.poll()
         self._context.unshared.send_copies(self._nodes.values())
 
     def _intervals_due(self) -> float:
@@ -351,6 +361,12 @@ class Cluster:
         for node in self._nodes.values():
             node.send("done", code=code, keep=int(keep))
 
+    def send_elsewhere(self, address: str, port: int) -> None:
+        """Send all nodes to the head at an address and a port, because this one gives way to it."""
+        self._ended = True
+        for node in self._nodes.values():
+            node.send("elsewhere", address=address, port=port)
+
     def find_newest_unplaced(self) -> int:
         """Return the newest step in the memory of nodes without a place, or NONE."""
         unplaced = [node.slots or {} for node in self._nodes.values() if node.member.place < 0]
@@ -401,6 +417,8 @@ class Cluster:
             self._context.hurry()
         elif name == "ask":
             asking.pass_on(node, message, self.on_ask)
+        elif name == "voter":
+            self._electorate.note(node, message)
         elif name == "logs":
             self.logs.handle_answer(message)
         elif name == "saver":

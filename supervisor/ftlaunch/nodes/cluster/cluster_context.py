@@ -12,6 +12,7 @@ from ftlaunch.nodes.cluster.membership.facts import NodeFacts
 from ftlaunch.nodes.cluster.membership.fences import Probe
 from ftlaunch.nodes.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.nodes.cluster.membership.plan import Plan
+from ftlaunch.nodes.cluster.membership.voting import Voting
 from ftlaunch.nodes.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.nodes.cluster.unshared_nodes import UnsharedNodes
 from ftlaunch.reporting.events.base import JobEvent
@@ -81,5 +82,9 @@ class ClusterContext:
     """writes events about nodes to the journal"""
     may_be_beside: bool = False
     """whether the replaced head, on another machine, may still live and have begun an attempt that the plan lacks"""
+    give_way: Callable[[str, int, int], None] = lambda address, port, term: None
+    """called with address, port and term of a head that says that the nodes have elected it elsewhere"""
+    voting: Voting | None = None
+    """changes the voters that elect the head; None if the nodes of this job do not elect it"""
     seed: int = 0
     """the seed of the job for ranks that set no seed of their own"""

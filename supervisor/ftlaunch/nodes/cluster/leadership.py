@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ftlaunch.nodes.channel.claims import STALE_PART
 from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.membership.fences import Fences
 from ftlaunch.nodes.cluster.membership.roster import Roster
 from ftlaunch.nodes.cluster.nodes.node import Node
-
-STALE_PART = 0.75
-"""the fraction of the node timeout without a sign of life after which a node may have the head replaced"""
 
 
 class Leadership:
@@ -21,6 +19,7 @@ class Leadership:
         self._roster = roster
         self._nodes = nodes
         self._fences = fences
+        self._unseen_since: float | None = None  # since when this head may not go on
 
     def is_cut_off(self) -> bool:
         """Return whether this head may be cut off: no node of another machine is connected, and a lost one may live."""
@@ -29,6 +28,15 @@ class Leadership:
         # In this order, because this is asked in every turn of the loop: while no node is lost, no loop over all nodes
         # runs.
         return self._fences.stand_for_others(own, now) and all(node.address == own for node in self._nodes.values())
+
+    def unseen_seconds(self) -> float:
+        """Return for how long this head may not have gone on, to be asked again and again; 0 while it may."""
+        now = self._context.clock()
+        if self.may_go_on():
+            self._unseen_since = None
+        elif self._unseen_since is None:
+            self._unseen_since = now
+        return 0.0 if self._unseen_since is None else now - self._unseen_since
 
     def may_go_on(self) -> bool:
         """Return whether ranks may go on, because no other head can have taken over.

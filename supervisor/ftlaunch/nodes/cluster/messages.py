@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "10"
+VERSION = "11"
 """the version of the messages; both ends must have the same"""
 
 _INT = (int,)
@@ -43,6 +43,9 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "topology": _TEXT,
         "copier": _MAP,
     },
+    # The first and only message of a head that the nodes have elected elsewhere, to one at the job's endpoint, which
+    # gives way. Where the elected head is, and its term.
+    "elsewhere": {"address": _TEXT, "port": _INT, "term": _INT},
     "unfit": {"why": _TEXT},  # the node cannot take part, and ends
     # Ranks can be started: the fork server is ready, or is known not to work. `apart`: which of the directories
     # `run_dir` and `checkpoint_dir` the node does not share with the head. `journal`: size and SHA-256 of what a node
@@ -79,6 +82,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "hurry": {},
     "ask": {"number": _INT, "request": _MAP},  # a request on the node's control socket
     "logs": {"number": _INT, "answer": _MAP},  # the answer to `logs`, as log_pieces.py gives it
+    # The answer to `vote`: the name of this node's voter, empty if it has none, and the port at which it is asked.
+    "voter": {"name": _TEXT, "port": _INT},
 }
 # From the head to an agent.
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
@@ -108,6 +113,11 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "logs": {"number": _INT, "request": _MAP},  # about the logs of a node with a run dir of its own (log_pieces.py)
     # For a node without the head's run dir: a piece of the journal, or all of another file (`offset` -1), in base64.
     "copy": {"name": _TEXT, "offset": _INT, "data": _TEXT},
+    # This head gives way to one that the nodes have elected elsewhere: go there.
+    "elsewhere": {"address": _TEXT, "port": _INT},
+    # Start a voter, which says who the head is. Term and process of this head.
+    "vote": {"term": _INT, "head": _TEXT},
+    "voting": {},  # this node's voter is one of those that elect the head: the node may replace a head that is gone
     # The answer to `hello`. `term`: of this head. `word`: lies in the directories that all nodes share.
     "welcome": {"term": _INT, "word": _TEXT},
     "standby": {"why": _TEXT},  # the node has no place; `why` is a clause that follows a colon

@@ -43,7 +43,13 @@ class UnsharedNodes:
     """The nodes of one job that lack a directory of the head's."""
 
     def __init__(
-        self, spec: JobSpec, files: FileThreads, clock: Callable[[], float], say: Callable[[str], None]
+        self,
+        spec: JobSpec,
+        files: FileThreads,
+        clock: Callable[[], float],
+        say: Callable[[str], None],
+        *,
+        may_move: bool,
     ) -> None:
         """Begin without nodes.
 
@@ -52,8 +58,10 @@ class UnsharedNodes:
             files: the threads that touch the run dir and the logs.
             clock: monotonic seconds.
             say: writes a sentence to the head's terminal.
+            may_move: whether a head on another machine can take this one's place.
         """
         self._spec = spec
+        self._may_move = may_move
         self._in_run_dir = files.of(spec.run_dir)
         self._say = say
         self._files = NodeFiles(spec, files, say)
@@ -75,7 +83,7 @@ class UnsharedNodes:
         size, digest = message["journal"]
         self._copies.begin(node, int(size), str(digest))
         self._in_run_dir.write(mark.touch, _ignore)
-        stays = "" if self._spec.nodes.store is not None else ", and the head stays on this machine"
+        stays = "" if self._may_move else ", and the head stays on this machine"
         self._say_once(f"the nodes do not all share the run dir: each of them keeps its own logs{stays}")
         if CHECKPOINT_DIR in node.apart and self._spec.saving.checkpoint_store is None:
             self._say_once(
@@ -83,6 +91,10 @@ class UnsharedNodes:
                 " the memory of the nodes alone; give `--checkpoint-dir` a directory that all nodes share, or the"
                 " address of a store (s3://BUCKET/PREFIX)"
             )
+
+    def are_among(self, nodes: Iterable[UnsharedNode]) -> bool:
+        """Return whether one of `nodes` does not share the run dir."""
+        return any(RUN_DIR in node.apart for node in nodes)
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self._said:

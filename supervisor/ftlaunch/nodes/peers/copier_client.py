@@ -15,19 +15,24 @@ from ftlaunch.system.helper_process import PIPE, HelperProcesses
 from ftlaunch.system.own_modules import module
 from ftlaunch_contract.files import atomic
 
+PROGRAM = "ftlaunch.nodes.peers.copier"
 _STOPPED_SECONDS = 2.0  # after which a stopped copier is killed
 
 
 class CopierLink:
     """A running copier. Several requests may be under way; answers arrive on `fd`."""
 
-    def __init__(self, helpers: HelperProcesses) -> None:
+    def __init__(self, helpers: HelperProcesses, program: str = PROGRAM) -> None:
         """Start the copier, which dies with this process. Call this in the main thread.
+
+        Args:
+            helpers: starts the process.
+            program: the module to run: the copier, or another that takes several requests at once as the copier does.
 
         Raises:
             OSError: the process cannot be started.
         """
-        self._process = helpers.start(module("ftlaunch.nodes.peers.copier"), stdin=PIPE, stdout=PIPE)
+        self._process = helpers.start(module(program), stdin=PIPE, stdout=PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin = self._process.stdin

@@ -59,7 +59,7 @@ class FakeLink:
         self.went_to = (address, port)
         self.lose()
 
-    def renew(self, why: str) -> None:
+    def renew(self, why: str, *, slowly: bool = False) -> None:
         """Lose the connection to the head, if there is one."""
         if self.alone_since is None:
             self.lose()

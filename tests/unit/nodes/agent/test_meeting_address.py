@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.nodes.agent.head.meeting_address import choose, choose_for_store
+from ftlaunch.nodes.agent.meeting_address import choose, choose_for_store
 
 OUT = "10.0.0.1"
 

@@ -10,6 +10,7 @@ import pytest
 from ftlaunch.nodes.agent.node.node_helpers import NodeHelpers
 from ftlaunch.nodes.agent.node.node_load import NodeLoad
 from ftlaunch.nodes.agent.node.node_store import NodeStore
+from ftlaunch.nodes.agent.node.node_voter import NodeVoter
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
 
@@ -79,6 +80,7 @@ class Node:
         own_files = OwnFiles(unused, unused, self._tell, unused)  # the run dir is shared: nothing is sent
         store = NodeStore(unused, "unused", loop, unused, self._tell)  # the checkpoint dir is shared: it does nothing
         load = NodeLoad(unused, loop, unused, self._tell, unused)  # the job begins with no address: it does nothing
+        voter = NodeVoter(loop, unused, {}, self._tell, unused)  # no head orders it: it does nothing
         self.helpers = NodeHelpers(
             loop=loop,
             start_saver=start,
@@ -87,6 +89,7 @@ class Node:
             own_files=own_files,
             store=store,
             load=load,
+            voter=voter,
             send=self._tell,
         )
 

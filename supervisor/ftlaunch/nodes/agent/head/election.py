@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ftlaunch.nodes.agent.head.meeting_address import MeetingAddress, choose_at_endpoint, choose_for_sign, find_route_to
 from ftlaunch.nodes.agent.head.starter import START, TAKE_OVER
+from ftlaunch.nodes.agent.meeting_address import MeetingAddress, choose_at_endpoint, choose_for_sign, find_route_to
 from ftlaunch.nodes.channel.arbiter import Arbiter
-from ftlaunch.nodes.channel.claims import Sign, this_machine
+from ftlaunch.nodes.channel.claims import STALE_PART, Sign, is_alive_here, this_machine
 from ftlaunch.nodes.channel.listener import Listener
-from ftlaunch.nodes.cluster.leadership import STALE_PART
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.system.descriptors import is_readable
@@ -52,8 +51,8 @@ class Elected(NamedTuple):
 def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
     """Stand for election as the head.
 
-    The next term is read before the newest sign. Therefore a claim by another process after the sign was read makes
-    this claim fail.
+    A process that has met no head asks first whether one leads elsewhere. The next term is read before the newest sign.
+    Therefore a claim by another process after the sign was read makes this claim fail.
 
     Args:
         nodes: how the nodes of the job meet.
@@ -68,6 +67,8 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
         OSError: the claim cannot be written.
     """
     try:
+        if order.what == START and not claims.may_begin(at_endpoint=choose_at_endpoint(nodes) is not None):
+            return None
         term = claims.next_term()
         last = claims.newest()
     except OSError:
@@ -117,18 +118,13 @@ def _choose_own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) ->
     if before is None:
         return endpoint
     if before.machine == this_machine():
-        if _is_alive(before):  # possibly at another endpoint, where the nodes of this run dir must go
+        if is_alive_here(before):  # possibly at another endpoint, where the nodes of this run dir must go
             return None
         at_endpoint = endpoint is not None and endpoint.port != 0
         return endpoint if at_endpoint else choose_for_sign(nodes, before.address, before.port)
     if endpoint is None or not _is_gone(claims, before, nodes.timeout * STALE_PART):
         return None
     return endpoint
-
-
-def _is_alive(before: Sign) -> bool:
-    """Return whether the process of a head of this machine still exists."""
-    return process_start_time(before.pid) == before.started
 
 
 def _is_gone(claims: Arbiter, before: Sign, stale_seconds: float) -> bool:
@@ -162,7 +158,7 @@ def _prepare_takeover(nodes: NodesSpec, before: Sign) -> MeetingAddress | None:
     else:
         address = before.address
         port = before.port
-        if _is_alive(before):
+        if is_alive_here(before):
             _kill(before.pid)
     return None if address is None else choose_for_sign(nodes, address, port)
 

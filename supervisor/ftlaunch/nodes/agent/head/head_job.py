@@ -27,12 +27,13 @@ from ftlaunch.nodes.agent.head.head_requests import HeadRequests
 from ftlaunch.nodes.agent.head.inherited_stop import InheritedStop
 from ftlaunch.nodes.agent.head.sign_of_life import Deposed, SignOfLife
 from ftlaunch.nodes.channel import arbiter
+from ftlaunch.nodes.channel.claims import STALE_PART
+from ftlaunch.nodes.channel.stream import format_endpoint
 from ftlaunch.nodes.cluster.cluster import FENCE_SECONDS, Cluster
 from ftlaunch.nodes.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.nodes.cluster.cluster_context import ClusterContext
 from ftlaunch.nodes.cluster.cluster_saver import ClusterSaver
 from ftlaunch.nodes.cluster.head_store import HeadStore
-from ftlaunch.nodes.cluster.leadership import STALE_PART
 from ftlaunch.nodes.cluster.log_pieces import LogPieces
 from ftlaunch.nodes.cluster.membership import facts, plan, shared_dirs
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
@@ -59,6 +60,7 @@ from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import NONE
 
+_ALONE_SECONDS = 30.0  # without the answers of a majority of the nodes that elect the head, before it ends
 _GIVE_WAY_SECONDS = 3.0  # without a sign of life; the first candidates need less than two to take over
 _UNSEEN_SECONDS = 30.0  # that the end of the job waits for storage to confirm that this head still leads
 _FAREWELL_SECONDS = 3.0  # that the agents are given to hear that the job is over
@@ -129,8 +131,15 @@ class HeadJob:
             self._store = HeadStore(address, store.opened, reporter.report)
         self._keeping: KeepingSaver | None = None
         self._is_overtaken = False
+        self._replaced = ""  # why another head must have taken over, as the checkpoint store shows
         self._signals = signals
-        self._unshared = UnsharedNodes(spec, workspace.files, time.monotonic, reporter.say)
+        self._unshared = UnsharedNodes(
+            spec,
+            workspace.files,
+            time.monotonic,
+            reporter.say,
+            may_move=spec.nodes.store is not None or arbiter.may_vote(spec),
+        )
         patience_seconds = 2 * (spec.nodes.timeout + FENCE_SECONDS) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience_seconds)
         self.cluster = cluster = Cluster(self._cluster_context(spec))
@@ -209,6 +218,8 @@ class HeadJob:
             copies=nodes.peer_interval,
             report=self._reporter.report,
             may_be_beside=self._may_be_beside,
+            give_way=self._give_way_to,
+            voting=life if arbiter.may_vote(spec) else None,
             seed=self._seed,
         )
 
@@ -267,7 +278,13 @@ class HeadJob:
         self._reporter.report(event)
 
     def _stop_overtaken(self, reason: str) -> None:
-        """Stop the job, whose checkpoint store another process keeps now. A scheduler must not start it again here."""
+        """Stop the job, whose checkpoint store another process keeps now. A scheduler must not start it again here.
+
+        Where nodes can replace the head, that process is most likely the next head, and the nodes here must find it.
+        """
+        if self._spec.nodes.store is not None or self._life.voters:
+            self._replaced = reason
+            return
         self._is_overtaken = True
         self._requests.stop(reason)
 
@@ -321,12 +338,19 @@ class HeadJob:
         return self.supervisor.next_poll_at()
 
     def poll(self) -> None:
-        """Check the nodes and their ranks. Once the job is over, tell the agents to end."""
+        """Check the nodes and their ranks. Once the job is over, tell the agents to end.
+
+        Raises:
+            Deposed: another head has taken over.
+        """
+        if self._replaced:
+            raise Deposed(f"{self._replaced}: this head ends, and its nodes look for the one that leads")
         if not self.supervisor.over:
             self.cluster.poll()
             self.supervisor.poll()
             self._stop_if_due()
             self._give_way()
+            self._end_without_majority()
         elif not self._ended and self._may_end(time.monotonic()) and self._are_logs_read():
             self._ended = time.monotonic()
             self._held = self._newest_unsaved()
@@ -369,6 +393,38 @@ class HeadJob:
         if cut_off and not self._cut_off:
             self._life.hold_back(_GIVE_WAY_SECONDS)
         self._cut_off = cut_off
+
+    def _end_without_majority(self) -> None:
+        """End if the nodes that elect the head have not answered for long: they may have elected another one.
+
+        Raises:
+            Deposed: this head ends. What it has not saved stays in the memory of the nodes.
+        """
+        voters = self._life.voters
+        patience = min(_ALONE_SECONDS, self._spec.nodes.wait)
+        if voters and self.cluster.leadership.unseen_seconds() > patience:
+            where = ", ".join(format_endpoint(voter.address, voter.port) for voter in voters)
+            raise Deposed(
+                f"fewer than {len(voters) // 2 + 1} of the {len(voters)} nodes that elect the head ({where}) have"
+                f" answered for {patience:g} s: this head ends, the newest steps stay in the memory of the nodes, and"
+                " the same command goes on from there"
+            )
+
+    def _give_way_to(self, address: str, port: int, term: int) -> None:
+        """End, because the nodes have elected a head elsewhere, unless they have elected this one since.
+
+        As long as no node has come, not even the one of this machine, nobody would hear where that head is. It will say
+        so again.
+
+        Raises:
+            Deposed: this head ends, and its nodes go there.
+        """
+        is_elected = bool(self._life.voters) and self._life.sign.term >= term
+        if is_elected or not self.cluster.left:
+            return
+        self.cluster.send_elsewhere(address, port)
+        where = format_endpoint(address, port)
+        raise Deposed(f"the nodes of this job have elected a head at {where}: this one ends, and its nodes go there")
 
     def _newest_unsaved(self) -> int:
         """Return the newest step that is held only in memory while nodes are missing, or NONE.

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreOpening
@@ -30,13 +31,16 @@ from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.memory.directory import remove_memory
 from ftlaunch.nodes.agent.head import election
 from ftlaunch.nodes.agent.head.election import Elected, Order
+from ftlaunch.nodes.agent.head.endpoint_watch import EndpointWatch
 from ftlaunch.nodes.agent.head.head_job import HeadJob
 from ftlaunch.nodes.agent.head.sign_of_life import Deposed, SignOfLife
+from ftlaunch.nodes.agent.head.signpost import Signpost
 from ftlaunch.nodes.agent.head.starter import START, TAKE_OVER, UNUSABLE
 from ftlaunch.nodes.channel import arbiter
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.nodes.channel.connection import Connection
 from ftlaunch.nodes.channel.listener import Listener
+from ftlaunch.nodes.channel.stream import format_endpoint
 from ftlaunch.nodes.cluster import messages as cluster_messages
 from ftlaunch.nodes.cluster.beat_pace import beat_seconds, delay_seconds, gather_seconds
 from ftlaunch.nodes.cluster.membership import plan
@@ -164,6 +168,7 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
                 claims=claims,
                 elected=elected,
                 outcome=outcome,
+                token=token,
                 takes_over=takes_over,
                 ranks_run=order.what != START,
             )
@@ -171,6 +176,29 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
         elected.listener.close()
         loop.close()
         terminal.close()
+
+
+def _is_led_elsewhere(loop: EventLoop[Any], door: _Door, outcome: _Outcome) -> bool:
+    """Wait a moment for a head that the nodes have elected elsewhere. If there is one, send nodes there until it ends.
+
+    Returns:
+        Whether there was one.
+    """
+    signpost = Signpost(time.monotonic)
+    door.accepted = signpost.accept
+    door.say = _say_nothing
+    loop.run(signpost)
+    if signpost.where is None:
+        return False
+    sys.stderr.write(f"{messages.PREFIX}the job is led from {format_endpoint(*signpost.where)}: nodes are sent there\n")
+    outcome.report(os.getpid())
+    signpost.is_over_once_told = False
+    loop.run(signpost)
+    return True
+
+
+def _say_nothing(sentence: str) -> None:
+    """Drop a sentence about refused connections: the elected head says such things."""
 
 
 class _Door:
@@ -201,6 +229,7 @@ def _serve(
     claims: Arbiter,
     elected: Elected,
     outcome: _Outcome,
+    token: bytes,
     *,
     takes_over: bool,
     ranks_run: bool,
@@ -244,15 +273,21 @@ def _serve(
     load_fetch = None
     if world.saving.load_address is not None and not ranks_run:
         load_fetch = LoadFetch(world, helpers, signals.fd)
-    workspace = Workspace(
-        world,
-        lambda line: terminal.say(messages.PREFIX + line),
-        make_pages,
-        gone,
-        takes_over=takes_over,
-        store=store,
-        load_fetch=load_fetch,
-    )
+    try:
+        workspace = Workspace(
+            world,
+            lambda line: terminal.say(messages.PREFIX + line),
+            make_pages,
+            gone,
+            takes_over=takes_over,
+            store=store,
+            load_fetch=load_fetch,
+        )
+    except Unusable:
+        # An empty machine at the endpoint: its job may be led elsewhere, and keep the checkpoint store.
+        if ranks_run or not arbiter.may_vote(spec) or not _is_led_elsewhere(loop, door, outcome):
+            raise
+        return EXIT_SAVED
     world = workspace.spec
     notifier = NotifierLink(helpers, world, dict(os.environ))
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
@@ -277,6 +312,9 @@ def _serve(
     door.accepted = job.cluster.arrivals.accepted
     door.say = reporter.say
     outcome.report(os.getpid())
+    watch = None
+    if arbiter.may_vote(spec):
+        watch = EndpointWatch(loop=loop, clock=time.monotonic, nodes=spec.nodes, token=token, life=life)
     outlets = Outlets(helpers, world, loop, reporter.report, time.monotonic)
     try:
         code = job.run()
@@ -285,6 +323,8 @@ def _serve(
         remove_memory(workspace.memory_dir)  # holds only mirrors; the run dir and its locks are the next head's
         raise
     closing = Closing(reporter.complain)
+    if watch is not None:
+        closing("end the look for a head at the endpoint", watch.close)
     is_written = reporter.write_all()  # now, because the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", outlets.close)
     engine_main.report_unsaved(closing, reporter, job.supervisor.unsaved() or job.kept())

@@ -15,6 +15,8 @@ from dataclasses import replace
 
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.nodes.channel.claims import Sign
+from ftlaunch.nodes.channel.votes.claims import VotedClaims, Wanted
+from ftlaunch.nodes.channel.votes.records import Voter
 
 PERIOD_SECONDS = 0.25
 """seconds between two signs"""
@@ -45,6 +47,7 @@ class SignOfLife:
         self._shown_at = time.monotonic()  # when the write of the newest shown sign was begun
         self._held_until = 0.0
         self._newer: Sign | None = None  # the sign of the head that has taken over
+        self._wanted: Wanted | None = None  # the voters that the head wants
         self._ending = threading.Event()
         self._wakeup = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
@@ -67,6 +70,22 @@ class SignOfLife:
     def hold_back(self, seconds: float) -> None:
         """Show no sign for `seconds`, so that a node that reaches more nodes than this head can take over."""
         self._held_until = time.monotonic() + seconds
+
+    def want_voters(self, voters: tuple[Voter, ...], own: Voter, others: tuple[Voter, ...]) -> None:
+        """Have the thread make these nodes the voters that say who the head is, as soon as a majority agrees.
+
+        Args:
+            voters: the voters.
+            own: the voter of this machine.
+            others: those of other nodes, which have no vote, and are told who the voters are.
+        """
+        self._wanted = Wanted(voters, own, others)
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """The voters that say who the head is, as a majority of them knows; empty if there are none."""
+        record = self.claims.record if isinstance(self.claims, VotedClaims) else None
+        return () if record is None or record.joining else record.voters
 
     def raise_deposed(self) -> None:
         """Report the head that has taken over. Call this once `fd` is readable.
@@ -108,7 +127,14 @@ class SignOfLife:
             except OSError:  # the growing age of the sign shows that storage fails
                 continue
             self._shown_at = begun
+            if isinstance(self.claims, VotedClaims):
+                with contextlib.suppress(OSError):  # it is tried again after the next sign
+                    self.claims.change_voters(self._wanted, lambda: self._count(self.sign.over))
 
     def _show(self, over: int) -> None:
+        self.claims.show(self._count(over))
+
+    def _count(self, over: int) -> Sign:
+        """Return the next sign of life."""
         self.sign = replace(self.sign, count=self.sign.count + 1, over=over)
-        self.claims.show(self.sign)
+        return self.sign

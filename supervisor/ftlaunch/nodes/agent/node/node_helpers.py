@@ -15,6 +15,7 @@ from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.nodes.agent.node.node_load import NodeLoad
 from ftlaunch.nodes.agent.node.node_store import NodeStore
+from ftlaunch.nodes.agent.node.node_voter import NodeVoter
 from ftlaunch.nodes.agent.node.own_files import OwnFiles
 
 _RETRY_SECONDS = 1.0
@@ -38,6 +39,7 @@ class NodeHelpers:
         own_files: OwnFiles,
         store: NodeStore,
         load: NodeLoad,
+        voter: NodeVoter,
         send: Callable[..., None],
     ) -> None:
         """Start the saver.
@@ -50,6 +52,7 @@ class NodeHelpers:
             own_files: sends the head the data of autopsies, where the run dir is not shared.
             store: the checkpoint store, where the checkpoint directory is not the head's.
             load: brings the checkpoint at an address with which the job begins, where the run dir is not the head's.
+            voter: keeps who the head is, where nodes elect it.
             send: sends a message of `messages.UP`.
 
         Raises:
@@ -64,6 +67,8 @@ class NodeHelpers:
         self._own_files = own_files
         self._store = store
         self._load = load
+        self.voter = voter
+        """keeps who the head is, where nodes elect it"""
         self._collectors: dict[int, tuple[DumpCollector, Path]] = {}  # with the directory of each autopsy
         self._waiting: list[Request] = []
         self._repeated = False  # a saver has already died over the request under way
@@ -213,6 +218,7 @@ class NodeHelpers:
         """Report collectors that have finished; start a saver if there is none, or check the one that runs."""
         self._store.poll(self._link, now)
         self._load.poll(now)
+        self.voter.poll(now)
         if self._link is not None:
             self._link.kill_if_stopped(now)
         elif now >= self._next_try:
@@ -234,5 +240,6 @@ class NodeHelpers:
         self._waiting.clear()
         self._store.close()
         self._load.close()
+        self.voter.close()
         if self._link is not None:
             self._link.close(patience_seconds)

@@ -49,7 +49,11 @@ def is_of_one_machine(directory: Path) -> bool:
 
 
 class SharedDirs:
-    """A node's search for the word of the head. A directory that was proven once stays proven for later heads."""
+    """A node's search for the word of the head.
+
+    A directory that was proven once stays proven for later heads, unless it lies on a file system of this machine
+    alone: then the head that has proven it was on this machine, and the next one may be elsewhere.
+    """
 
     def __init__(
         self, directories: Sequence[Path], is_of_one_machine: Callable[[Path], bool] = is_of_one_machine
@@ -61,6 +65,7 @@ class SharedDirs:
             is_of_one_machine: whether a directory's file system shows no files of other machines.
         """
         self._is_of_one_machine = is_of_one_machine
+        self._all = tuple(directories)
         self._unknown = list(directories)  # directories in which the word was not found yet
         self._apart: list[Path] = []
         self._word = ""
@@ -69,8 +74,9 @@ class SharedDirs:
         """the moment by which the word must be found, in monotonic seconds"""
 
     def begin(self, word: str, now: float) -> None:
-        """Search for the word that the head has named, from `now` on, wherever none was found before."""
-        self._unknown += self._apart
+        """Search for the word that the head has named, from `now` on, wherever nothing is proven for it."""
+        proven = [directory for directory in self._all if self.is_shared(directory)]
+        self._unknown += [*self._apart, *filter(self._is_of_one_machine, proven)]
         self._apart = []
         self._word = word
         self.until = now + PATIENCE_SECONDS

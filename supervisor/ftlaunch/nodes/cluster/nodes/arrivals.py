@@ -66,7 +66,13 @@ class Arrivals:
     def _on_hello(self, connection: Connection, message: dict[str, Any]) -> None:
         context = self._context
         try:
-            if messages.check(message, messages.UP) != "hello":
+            name = messages.check(message, messages.UP)
+            if name == "elsewhere":
+                self._forget(connection)
+                connection.close()
+                context.give_way(message["address"], message["port"], message["term"])
+                return
+            if name != "hello":
                 raise ValueError(f"a message `{message['do']}` before any hello")
             found = greeting.read(message, context.ranks_each, context.most)
         except (ValueError, TypeError, OverflowError) as error:

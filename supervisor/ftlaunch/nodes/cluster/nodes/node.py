@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.nodes.channel.connection import Connection
+from ftlaunch.nodes.channel.votes.records import Voter
 from ftlaunch.nodes.cluster.membership import greeting
 from ftlaunch.nodes.cluster.membership.roster import Member
 from ftlaunch.nodes.cluster.mirrors import page_words
@@ -36,6 +37,10 @@ class Node:
         self.cache_version = -1  # the version that the cache has
         self.journal_sent = 0  # the bytes of the journal that a node with a run dir of its own has
         self.files_sent: dict[str, bytes] = {}  # the small files of the run dir that such a node has, by name
+        self.voter: Voter | None = None  # which keeps who the head is; None without one
+        self.was_asked_to_vote = False  # whether the node was told to start a voter
+        self.has_answered_vote = False  # whether the node has said whether it has a voter
+        self.was_told_to_replace = False  # whether the node was told that it may replace this head
         self.leaves = ""  # why the node must leave the job, or empty
         self.signalled = False  # whether a signal has told the node to leave
         self.probe = int(hello["probe"])  # a port that refuses connections once the agent has ended
