@@ -124,9 +124,10 @@ class SimLink:
         self._pause = 0.1
         self._machine.world.after(0.001, self._try)
 
-    def renew(self, why: str) -> None:
+    def renew(self, why: str, *, slowly: bool = False) -> None:
         """End the connection to the head, if there is one, and make another."""
         if self.alone_since is None:
+            self._pause = 2.0 if slowly else self._pause
             end = self._end
             self._end = None
             if end is not None:

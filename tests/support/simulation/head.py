@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ftlaunch.checkpoints.resume import Inherited
@@ -30,6 +31,7 @@ from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
 from tests.support.simulation.saver import SimSaver
 from tests.support.simulation.storage import STALE
+from tests.support.simulation.votes import AllUnshared
 from tests.support.simulation.world import StepLoop
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
 
+_UNSEEN = 30.0  # seconds for which the end waits for proof that this head leads, as in `HeadJob`
+_ALONE = 30.0  # seconds without a majority after which a head ends
 _RULES = rule_parser.builtin()
 
 
@@ -98,6 +102,8 @@ class Head:
         self._plan = plan.read(spec.run_dir)
         self._ends: list[End] = []
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, FilesInPlace(), self._say)
+        kind = UnsharedNodes if not job.story.votes else AllUnshared
+        unshared = kind(spec, AllFilesInPlace(spec.run_dir), self.clock, self._say, may_move=True)
         cluster_context = ClusterContext(
             pages=pages,
             least=spec.nodes.least,
@@ -122,7 +128,8 @@ class Head:
             address=machine.name,
             term=sign.term,
             leads=self._leads,
-            unshared=UnsharedNodes(spec, AllFilesInPlace(spec.run_dir), self.clock, self._say),
+            unshared=unshared,
+            voting=job.claims.voting(self),
             copies=job.story.copies,
             may_be_beside=may_be_beside,
         )
@@ -172,6 +179,11 @@ class Head:
         self._done = False
         self._over_since = 0.0
         self.wake()
+
+    def next_sign(self) -> Sign:
+        """Return the next sign of life."""
+        self.sign = replace(self.sign, count=self.sign.count + 1)
+        return self.sign
 
     def _leads(self) -> bool:
         return self.shown + STALE > self.clock() >= self.held_until
@@ -305,9 +317,14 @@ class Head:
             self.cluster.poll()
             supervisor.poll()
             self._give_way()
+            if self.job.story.votes and self.cluster.leadership.unseen_seconds() > _ALONE:
+                self.job.world.record(f"the head of term {self.term} ends without a majority")
+                self.job.claims.lost_majority = True
+                self.die()
         elif not self._done:
             self._over_since = self._over_since or self.clock()
-            if self._leads() and self.shown >= self._over_since:
+            seen = self._leads() and self.shown >= self._over_since
+            if seen or self.clock() > self._over_since + _UNSEEN:
                 self._end()
 
     def _end(self) -> None:

@@ -26,6 +26,7 @@ from tests.support.simulation.machine import Machine
 from tests.support.simulation.network import Link
 from tests.support.simulation.storage import Storage
 from tests.support.simulation.story import Story
+from tests.support.simulation.votes import VotedStorage
 from tests.support.simulation.world import World
 
 _PATIENCE = 90.0  # seconds that a job may take beyond its steps once the last fault is over
@@ -70,7 +71,7 @@ class Job:
         self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=story.nodes * ranks_each))
         self.heads: list[Head] = []
         self.laws = Laws(self)
-        self.claims = Storage(self)
+        self.claims = VotedStorage(self) if story.votes else Storage(self)
         self.over = False
         self.code: int | None = None
         """the exit code of the job once the job is over"""
@@ -185,11 +186,18 @@ class Job:
 
     # --- the end ----------------------------------------------------------------------------------------------
 
+    def has_ended_alone(self) -> bool:
+        """Return whether all agents have ended, one of them with 75 as no majority is left that could elect a head."""
+        codes = {machine.code for machine in self.machines}
+        return self.story.votes and EXIT_SAVED in codes and not any(machine.lives for machine in self.machines)
+
     def run(self) -> None:
         """Run to the end, which must come in time and with the same exit code on all nodes. Raises Broken."""
         try:
             until = self.story.healed + 1.5 * self.steps * self.story.step + _PATIENCE
-            self.world.run(until, lambda: self.over)
+            self.world.run(until, lambda: self.over or self.has_ended_alone())
+            if self.code is None and self.has_ended_alone():
+                return
             if self.code is None:
                 self.broken(f"the job has not ended {until - self.story.healed:g} s after the last fault")
             else:

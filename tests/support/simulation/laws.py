@@ -80,14 +80,14 @@ class Laws:
 
     def commits(self, head: Head, step: int, histories: Collection[str]) -> None:
         """Check that a checkpoint has one history, and that no other head has replaced the head that commits it."""
-        if (newest := self._job.claims.shared.newest_term) > head.term:
+        if (newest := self._job.claims.newest_term_beside(head)) > head.term:
             self.broken(f"the head of term {head.term} commits step {step}, though term {newest} was claimed")
         if len(set(histories)) > 1:
             self.broken(f"a torn checkpoint of step {step}: {sorted(set(histories))}")
 
     def begun(self, head: Head, budget: Budget) -> None:
         """Check that an attempt of the newest head begins with a budget that counts all restarts so far."""
-        if self._job.claims.shared.newest_term > head.term:
+        if self._job.claims.newest_term_beside(head) > head.term:
             return  # the head does not know yet that it was replaced: its attempt counts for nothing
         if budget.restarts < self._spent:
             self.broken(f"{budget.restarts} restarts count as spent, and {self._spent} did before")
@@ -101,12 +101,15 @@ class Laws:
     def ended(self, code: int, head: Head) -> None:
         """Check that the newest head ends the job, unless the job has saved its last step."""
         done = code == 0 and self._job.steps in self._job.storage
-        if self._job.claims.shared.newest_term > head.term and not done:
+        if self._job.claims.newest_term_beside(head) > head.term and not done:
             self.broken(f"the head of term {head.term}, which was replaced, has ended the job with {code}")
 
     def left(self, code: int) -> None:
         """Check that all agents that took part have ended with the job's exit code."""
-        codes = {machine.name: machine.code for machine in self._job.machines if machine.code is not None}
+        machines = self._job.machines
+        if self._job.story.votes:  # an empty machine cannot find a head elsewhere while nobody listens at the endpoint
+            machines = [machine for machine in machines if machine.link.was_met]
+        codes = {machine.name: machine.code for machine in machines if machine.code is not None}
         others = {name: agent_code for name, agent_code in codes.items() if agent_code not in (code, EXIT_SAVED)}
         if others or (code != EXIT_SAVED and EXIT_SAVED in codes.values() and not self._job.story.faults):
             self.broken(f"the job has ended with {code}, and agents with {codes}")

@@ -23,6 +23,7 @@ from tests.support.simulation.world import MachineClock
 
 if TYPE_CHECKING:
     from tests.support.simulation.job import Job
+    from tests.support.simulation.votes import SimVoter
 
 FACTS = NodeFacts(ftlaunch="0.1", python="3.11.4", torch="2.13.0", script="abc", machine="m0")
 
@@ -32,6 +33,7 @@ class Helpers:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self.voter = machine.job.claims.voter_of(machine)
 
     def may_begin(self, now: float) -> bool:
         """Return True: the fork server is always ready."""
@@ -71,6 +73,7 @@ class Machine:
         self._boots = 0
         self.ranks = Ranks(self)
         self.copier = SimCopier(self)
+        self.voter: SimVoter | None = None
         self.code: int | None = None
         self._waiting: list[Callable[[], None]] = []  # messages for an agent that is stopped
         self.thawed_at = -1.0  # when a freeze or stop was last over, in seconds of the world
@@ -188,6 +191,7 @@ class Machine:
         self.down = True
         self.memory = Memory()
         self._boots += 1
+        self.job.claims.empty_disk(self)
         self.job.kill_heads(self)
         self.crash(back_after)
         self.world.after(back_after, self._boot)

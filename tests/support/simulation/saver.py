@@ -64,7 +64,7 @@ class SimSaver:
                 return f"node {place}, which held a part of it, is lost"
             histories.append(history)
         try:
-            job.claims.claims(head.machine).check(head.term)
+            job.claims.make_claims(head.machine).check(head.term)
         except PermissionError as error:
             return str(error)
         job.laws.commits(head, step, histories)

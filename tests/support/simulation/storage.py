@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch.nodes.agent.head.starter import READ_SIGN, START, TAKE_OVER
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.channel.claims import Claims, Sign
+from ftlaunch.nodes.channel.votes.claims import VotedClaims
+from ftlaunch.nodes.cluster.membership.voting import Voting
 
 if TYPE_CHECKING:
     from tests.support.simulation.head import Head
@@ -110,6 +113,7 @@ class Storage:
         self._job = job
         self.shared = SharedFiles()
         self._port = ENDPOINT[1]
+        self._pid = 0
         self._seen: dict[str, FilesSeen] = {}
         self._claims: dict[str, Claims] = {}
         self._slow: dict[str, float] = {}  # machine -> until when the server is slow for it
@@ -122,10 +126,39 @@ class Storage:
             self._claims[machine.name] = Claims(_NOWHERE, seen)
         return self._seen[machine.name]
 
-    def claims(self, machine: Machine) -> Claims:
+    def claims(self, machine: Machine) -> Claims | VotedClaims:
         """Return the claims as a machine sees them."""
         self.seen_by(machine)
         return self._claims[machine.name]
+
+    def make_claims(self, machine: Machine) -> Claims | VotedClaims:
+        """Return claims for a process that stands for election on a machine."""
+        return self.claims(machine)
+
+    def note_candidate(self, sign: Sign, before: Sign | None) -> None:
+        """Note that a process claims a term with a sign. before: the newest sign until then."""
+
+    def hand_over(self, claims: Claims | VotedClaims, sign: Sign) -> None:
+        """Give the claims with which a term was won to its head."""
+
+    def newest_term_beside(self, head: Head) -> int:
+        """Return the highest term that was claimed of the life of the job in which a head is."""
+        return self.shared.newest_term
+
+    def voter_of(self, machine: Machine) -> Any:
+        """Return the voter of a machine; None: the run dir has no voters."""
+        return None
+
+    def empty_disk(self, machine: Machine) -> None:
+        """Do nothing: the run dir does not lie on the machines."""
+
+    def voting(self, head: Head) -> Voting | None:
+        """Return what changes the voters; None: the run dir has no voters."""
+        return None
+
+    def claims_of(self, head: Head) -> Claims | VotedClaims:
+        """Return the claims that a head uses."""
+        return self.claims(head.machine)
 
     # --- what befalls it --------------------------------------------------------------------------------------
 
@@ -171,19 +204,25 @@ class Storage:
         if not head.lives or head.sleeps():
             self._watch(head)
             return
-        if self.claims(head.machine).newer(head.term) is not None:
-            self._job.world.record(f"the head of term {head.term} sees that it was replaced")
-            head.die()
-            return
-        if begun >= head.held_until:
-            head.sign = replace(head.sign, count=head.sign.count + 1)
-            self.claims(head.machine).show(head.sign)
-            head.shown = begun
+        with contextlib.suppress(OSError):
+            claims = self.claims_of(head)
+            if claims.newer(head.term) is not None:
+                self._job.world.record(f"the head of term {head.term} sees that it was replaced")
+                head.die()
+                return
+            if begun >= head.held_until:
+                claims.show(head.next_sign())
+                self._change_voters(head)
+                head.shown = begun
         self.watch(head)
+
+    def _change_voters(self, head: Head) -> None:
+        """Do nothing: the run dir has no voters."""
 
     def end(self, head: Head, code: int) -> None:
         """Show that the job has ended with an exit code."""
-        self.claims(head.machine).show(replace(head.sign, count=head.sign.count + 1, over=code))
+        with contextlib.suppress(OSError):
+            self.claims_of(head).show(replace(head.next_sign(), over=code))
 
     # --- what an agent's starter does -------------------------------------------------------------------------
 
@@ -205,7 +244,12 @@ class Storage:
         if not machine.awake or machine.search is not search:
             self._obey(machine, search, order)
             return
-        sign = self.claims(machine).read()
+        at_endpoint = machine.name == ENDPOINT[0]
+        claims = self.make_claims(machine)
+        if order == START and not claims.may_begin(at_endpoint=at_endpoint):
+            self._answer(machine, search, head=0)
+            return
+        sign = claims.read()
         if order == READ_SIGN:
             self._answer(machine, search, sign={} if sign is None else vars(sign))
         elif order == TAKE_OVER:
@@ -213,35 +257,45 @@ class Storage:
             mine = sign is not None and seen is not None and sign.term == seen.term
             self._answer(machine, search, head=self._take_over(machine, sign) if mine else 0)
         else:
-            self._start(machine, search, sign, begins=order == START)
+            self._start(machine, search, claims, sign, begins=order == START)
 
     def _answer(self, machine: Machine, search: HeadSearch, **answer: Any) -> None:
         if machine.lives and machine.search is search:
             machine.when_awake(search.on_answer)(answer)
 
-    def _stand(self, machine: Machine, port: int, *, may_be_beside: bool = False) -> int:
+    def _stand(self, machine: Machine, port: int, claims: Claims | VotedClaims, *, may_be_beside: bool = False) -> int:
         """Claim the next term for a head on a machine and a port, as `election.stand` does.
 
         Returns:
             The number of heads that were started.
         """
         job = self._job
-        claims = self.claims(machine)
         if job.listener((machine.name, port)) is not None:
             return 0
+        try:
+            term = claims.next_term()
+            before = claims.newest()
+        except OSError:
+            return 0
         sign = Sign(
-            term=claims.next_term(),
+            term=term,
             address=machine.name,
             port=port,
             machine=machine.boot,
-            pid=1,
+            pid=self._next_pid(),
             started=1,
             count=0,
         )
+        self.note_candidate(sign, before)
         if not claims.claim(sign):
             return 0
+        self.hand_over(claims, sign)
         job.start_head(machine, sign, may_be_beside=may_be_beside)
         return 1
+
+    def _next_pid(self) -> int:
+        self._pid += 1
+        return self._pid
 
     def _take_over(self, machine: Machine, sign: Sign | None) -> int:
         """Start a head in place of a silent one, as `election.stand` does with `takes_over`.
@@ -260,9 +314,17 @@ class Storage:
         else:
             job.kill_heads(machine, port)
         job.world.record(f"{machine.name} takes the head's place")
-        return self._stand(machine, port, may_be_beside=is_elsewhere)
+        return self._stand(machine, port, self.make_claims(machine), may_be_beside=is_elsewhere)
 
-    def _start(self, machine: Machine, search: HeadSearch, sign: Sign | None, *, begins: bool) -> None:
+    def _start(
+        self,
+        machine: Machine,
+        search: HeadSearch,
+        claims: Claims | VotedClaims,
+        sign: Sign | None,
+        *,
+        begins: bool,
+    ) -> None:
         """Start a head at the endpoint, or where the last head was if that is this machine, unless a head lives."""
         at_endpoint = machine.name == ENDPOINT[0]
         if (sign is None or sign.ended) and not begins:
@@ -273,7 +335,7 @@ class Storage:
                 port = ENDPOINT[1]
             elif sign is not None and not sign.ended:
                 port = sign.port
-            new_heads = self._stand(machine, port) if port and not self._job.over else 0
+            new_heads = self._stand(machine, port, claims) if port and not self._job.over else 0
             self._answer(machine, search, head=new_heads)
         elif at_endpoint:
             self._job.world.after(STALE, self._start_if_stale, machine, search, sign)
@@ -283,5 +345,6 @@ class Storage:
     def _start_if_stale(self, machine: Machine, search: HeadSearch, seen: Sign) -> None:
         new_heads = 0
         if machine.awake and self.claims(machine).read() == seen and not self._job.over:
-            new_heads = self._stand(machine, ENDPOINT[1], may_be_beside=True)  # the head before was on another machine
+            claims = self.make_claims(machine)  # the head before was on another machine
+            new_heads = self._stand(machine, ENDPOINT[1], claims, may_be_beside=True)
         self._answer(machine, search, head=new_heads)

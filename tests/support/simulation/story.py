@@ -78,6 +78,8 @@ class Story:
     """the largest number of seconds that a message takes"""
     copies: int = 0
     """steps between copies of snapshots to other nodes; 0: no copies"""
+    votes: bool = False
+    """whether the nodes elect the head, instead of the run dir that all share"""
     clocks: tuple[float, float] = (0.97, 1.03)
     """the rates of the slowest and of the fastest clock"""
     faults: tuple[Fault, ...] = ()
@@ -91,6 +93,7 @@ class Story:
         least = "" if self.least in (0, self.nodes) else f", {self.least} at least"
         standbys = f", {self.standbys} standing by" if self.standbys else ""
         nodes = f"{self.nodes} node{'s' * (self.nodes > 1)}{least}{standbys}"
+        nodes += ", which elect the head" if self.votes else ""
         nodes += f", copies every {self.copies}" if self.copies else ""
         summary = f"{nodes}; {self.steps} steps of {self.step:g} s; seed {self.seed}"
         return "\n".join([summary, *(f"  {fault}" for fault in sorted(self.faults, key=lambda fault: fault.at))])
