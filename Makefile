@@ -52,7 +52,7 @@ demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come bac
 demo-nodes: $(STAMP)  ## the same on four machines made of namespaces (as root): one is lost, then that of the head
 	$(BIN)/python scripts/demo_nodes.py
 
-demo-nodes-apart: $(STAMP)  ## the same where each machine has a disk of its own, and a folder stands for a bucket (as root; etcd for a lost head)
+demo-nodes-apart: $(STAMP)  ## the same where each machine has a disk of its own, and a folder stands for a bucket (as root)
 	$(BIN)/python scripts/demo_nodes.py --apart
 
 # Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.

@@ -6,7 +6,7 @@
 As root the machines are namespaces: each has a network, a host name, processes and a /dev/shm of its own, and a lost
 machine's link goes down before everything on it is killed. Otherwise the machines are plain processes on 127.0.0.1.
 With --apart each machine has a run dir on a disk of its own, as root only; checkpoints go to a folder that stands for a
-bucket, and the machines meet in etcd, on a machine besides. Without etcd the head's machine is not lost.
+bucket, and the machines elect the head.
 Two machines of two ranks train scripts/train_gpt.py, and two more stand by. Then the same job is trained undisturbed,
 and the two are compared, bit for bit. Exit code 0 means that all is equal.
 """
@@ -23,7 +23,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ from ftlaunch_contract.protocol import memory_root
 
 NODES = 2
 RANKS = 2  # on each machine
-ETCD_PORT = 2379
 MACHINES = 4
+RESTARTS = 4  # one for each that is lost
 
 
 class Run(NodesJob):
@@ -67,18 +66,14 @@ class Run(NodesJob):
         ]  # fmt: skip
         if self.bucket is not None:
             command = ["--checkpoint-dir", f"file://{self.bucket}", *command]
-        etcd = f"{machines[MACHINES].address}:{ETCD_PORT}" if len(machines) > MACHINES else ""
-        self.keeps_head = bool(self.bucket) and not etcd
-        """whether the head's machine cannot be replaced"""
         super().__init__(
-            machines=machines.all[:MACHINES],
+            machines=machines.all,
             home=home.resolve() / name,
             name=f"demo-{name}-{os.getpid()}",
             nodes=NODES,
             command=command,
             ranks=RANKS,
             port=port,
-            meet=("--rdzv-backend", "etcd", "--rdzv-endpoint", etcd) if etcd else (),
         )
 
     def begin(self) -> None:
@@ -122,9 +117,6 @@ def disturb(run: Run) -> None:
     run.cluster[lost].lose()
     wait_for("the restart", lambda: len(run.events("recovered")) == 3)
 
-    if run.keeps_head:
-        say("without etcd the machine of the head cannot be replaced where the machines share no disk")
-        return assert_ended(run, {0, 1, 2, 3} - {lost})
     run.at(run.steps * 17 // 20)
     say(f"machine 0 is lost, and the head with it: {how}")
     run.cluster[0].lose()
@@ -150,7 +142,6 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
     """Return what must be equal, each with whether it is."""
     weights = "model.safetensors"
     first, second = map(newest_checkpoint, (disturbed, undisturbed))
-    restarts = 3 if disturbed.keeps_head else 4
     lost = [event["steps_lost"] for event in disturbed.events("resumed")[1:]]
     return [
         (
@@ -160,8 +151,8 @@ def compare(disturbed: Run, undisturbed: Run) -> list[tuple[str, bool]]:
         ("weights", (disturbed.out / weights).read_bytes() == (undisturbed.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
         (
-            f"{restarts} restarts; they cost {', '.join('?' if steps is None else str(steps) for steps in lost)} steps",
-            len(lost) == restarts and not undisturbed.events("incident"),
+            f"{RESTARTS} restarts; they cost {', '.join('?' if steps is None else str(steps) for steps in lost)} steps",
+            len(lost) == RESTARTS and not undisturbed.events("incident"),
         ),
     ]
 
@@ -181,20 +172,10 @@ def forget_memory() -> None:
         shutil.rmtree(left)
 
 
-@contextlib.contextmanager
-def etcd_on(machine: Any, home: Path) -> Iterator[None]:
-    """Run an etcd on a machine."""
-    url = f"http://{machine.address}:{ETCD_PORT}"
-    command = ["etcd", "--data-dir", str(home / "etcd"), "--listen-client-urls", url, "--advertise-client-urls", url]
-    with (home / "etcd.txt").open("wb") as log:
-        machine.start(command, home, os.environ, stdout=log, stderr=log)
-        yield
-
-
-def machines(count: int, *, apart: bool) -> Any:
+def machines(*, apart: bool) -> Any:
     """Make machines of namespaces, or, without the rights for that, of plain processes."""
     try:
-        made = Machines(count)
+        made = Machines(MACHINES)
     except CannotIsolate as error:
         if apart:
             raise SystemExit(f"demo: cannot give each machine a disk of its own: {error}") from None
@@ -215,12 +196,9 @@ def main() -> int:
     with contextlib.ExitStack() as ends:
         ends.callback(forget_memory)
         args.home.mkdir(parents=True)
-        count = MACHINES + (args.apart and shutil.which("etcd") is not None)
         if args.apart:
             os.environ["FTLAUNCH_TOKEN"] = secrets.token_hex(16)
-        cluster = ends.enter_context(machines(count, apart=args.apart))
-        if count > MACHINES:
-            ends.enter_context(etcd_on(cluster[MACHINES], args.home.resolve()))
+        cluster = ends.enter_context(machines(apart=args.apart))
         port = PORT if cluster.apart else free_port("127.0.0.1")
         disturbed, calm = (
             Run(cluster, name, args.home, args.steps, port, apart=args.apart) for name in ("disturbed", "undisturbed")
@@ -232,10 +210,8 @@ def main() -> int:
         if args.apart:
             disturbed.keep_journal()
     with contextlib.ExitStack() as ends:
-        calm.cluster = ends.enter_context(machines(count, apart=args.apart))
-        calm.machines = calm.cluster.all[:MACHINES]
-        if count > MACHINES:
-            ends.enter_context(etcd_on(calm.cluster[MACHINES], args.home.resolve() / "undisturbed"))
+        calm.cluster = ends.enter_context(machines(apart=args.apart))
+        calm.machines = calm.cluster.all
         say("the same job, undisturbed")
         calm.begin()
         if set(codes := calm.ended(*calm.agents)) != {0}:
