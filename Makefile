@@ -39,7 +39,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras azurite frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-store bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras azurite frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ bench-size: $(STAMP)  ## measure the head of a job of up to 2,048 nodes, whose a
 
 bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
 	$(BIN)/python scripts/bench_peers
+
+bench-store: extras  ## measure checkpoints in a bucket next to obstore alone: time, memory, requests (ten minutes)
+	$(BIN)/python scripts/bench_store
 
 bench-dashboard: $(STAMP)  ## measure ftctl dashboard: delay of its news, 100 browsers, a journal of a million lines (five minutes)
 	$(BIN)/python scripts/bench_dashboard
