@@ -109,7 +109,7 @@ bench-size: $(STAMP)  ## measure the head of a job of up to 2,048 nodes, whose a
 bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
 	$(BIN)/python scripts/bench_peers
 
-bench-store: extras  ## measure checkpoints in a bucket next to obstore alone: time, memory, requests (ten minutes)
+bench-store: extras  ## measure checkpoints in a bucket next to obstore alone: time, memory, requests (twelve minutes)
 	$(BIN)/python scripts/bench_store
 
 bench-dashboard: $(STAMP)  ## measure ftctl dashboard: delay of its news, 100 browsers, a journal of a million lines (five minutes)

@@ -36,7 +36,7 @@ MIB = 1 << 20
 STEP = 1
 HEADER = 4096  # bytes of a file that are left for its header
 THREADS = 4  # files under way at the same time, as with ftlaunch
-SAME_PARTS = {"chunk_size": 8 * MIB, "max_concurrency": 2}  # as with ftlaunch
+SAME_PARTS = {"chunk_size": 8 * MIB, "max_concurrency": 6}  # as with ftlaunch
 """what `obstore.put` is told so that it sends what ftlaunch sends"""
 
 

@@ -51,11 +51,18 @@ def environment(endpoint: str, key: str = KEY, secret: str = SECRET) -> dict[str
 
 
 class BucketServer:
-    """The server. Its data lies in `home`."""
+    """The server."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, volume_mib: int = 64) -> None:
+        """Start the server, and create the bucket.
+
+        Args:
+            home: where its data lies; it must not exist yet.
+            volume_mib: MiB of each of the files that it keeps objects in. It begins another one when one is full.
+        """
         home.mkdir()
         self._home = home
+        self._volume_mib = volume_mib
         owner = {"name": "owner", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
         reader = {
             "name": "reader",
@@ -75,8 +82,9 @@ class BucketServer:
         assert WEED is not None
         command = [
             WEED, "-logtostderr", "server", f"-dir={self._home}", f"-ip={_HERE}", f"-ip.bind={_HERE}",
-            f"-master.port={master}", f"-master.port.grpc={master_grpc}", "-master.volumeSizeLimitMB=64",
-            f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}", "-volume.max=100",
+            f"-master.port={master}", f"-master.port.grpc={master_grpc}",
+            f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}",
+            f"-master.volumeSizeLimitMB={self._volume_mib}", "-volume.max=100",
             f"-filer.port={filer}", f"-filer.port.grpc={filer_grpc}",
             "-s3", f"-s3.port={s3}", f"-s3.port.grpc={s3_grpc}", "-s3.port.iceberg=0", "-s3.port.lance=0",
             f"-s3.config={self._home / 's3.json'}", "-s3.autoCreateBucket=false",
@@ -268,9 +276,9 @@ class FaultyProxy:
 
 
 @contextlib.contextmanager
-def bucket_server(home: Path) -> Iterator[BucketServer]:
-    """A server that ends with the block."""
-    server = BucketServer(home)
+def bucket_server(home: Path, volume_mib: int = 64) -> Iterator[BucketServer]:
+    """A server that ends with the block, with the arguments of BucketServer."""
+    server = BucketServer(home, volume_mib)
     try:
         yield server
     finally:
