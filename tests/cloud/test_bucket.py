@@ -16,6 +16,7 @@ from tests.support.buckets import (
 )  # fmt: skip
 from tests.support.checkpoints import assert_whole, commit
 
+from ftlaunch.checkpoints.stores.fetching import fetch_object
 from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore, open_store
 from ftlaunch.checkpoints.stores.stored_checkpoints import OvertakenError, StoredCheckpoints
 from ftlaunch_contract.checkpoint import layout
@@ -52,7 +53,7 @@ def test_an_upload_is_whole_and_one_that_fails_is_aborted(
     store.upload(source, "steps/a/b", spent.append)
     assert proxy.kinds["PART"] == len(spent) == 4
     assert sum(spent) == source.stat().st_size
-    store.download("steps/a/b", tmp_path / "copy", nothing)
+    fetch_object(store, "steps/a/b", tmp_path / "copy", nothing)
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
 
     def stop(count: int) -> None:
@@ -65,6 +66,27 @@ def test_an_upload_is_whole_and_one_that_fails_is_aborted(
     store.delete("steps/a/b")
     store.delete("steps/a/b")
     assert not list(store.names(""))
+
+
+def test_a_part_of_an_object_is_read_and_nothing_behind_its_end(store: CheckpointStore, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    content = bytes(range(256)) * 10_000
+    source.write_bytes(content)
+    store.upload(source, "steps/a", nothing)
+    size = len(content)
+    for begin, end in ((0, 100), (1000, size - 1), (size - 10, size), (size - 10, size + 10), (size, size + 10)):
+        assert b"".join(store.read_pieces("steps/a", (begin, end))) == content[begin:end]
+    assert b"".join(store.read_pieces("steps/a")) == content
+    with pytest.raises(FileNotFoundError):
+        list(store.read_pieces("steps/b", (0, 10)))
+
+
+def test_an_empty_object_comes_back_as_an_empty_file(store: CheckpointStore, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.touch()
+    store.upload(source, "steps/a", nothing)
+    fetch_object(store, "steps/a", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b""
 
 
 @pytest.mark.parametrize("kind", ["PART", "PUT", "GET"])
@@ -84,7 +106,7 @@ def test_a_failure_for_a_while_is_not_noticed(
         source = tmp_path / "source"
         source.write_bytes(b"x" * size)
         store.upload(source, "steps/a", nothing)
-        store.download("steps/a", tmp_path / "copy", nothing)
+        fetch_object(store, "steps/a", tmp_path / "copy", nothing)
         assert (tmp_path / "copy").stat().st_size == size
     assert proxy.fired == 2
 

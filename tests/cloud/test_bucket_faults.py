@@ -24,6 +24,7 @@ from tests.support.buckets import (
 from tests.support.checkpoints import assert_whole, commit
 
 from ftlaunch.checkpoints.stores import heartbeat, index
+from ftlaunch.checkpoints.stores.fetching import fetch_object
 from ftlaunch.checkpoints.stores.keeper import Keeper
 from ftlaunch.checkpoints.stores.store import open_store
 from ftlaunch.checkpoints.stores.stored_catalog import StoreCatalog
@@ -159,7 +160,7 @@ def test_a_damaged_object_is_refused_and_the_older_step_taken(
     steps = StoreCatalog(store).index.steps
     victim = steps[20].files[checkpoints.MODEL].object
     copy = tmp_path / "copy"
-    store.download(victim if damage != "another" else steps[10].files[checkpoints.MODEL].object, copy, ignore)
+    fetch_object(store, victim if damage != "another" else steps[10].files[checkpoints.MODEL].object, copy, ignore)
     content = bytearray(copy.read_bytes())
     content[-1] ^= damage == "changed"
     copy.write_bytes(content[:-1] if damage == "cut" else content)

@@ -54,7 +54,8 @@ def test_a_damaged_step_is_not_begun_with(machine: Machine, tmp_path: Path) -> N
     assert fetched.steps == [20]
     assert [path.name for path in sorted(target.iterdir())] == ["iteration_0000020", "seed.json"]
     [refused] = fetched.refused
-    assert f"step 30 of {machine.address} is damaged: {checkpoints.MODEL} does not match" in refused
+    assert f"step 30 of {machine.address} is damaged: steps/iteration_0000030-1-" in refused
+    assert f"/{checkpoints.MODEL} does not match" in refused
     with pytest.raises(StoreRefused, match="step 30 there is damaged"):
         fetch(f"{machine.address}/iteration_0000030", tmp_path / "loaded/iteration_0000030")
     assert sorted(machine.index.refused) == [], "another job's store is only read"

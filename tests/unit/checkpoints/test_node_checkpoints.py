@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,13 +127,13 @@ def test_what_a_node_has_is_fetched_once_and_never_taken_unseen(nodes: Nodes, mo
     nodes.save(10)
     nodes.node.fetch(10, nodes.head.token)
     fetched: list[str] = []
-    download = FolderStore.download
+    read_pieces = FolderStore.read_pieces
 
-    def counting(store: FolderStore, name: str, path: Path, spent: Callable[[int], None]) -> None:
+    def counting(store: FolderStore, name: str, part: tuple[int, int] | None = None) -> Iterator[memoryview]:
         fetched.append(name)
-        download(store, name, path, spent)
+        return read_pieces(store, name, part)
 
-    monkeypatch.setattr(FolderStore, "download", counting)
+    monkeypatch.setattr(FolderStore, "read_pieces", counting)
     nodes.node.fetch(10, nodes.head.token)
     assert fetched == []
     shard = layout.iteration_dir(nodes.there, 10) / layout.shard_name("net", "model", 0, 2)

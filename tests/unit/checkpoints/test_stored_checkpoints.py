@@ -13,6 +13,7 @@ from tests.support.checkpoints import assert_whole, commit
 from tests.support.stores import Machine
 
 from ftlaunch.checkpoints.stores import index, stored_checkpoints
+from ftlaunch.checkpoints.stores.fetching import fetch_object
 from ftlaunch.checkpoints.stores.folder import FolderStore
 from ftlaunch.checkpoints.stores.store import ChangedError
 from ftlaunch.checkpoints.stores.stored_checkpoints import ForeignStoreError, OvertakenError
@@ -262,7 +263,7 @@ def test_an_upload_is_bounded_and_whole(store: FolderStore, tmp_path: Path) -> N
     store.upload(source, "steps/a/b", spent.append)
     assert len(spent) > 1
     assert sum(spent) == source.stat().st_size
-    store.download("steps/a/b", tmp_path / "copy", lambda count: None)
+    fetch_object(store, "steps/a/b", tmp_path / "copy", lambda count: None)
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
 
     def stop(count: int) -> None:

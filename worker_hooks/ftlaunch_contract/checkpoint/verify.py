@@ -117,12 +117,36 @@ def verify(directory: Path, threads: int | None = None, advance: Advance = ignor
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise Damaged(problem)
             advance(end - begin)
+    _check_form(directory, metadata)
+    return metadata
+
+
+def verify_hashed(directory: Path, digests: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Check a checkpoint whose files were hashed as they were written. Return the checkpoint's metadata.
+
+    Args:
+        directory: the checkpoint.
+        digests: the checksums of each file's blocks, by the name of the file.
+
+    Raises:
+        Damaged: the first thing that was found wrong.
+        OSError: storage does not answer, which says nothing about the checkpoint.
+    """
+    metadata = examine(directory)
+    for name, entry in metadata["files"].items():
+        if digests.get(name) != entry[checksums.NAME]:
+            raise Damaged(f"{name} does not match its checksum")
+    _check_form(directory, metadata)
+    return metadata
+
+
+def _check_form(directory: Path, metadata: Mapping[str, Any]) -> None:
+    """Check that files of the right content are those of a checkpoint. Raises Damaged, OSError."""
     _check_headers(directory, metadata)
     try:
         check_common(untrusted_json.parse(_read_json(directory, COMMON)), metadata["step"])
     except ValueError as error:
         raise Damaged(f"{COMMON} cannot be used: {error}") from error
-    return metadata
 
 
 def _check_sizes(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:

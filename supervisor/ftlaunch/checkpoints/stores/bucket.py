@@ -34,12 +34,13 @@ T = TypeVar("T")
 _PART = 8 << 20  # bytes; of a small file, all of it is one request
 _MOST_PARTS = 10_000  # of one object, in S3
 _PARTS = 2  # of one file that are sent at the same time
-_PIECE = 4 << 20  # bytes of a download between two looks at the bandwidth
+_PIECE = 1 << 20  # bytes of a download that are handed over at once: few enough to stay in the processor's cache
 RETRY_SECONDS = 60.0  # after the first try, in which another one may begin
 _AGAIN_SECONDS = 1.0  # between two tries of a request that obstore tries once
 SILENT_SECONDS = 30.0  # without a byte of an answer, after which a try has failed
 _NO_LIMIT = "7days"  # for one request: a large download may take as long as it takes
 
+_BEYOND_END = "416"  # the status of an answer if an object has nothing of the part that is asked for
 _PASSING_STATUS = {"429", "500", "502", "503", "504"}
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "NotFoundBucket"}
 _BAD_CREDENTIALS = {
@@ -170,23 +171,19 @@ class BucketStore:
             except (BaseError, FileNotFoundError) as error:
                 raise self._failure(error, "write") from None
 
-    def download(self, name: str, path: Path, spent: Spent) -> None:
-        """Write an object to a file, piece by piece. Raises OSError; FileNotFoundError if there is no such object."""
-        with path.open("wb") as file:
-            for piece in self.read_pieces(name):
-                file.write(piece)
-                spent(len(piece))
-
-    def read_pieces(self, name: str) -> Iterator[memoryview]:
-        """Yield the content of an object. Raises OSError; FileNotFoundError if there is no such object."""
+    def read_pieces(self, name: str, part: tuple[int, int] | None = None) -> Iterator[memoryview]:
+        """Yield the content of an object, or of a part of it. Raises OSError; FileNotFoundError if there is none."""
         try:
-            for piece in obstore.get(self._objects, name).stream(min_chunk_size=_PIECE):
+            found = obstore.get(self._objects, name, options=None if part is None else {"range": part})
+            for piece in found.stream(min_chunk_size=_PIECE):
                 yield memoryview(piece)
         except FileNotFoundError as error:
             if _code(str(error)) in _NO_BUCKET:
                 raise self._failure(error, "read") from None
             raise FileNotFoundError(errno.ENOENT, "there is no such object", f"{self.where}/{name}") from None
         except BaseError as error:
+            if _status(str(error)) == _BEYOND_END:
+                return
             raise self._failure(error, "read") from None
 
     def delete(self, name: str) -> None:

@@ -83,15 +83,14 @@ class FolderStore:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def download(self, name: str, path: Path, spent: Spent) -> None:
-        """Copy an object to a file. Raises OSError; FileNotFoundError if there is no such object."""
-        _copy(self._folder / name, path, spent)
-
-    def read_pieces(self, name: str) -> Iterator[memoryview]:
-        """Yield the content of an object. Raises OSError; FileNotFoundError if there is no such object."""
+    def read_pieces(self, name: str, part: tuple[int, int] | None = None) -> Iterator[memoryview]:
+        """Yield the content of an object, or of a part of it. Raises OSError; FileNotFoundError if there is none."""
         with (self._folder / name).open("rb") as file:
-            while piece := file.read(_PIECE):
+            begin, end = part or (0, os.fstat(file.fileno()).st_size)
+            file.seek(begin)
+            while piece := file.read(min(_PIECE, end - begin)):
                 yield memoryview(piece)
+                begin += len(piece)
 
     def delete(self, name: str) -> None:
         """Delete an object, and the folders that are empty then. Raises OSError."""

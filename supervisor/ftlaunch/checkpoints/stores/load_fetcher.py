@@ -32,6 +32,7 @@ from typing import Any
 
 from ftlaunch.checkpoints.saver import Requests
 from ftlaunch.checkpoints.stores import index as indexes
+from ftlaunch.checkpoints.stores.fetching import fetch_object
 from ftlaunch.checkpoints.stores.load_note import LoadNote, digest_of, read_note, write_note
 from ftlaunch.checkpoints.stores.store import CheckpointStore, open_store
 from ftlaunch.checkpoints.stores.stored_catalog import StoreCatalog, StoreRefused
@@ -239,7 +240,7 @@ class LoadFetcher:
 
 def _fetch(store: CheckpointStore, name: str, path: Path, advance: Advance) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    store.download(name, path, advance)
+    fetch_object(store, name, path, advance)
 
 
 def _carry_out(request: Answer) -> Answer:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch.checkpoints.stores import index as indexes
+from ftlaunch.checkpoints.stores.fetching import fetch_object
 from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
 from ftlaunch.checkpoints.stores.store import Spent
 from ftlaunch.checkpoints.stores.stored_checkpoints import (
@@ -184,7 +185,7 @@ class HeadCheckpoints(CachedCheckpoints):
 
         def download(name: str) -> None:
             try:
-                self._store.download(f"{folder}/{name}", directory / name, ignore)
+                fetch_object(self._store, f"{folder}/{name}", directory / name)
             except FileNotFoundError:
                 raise OSError(errno.EIO, f"{folder}/{name} is not in {self._store.where} any more") from None
 

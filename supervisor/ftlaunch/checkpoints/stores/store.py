@@ -74,15 +74,13 @@ class CheckpointStore(Protocol):
     def upload(self, path: Path, name: str, spent: Spent) -> None:
         """Create an object from a file, or replace it. The object is there as a whole, or not at all."""
 
-    def download(self, name: str, path: Path, spent: Spent) -> None:
-        """Create a file from an object. The caller checks the content.
+    def read_pieces(self, name: str, part: tuple[int, int] | None = None) -> Iterator[memoryview]:
+        """Yield the content of an object of any size, piece by piece. The caller checks it.
 
-        Raises:
-            FileNotFoundError: there is no such object.
-        """
-
-    def read_pieces(self, name: str) -> Iterator[memoryview]:
-        """Yield the content of an object of any size, piece by piece.
+        Args:
+            name: the object.
+            part: the byte at which to begin, and the byte before which to end. Nothing comes from behind the end of the
+                object. None: all of it.
 
         Raises:
             FileNotFoundError: there is no such object.

@@ -20,7 +20,7 @@ from ftlaunch.checkpoints.stores.heartbeat import LivingOwnerError
 from ftlaunch.checkpoints.stores.index import StoredStep
 from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore
 from ftlaunch.checkpoints.stores.stored_checkpoints import NOTE
-from ftlaunch_contract.checkpoint import health_mark, layout, retention, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, retention
 from ftlaunch_contract.checkpoint.retention import Candidate
 from ftlaunch_contract.files import untrusted_json
 from ftlaunch_contract.files.regular_file import read_regular
@@ -175,7 +175,6 @@ class StoreCatalog:
         target.mkdir()
         with watched(f"bringing step {step}", stored.bytes) as advance:
             fetch_files(self._store, stored, target, advance)
-        verify.verify(target)
         return target
 
     # --- pruning ----------------------------------------------------------------------------------------------
