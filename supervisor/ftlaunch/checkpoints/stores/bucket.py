@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _PART = 8 << 20  # bytes; of a small file, all of it is one request
 _MOST_PARTS = 10_000  # of one object, in S3
-_PARTS = 2  # of one file that are sent at the same time
+_PARTS = 6  # of one file that are sent at the same time; with 2, links that limit each connection stay half empty
 _PIECE = 1 << 20  # bytes of a download that are handed over at once: few enough to stay in the processor's cache
 RETRY_SECONDS = 60.0  # after the first try, in which another one may begin
 _AGAIN_SECONDS = 1.0  # between two tries of a request that obstore tries once
