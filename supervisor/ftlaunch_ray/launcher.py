@@ -155,8 +155,8 @@ class RayLauncher:
             seat.alive = True
             self._reached = True
             words = self._job.agent_words(seat.place, first)
-            order = json.dumps(build_agent_order(self._cwd, words, self._job.environ)).encode() + b"\n"
-            code = await session.run(order, self._outlets)
+            order = build_agent_order(cwd=self._cwd, argv=words, environ=self._job.environ, spec=self._job.spec)
+            code = await session.run(json.dumps(order).encode() + b"\n", self._outlets)
         except ActorLost as lost:
             seat.place = None  # the lost agent may still be leaving, and hold the place
             self._say(f"no agent could be started on a node: {lost}" if session.where is None

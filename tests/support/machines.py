@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,29 @@ def made(count: int) -> Iterator[Machines]:
         pytest.skip(why)
     with Machines(count) as machines:
         yield machines
+
+
+def bind(machine: Machine, source: Path, target: str) -> None:
+    """Have a machine find the file `source` at the path of another file, which the host has, too."""
+    subprocess.run([*machine.enter("-m"), "mount", "--bind", str(source), target], check=True)
+
+
+def name_hosts(machines: Machines, names: Mapping[str, Machine], file: Path) -> None:
+    """Have all machines find machines by names. file: where their /etc/hosts is written."""
+    lines = [f"{machine.address} {name}\n" for name, machine in names.items()]
+    file.write_text("".join(["127.0.0.1 localhost\n", *lines]))
+    for machine in machines.all:
+        bind(machine, file, "/etc/hosts")
+
+
+def empty(machine: Machine, *folders: str) -> None:
+    """Remove all that lies in folders that are a machine's own, as on a new machine."""
+    for folder in folders:
+        for path in machine.path(folder).iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 class Cluster(NodesJob):

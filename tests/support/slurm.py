@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.machines import Machine, Machines, made
+from tests.support.machines import Machine, Machines, made, name_hosts
 from tests.support.waiting import wait_for
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
@@ -81,10 +81,7 @@ class Slurm:
             _CONFIG.format(home=home, controller=self.controller, nodes=nodes, proctrack=proctrack)
         )
         (home / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
-        names = "".join(f"{machine.address} {machine.name}\n" for machine in machines.all)
-        (home / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
-        for machine in machines.all:
-            subprocess.run([*machine.enter("-m"), "mount", "--bind", str(home / "hosts"), "/etc/hosts"], check=True)
+        name_hosts(machines, {machine.name: machine for machine in machines.all}, home / "hosts")
         self._start(self.controller, "slurmctld")
         for node in self.nodes:
             self.boot(node)

@@ -19,7 +19,7 @@ from tests.support.agents import free_port
 from tests.support.waiting import wait_for
 
 _NEEDED = ("ssh", "ssh-keygen", "sshd")
-_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
 class SshHosts:
@@ -37,9 +37,7 @@ class SshHosts:
         self._tag = tag
         self._ports = {name: free_port() for name in names}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        for key in ("host_key", "user_key", "strange_key"):
-            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / key))
-        (home / "authorized_keys").write_text((home / "user_key.pub").read_text())
+        make_keys(home)
         self._write_client("user_key")
         for name in names:
             self.boot(name)
@@ -61,7 +59,7 @@ class SshHosts:
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates its privileges
         with (self._home / f"sshd_{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [_where("sshd"), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [find("sshd"), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         wait_for(lambda: _listens(port), f"the sshd of {name}")
 
@@ -98,11 +96,16 @@ class SshHosts:
             self.shut(name)
 
 
-def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
-    """Yield hosts with these names; skips the test without ssh or sshd."""
-    missing = [name for name in _NEEDED if shutil.which(name, path=_PATH) is None]
+def skip_without_ssh() -> None:
+    """Skip the test where a program of ssh is missing."""
+    missing = [name for name in _NEEDED if shutil.which(name, path=PATH) is None]
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} here (Debian: openssh-client, openssh-server)")
+
+
+def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
+    """Yield hosts with these names; skips the test without ssh or sshd."""
+    skip_without_ssh()
     if os.getuid() != 0 and not Path("/run/sshd").is_dir():
         pytest.skip("sshd wants /run/sshd, which only root may make: run as root, or make it once")
     home.mkdir()
@@ -113,14 +116,19 @@ def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
         hosts.close()
 
 
-def _where(program: str) -> str:
-    found = shutil.which(program, path=_PATH)
+def make_keys(home: Path) -> None:
+    """Make a key of hosts, a key that hosts know, and a strange one."""
+    for key in ("host_key", "user_key", "strange_key"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / key)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    (home / "authorized_keys").write_text((home / "user_key.pub").read_text())
+
+
+def find(program: str) -> str:
+    """Return the absolute path of a program; without it sshd refuses to start."""
+    found = shutil.which(program, path=PATH)
     assert found is not None
-    return found  # sshd refuses to start unless it is called by its absolute path
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    return found
 
 
 def _listens(port: int) -> bool:

@@ -18,6 +18,9 @@ STORES = {
 }
 """scheme -> "module:class" of a CheckpointStore; loaded when a job has such a store"""
 
+CREDENTIALS = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+"""scheme -> how the names of the variables begin that have the store's credentials and endpoint, if it needs any"""
+
 PACKAGES = {"ftlaunch.checkpoints.stores.bucket": ("obstore", "ftlaunch[cloud]")}
 """module of a store -> the package that it imports besides, and what pip installs it with"""
 
@@ -44,3 +47,9 @@ def address(text: str) -> str:
     if not (parts.netloc + parts.path).strip("/"):
         raise RefusedError(f"it must name a place behind {scheme}://: a bucket, or an absolute path of a folder")
     return text.rstrip("/")
+
+
+def credential_prefixes(*addresses: str | None) -> tuple[str, ...]:
+    """Return how the names of the variables begin that stores at these addresses need. None stands for no store."""
+    schemes = {scheme_of(address) for address in addresses if address is not None}
+    return tuple(prefix for scheme, prefix in CREDENTIALS.items() if scheme in schemes)

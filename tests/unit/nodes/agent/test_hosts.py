@@ -9,6 +9,7 @@ import pytest
 
 from ftlaunch.nodes.agent.hosts import attempts
 from ftlaunch.nodes.agent.hosts.launcher import build_agent_order, build_agent_words
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import job_token
 
@@ -25,16 +26,42 @@ def test_the_command_line_of_each_host(tmp_path: Path) -> None:
     assert beyond == ["--nnodes=1:2", *where], "it stands by"
 
 
-def test_secrets_are_in_no_environment_and_on_no_command_line() -> None:
+def resolved(folder: Path, **flags: str) -> JobSpec:
+    """The spec of a job on two hosts. flags: further options."""
+    (folder / "train.py").touch()
+    return resolve(str(folder / "train.py"), (), {"hosts": "a,b", **flags}, {})
+
+
+def test_secrets_are_in_no_environment_and_on_no_command_line(tmp_path: Path) -> None:
     environ = {"FTLAUNCH_TOKEN": SECRET, "FTLAUNCH_ETCD_PASSWORD": "etcd's", "NCCL_DEBUG": "INFO", "HOME": "/x"}
-    order = build_agent_order(Path("/work"), ["train.py"], environ)
+    order = build_agent_order(Path("/work"), ["train.py"], environ, resolved(tmp_path))
     assert order["env"] == {"FTLAUNCH_TOKEN": "-", "FTLAUNCH_ETCD_PASSWORD": "-", "NCCL_DEBUG": "INFO"}
     assert SECRET not in json.dumps([order["env"], order["argv"]])
     assert order["secrets"] == ["etcd's", SECRET]
 
 
+@pytest.mark.parametrize(
+    ("flags", "passed"),
+    [
+        ({}, set()),
+        ({"checkpoint_dir": "file:///mnt"}, set()),
+        ({"checkpoint_dir": "s3://bucket/run"}, {"AWS_REGION"}),
+        ({"load_checkpoint": "gs://bucket/run"}, {"GOOGLE_SERVICE_ACCOUNT"}),
+        ({"checkpoint_dir": "az://container/run", "load_checkpoint": "s3://b/run"}, {"AWS_REGION", "AZURE_ENDPOINT"}),
+    ],
+)
+def test_agents_get_the_credentials_of_the_stores_that_the_job_has(
+    flags: dict[str, str], passed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out (`credential_prefixes`): no agent can use a bucket whose keys are variables of the command."""
+    monkeypatch.setattr("ftlaunch.spec.checks.find_spec", lambda name: name)
+    environ = {"AWS_REGION": "r", "GOOGLE_SERVICE_ACCOUNT": "g", "AZURE_ENDPOINT": "e"}
+    assert set(build_agent_order(Path("/work"), [], environ, resolved(tmp_path, **flags))["env"]) == passed  # type: ignore[call-overload]
+
+
 def test_secrets_are_read_from_lines(tmp_path: Path) -> None:
-    order = build_agent_order(Path("/work"), [], {"FTLAUNCH_TOKEN": SECRET, "FTLAUNCH_ETCD_PASSWORD": "etcd's"})
+    environ = {"FTLAUNCH_TOKEN": SECRET, "FTLAUNCH_ETCD_PASSWORD": "etcd's"}
+    order = build_agent_order(Path("/work"), [], environ, resolved(tmp_path))
     lines = tmp_path / "stdin"
     lines.write_text("".join(f"{line}\n" for line in order["secrets"]))  # type: ignore[attr-defined]
     with lines.open() as stdin:

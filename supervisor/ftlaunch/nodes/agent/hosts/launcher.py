@@ -20,7 +20,7 @@ from ftlaunch.nodes.agent.hosts import attempts
 from ftlaunch.nodes.agent.hosts.outlet import Outlet
 from ftlaunch.nodes.agent.hosts.session import HostSession
 from ftlaunch.reporting import messages
-from ftlaunch.spec import shown
+from ftlaunch.spec import checkpoint_stores, shown
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.spec.parsing.hosts import Host
@@ -32,8 +32,8 @@ from ftlaunch_contract.protocol import EXIT_USAGE
 
 _FAREWELL_SECONDS = 2.0  # that the last lines may take on their way to the terminal
 _SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
-# Prefixes of the environment variables that are passed on to the agents: settings of ftlaunch, torch and its
-# communication.
+# Prefixes of the environment variables that are passed on to the agents of every job: settings of ftlaunch, torch and
+# its communication.
 _PASSED = ("FTLAUNCH_", "PET_", "TORCH", "NCCL_", "GLOO_", "OMP_")
 
 OWN_OPTIONS = ("hosts", "hostfile", "ssh", "nnodes", "rdzv_endpoint")
@@ -82,13 +82,22 @@ def build_agent_words(spec: JobSpec, number: int, words: Sequence[str]) -> list[
     return [*options, *words]
 
 
-def build_agent_order(cwd: Path, argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
+def build_agent_order(cwd: Path, argv: Sequence[str], environ: Mapping[str, str], spec: JobSpec) -> dict[str, object]:
     """Return the order that `remote.py` is sent to start an agent.
 
-    Secrets are not in the environment of the order, but in a list of their own.
+    The token and the password of etcd are not in the environment of the order, but in a list of their own. The
+    credentials of a store are in the environment, because the libraries that talk to the store look for them there.
+
+    Args:
+        cwd: the directory of the agent.
+        argv: the command line of the agent.
+        environ: the environment of this command.
+        spec: the job, whose stores say which credentials are passed on.
     """
     secrets = secrets_of(environ)
-    env = {name: value for name, value in environ.items() if name.startswith(_PASSED)}
+    saving = spec.saving
+    passed = (*_PASSED, *checkpoint_stores.credential_prefixes(saving.checkpoint_store, saving.load_address))
+    env = {name: value for name, value in environ.items() if name.startswith(passed)}
     env |= dict.fromkeys(secrets, FROM_STDIN)
     return {"cwd": str(cwd), "argv": list(argv), "env": env, "secrets": list(secrets.values())}
 
@@ -200,7 +209,8 @@ class Launcher:
         state.has_run = True
         state.tries = 0
         state.reported = ""
-        order = build_agent_order(self._cwd, build_agent_words(self._spec, state.number, self._words), self._environ)
+        words = build_agent_words(self._spec, state.number, self._words)
+        order = build_agent_order(cwd=self._cwd, argv=words, environ=self._environ, spec=self._spec)
         state.session.send(json.dumps(order).encode() + b"\n")
 
     def _on_end(self, state: _HostState, code: int) -> None:
