@@ -3,10 +3,11 @@
 #
 #     sbatch --job-name=gpt --nodes=3 configs/slurm/requeue.sh --nproc-per-node 8 train.py
 #
-# The run dir is ./runs/JOB-NAME, which all nodes must share. The notice must leave time for the checkpoint: --signal.
+# The run dir is ./runs/JOB-NAME, which all nodes share; or, in a folder that is given as RUNS, a run dir of each node's own
+# (docs/guide/slurm.md). The notice must leave time for the checkpoint: --signal.
 #SBATCH --nodes=2 --ntasks-per-node=1 --exclusive --time=24:00:00
 #SBATCH --requeue --open-mode=append --signal=TERM@300
-run=runs/$SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+/$SLURM_ARRAY_TASK_ID}
+run=${RUNS:-runs}/$SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+/$SLURM_ARRAY_TASK_ID}
 trap : TERM # Slurm's own notice comes here, too: this shell must see the end
 rm -f "$run/report.json"
 srun ftlaunch --run-dir "$run" "$@"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -128,6 +129,43 @@ class SlurmJob(NodesJob):
     def result(self) -> Any:
         """Return the losses by rank and step, and the digests of the final states."""
         return result_of(self.out, NODES * RANKS)
+
+
+class ApartSlurmJob(SlurmJob):
+    """A job by a recipe of the guide, whose nodes have a /var/tmp and a working directory of their own."""
+
+    def __init__(self, slurm: Slurm, home: Path) -> None:
+        """Give the nodes their disks, and put the script on them. home: a directory for files, which is made."""
+        super().__init__(slurm, home, "/var/tmp/runs/gpt")
+        self._has_own_disks = True
+        self.work = home / "work"
+        """the directory in which the job runs"""
+        self.work.mkdir()
+        for node in slurm.nodes:
+            node.own(Path("/var/tmp"))
+            node.own(self.work)
+            for script, name in ((TINY, "train.py"), (TINY.parent / "quick.py", "quick.py")):
+                shutil.copy(script, node.path(self.work / name))
+
+    def type(self, script: str, env: Mapping[str, str]) -> None:
+        """Type the commands of a recipe in the repository. env: what the user's shell has besides."""
+        path = f"{self.home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environ = {"GLOO_SOCKET_IFNAME": "eth0", **env, "PATH": path}
+        output = self.slurm.run("bash", "-c", script, cwd=RECIPES.parents[1], env=environ)
+        self.number = output.removeprefix("Submitted batch job ").strip()
+
+    def report(self) -> dict[str, Any]:
+        """Return the report of the newest run, which the first node has."""
+        content: dict[str, Any] = json.loads(self.slurm.nodes[0].path(self.run_dir / "report.json").read_text())
+        return content
+
+    @property
+    def transcript(self) -> str:
+        """The job's output, the journals, and Slurm's word, for the message of a failing test."""
+        paths = [path for node in self.slurm.nodes for path in node.path(self.work).glob("*.out")]
+        paths += [node.path(self.run_dir / "events.jsonl") for node in self.slurm.nodes]
+        texts = [f"--- {path}\n{path.read_text(errors='replace')}" for path in paths if path.exists()]
+        return "\n".join([*texts, "--- Slurm", self.slurm.run("scontrol", "show", "job")])
 
 
 def _command(pid: int) -> list[str]:
