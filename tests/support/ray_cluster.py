@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.agents import NodesJob
 from tests.support.leftovers import carriers
+from tests.support.machines import why_not
 from tests.support.waiting import wait_for
 
 _PROGRAM = Path(__file__).parents[1] / "ray" / "raylets.py"
@@ -26,17 +27,18 @@ _PROGRAM = Path(__file__).parents[1] / "ray" / "raylets.py"
 class RayCluster:
     """The nodes of the cluster, named by the pids of their raylets."""
 
-    def __init__(self, directory: Path, tag: str) -> None:
+    def __init__(self, directory: Path, tag: str, own: Sequence[Path] = ()) -> None:
         """Start the cluster without nodes for jobs.
 
         Args:
             directory: Ray's directory, whose path must be short.
             tag: NAME=VALUE, an environment variable of all processes of the cluster.
+            own: folders that each node has for itself.
         """
         name, _, value = tag.partition("=")
         with (directory / "program.log").open("w") as log:
             self._program = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), str(directory)],
+                [sys.executable, str(_PROGRAM), str(directory), *map(str, own)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                 env={**os.environ, name: value, "RAY_TMPDIR": str(directory / "tmp"), "RAY_USAGE_STATS_ENABLED": "0"},
             )  # fmt: skip
@@ -48,6 +50,10 @@ class RayCluster:
         """Add nodes."""
         for _ in range(count):
             self.raylets.append(int(self._ask("add")))
+
+    def path(self, raylet: int, path: Path | str) -> Path:
+        """Return the path, from here, of a file of a node."""
+        return Path(f"/proc/{raylet}/root{path}")
 
     def kill(self, raylet: int) -> None:
         """Kill a node's raylet; processes that its workers have started survive."""
@@ -140,13 +146,21 @@ def lose(agent: psutil.Process) -> list[int]:
     return [process.pid for process in lost]
 
 
-def made(job: NodesJob, count: int) -> Iterator[RayCluster]:
-    """Yield a cluster of `count` nodes for a job; skips the test without Ray."""
+def made(job: NodesJob, count: int, own: Sequence[Path] = ()) -> Iterator[RayCluster]:
+    """Yield a cluster for a job; skips the test without Ray.
+
+    Args:
+        job: the job.
+        count: the number of nodes.
+        own: folders that each node has for itself.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed (pip install ray)")
+    if own and (why := why_not()):
+        pytest.skip(why)
     directory = Path(tempfile.mkdtemp(prefix="ftray", dir="/tmp"))  # sockets in it have names of 107 characters at most
     (directory / "tmp" / "ray").mkdir(parents=True)
-    cluster = RayCluster(directory, job.tag)
+    cluster = RayCluster(directory, job.tag, own)
     try:
         cluster.boot(count)
         yield cluster
