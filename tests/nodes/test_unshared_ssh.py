@@ -29,7 +29,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture
 def bucket(machines: Machines, tmp_path: Path) -> Iterator[BucketServer]:
-    with buckets.bucket_server(tmp_path / "bucket", machines[NODES]) as server:
+    with buckets.bucket_server(tmp_path / "bucket", machine=machines[NODES]) as server:
         yield server
 
 
