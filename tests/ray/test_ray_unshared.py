@@ -59,16 +59,18 @@ class ApartRayJob(NodesJob):
             self.supervisors.append(
                 subprocess.Popen(command, cwd=self.work, env=environ, stdout=out, stderr=err, text=True)
             )
-        self.run_dir = wait_for(lambda: self._of_the_head(cluster), "the head's run dir")
+        self.head_raylet = wait_for(lambda: self._with_the_head(cluster), "the head's node")
+        """the node with the head: any of the three, as all have the address of this machine"""
+        self.run_dir = cluster.path(self.head_raylet, RUN)
         started = self.wait_event("job_started")
         self.job_id = started["job_id"]
         self.memory = Path(started["memory_dir"])
 
-    def _of_the_head(self, cluster: RayCluster) -> Path | None:
-        """Return the run dir in which the head has left its sign; None if no head has left one yet."""
+    def _with_the_head(self, cluster: RayCluster) -> int | None:
+        """Return the node in whose run dir the head has left its sign; None if no head has left one yet."""
         assert self.supervisor.poll() is None, self.stderr
-        run_dirs = [cluster.path(raylet, RUN) for raylet in cluster.raylets]
-        return next((path for path in run_dirs if (path / "head/sign.json").exists()), None)
+        signs = {raylet: cluster.path(raylet, RUN / "head/sign.json") for raylet in cluster.raylets}
+        return next((raylet for raylet, sign in signs.items() if sign.exists()), None)
 
 
 @pytest.fixture
@@ -120,7 +122,8 @@ def test_a_machine_that_dies_is_replaced_by_one_that_has_nothing(
     job.type(cluster, bucket)
     job.wait_step(5)
     wait_for(lambda: "this node stands by" in job.stderr, "a node that stands by")
-    raylet, agent = cluster.agent_of(job.ranks_of(1))
+    training = [cluster.agent_of(job.ranks_of(node)) for node in range(job.nodes)]
+    raylet, agent = next(each for each in training if each[0] != job.head_raylet)
     lost = lose(agent)
     cluster.kill(raylet)
     job.wait_gone(lost)
