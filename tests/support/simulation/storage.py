@@ -246,7 +246,7 @@ class Storage:
             return
         at_endpoint = machine.name == ENDPOINT[0]
         claims = self.make_claims(machine)
-        if order == START and not claims.may_begin(at_endpoint=at_endpoint):
+        if order == START and isinstance(claims, VotedClaims) and not claims.may_begin(at_endpoint=at_endpoint):
             self._answer(machine, search, head=0)
             return
         sign = claims.read()

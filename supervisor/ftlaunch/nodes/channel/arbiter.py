@@ -71,16 +71,6 @@ class Arbiter(Protocol):
             OSError: the place does not answer.
         """
 
-    def may_begin(self, *, at_endpoint: bool) -> bool:
-        """Return whether a process that has met no head may become one, before it asks for a term.
-
-        Args:
-            at_endpoint: whether this is the machine at the job's endpoint.
-
-        Raises:
-            OSError: the place does not answer.
-        """
-
     def check(self, term: int) -> None:
         """Check that the head of `term` still leads, before a checkpoint is committed.
 

@@ -195,10 +195,6 @@ class Claims:
         except ValueError as error:
             raise OSError(errno.EIO, f"it is no claim: {error}", str(self.folder / name)) from error
 
-    def may_begin(self, *, at_endpoint: bool) -> bool:
-        """Return True: the claims themselves tell whether a head of an earlier start still lives."""
-        return True
-
     def check(self, term: int) -> None:
         """Check that the head of `term` still leads.
 

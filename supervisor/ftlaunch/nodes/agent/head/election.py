@@ -18,6 +18,7 @@ from ftlaunch.nodes.agent.meeting_address import MeetingAddress, choose_at_endpo
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.nodes.channel.claims import STALE_PART, Sign, is_alive_here, this_machine
 from ftlaunch.nodes.channel.listener import Listener
+from ftlaunch.nodes.channel.votes.claims import VotedClaims
 from ftlaunch.nodes.cluster.membership.fences import PortProbe
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.system.descriptors import is_readable
@@ -51,7 +52,7 @@ class Elected(NamedTuple):
 def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
     """Stand for election as the head.
 
-    A process that has met no head asks first whether one leads elsewhere. The next term is read before the newest sign.
+    Where nodes elect the head, a process that has met none asks first whether one leads elsewhere. The next term is read before the newest sign.
     Therefore a claim by another process after the sign was read makes this claim fail.
 
     Args:
@@ -67,7 +68,7 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
         OSError: the claim cannot be written.
     """
     try:
-        if order.what == START and not claims.may_begin(at_endpoint=choose_at_endpoint(nodes) is not None):
+        if order.what == START and not _may_begin(nodes, claims):
             return None
         term = claims.next_term()
         last = claims.newest()
@@ -107,6 +108,13 @@ def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listen
         listener.close()
         return None
     return Elected(listener, sign, before)
+
+
+def _may_begin(nodes: NodesSpec, claims: Arbiter) -> bool:
+    """Return whether this process may become a head although it has met none. Raises OSError."""
+    if not isinstance(claims, VotedClaims):
+        return True
+    return claims.may_begin(at_endpoint=choose_at_endpoint(nodes) is not None)
 
 
 def _choose_own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) -> MeetingAddress | None:

@@ -120,10 +120,6 @@ class EtcdClaims:
         newest = self.newest()
         return newest if newest is not None and newest.term > term else None
 
-    def may_begin(self, *, at_endpoint: bool) -> bool:
-        """Return True: the key itself tells whether a head of an earlier start still lives."""
-        return True
-
     def check(self, term: int) -> None:
         """Check that the head of `term` still leads.
 

@@ -7,7 +7,6 @@ head is, as on one machine. From the first record on, it is what a majority of t
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -334,4 +333,4 @@ class VotedClaims:
 def _too_few(record: Record, answers: Collection[str]) -> OSError:
     there = sum(voter.name in answers for voter in record.all_voters)
     why = f"{there} of the {len(record.all_voters)} nodes that elect the head have answered"
-    return OSError(errno.EHOSTUNREACH, why, os.fspath("the voters"))
+    return OSError(errno.EHOSTUNREACH, why, "the voters")
