@@ -52,8 +52,8 @@ class Elected(NamedTuple):
 def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
     """Stand for election as the head.
 
-    Where nodes elect the head, a process that has met none asks first whether one leads elsewhere. The next term is read before the newest sign.
-    Therefore a claim by another process after the sign was read makes this claim fail.
+    Where nodes elect the head, a process that has met none asks first whether one leads elsewhere. The next term is
+    read before the newest sign. Therefore a claim by another process after the sign was read makes this claim fail.
 
     Args:
         nodes: how the nodes of the job meet.

@@ -18,6 +18,7 @@ from ftlaunch.nodes.agent.meeting_address import choose_at_endpoint
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.system.loop import Clock, Loop
 
+_NO_VOTERS_SECONDS = 2.0  # after which it is looked again whether nodes elect the head
 _RESOLVE_SECONDS = 30.0  # without a connection, after which the endpoint's name is resolved again
 
 
@@ -45,6 +46,9 @@ class EndpointWatch:
 
     def _look(self) -> None:
         self.close()
+        if not self._life.voters:
+            self._loop.call_at(self._clock() + _NO_VOTERS_SECONDS, (self, "again"), self._look)
+            return
         self._link = HeadLink(
             loop=self._loop,
             clock=self._clock,
@@ -55,7 +59,6 @@ class EndpointWatch:
             on_no_listener=lambda: None,
             silence_seconds=self._nodes.timeout,
         )
-
         self._loop.call_at(self._clock() + _RESOLVE_SECONDS, (self, "again"), self._look_again)
 
     def _look_again(self) -> None:
