@@ -83,7 +83,7 @@ def _a_vote_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def begin(self: SimVoter, term: int, head: str) -> None:
         if not self.runs:
-            self.disk.record = None
+            self.disk.written = None
         real(self, term, head)
 
     patch.setattr(SimVoter, "begin", begin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ftlaunch.nodes.channel.claims import Claims, Sign
 from ftlaunch.nodes.channel.votes.claims import Enough, VotedClaims, Wanted
-from ftlaunch.nodes.channel.votes.records import Answer, Record, Voter, is_of_another_job, take
+from ftlaunch.nodes.channel.votes.records import Answer, Record, Voter, is_of_another_job, must_be_written, take
 from ftlaunch.nodes.cluster.unshared_nodes import UnsharedNodes
 from tests.support.simulation.storage import ENDPOINT, STALE, FilesSeen, SharedFiles, Storage
 
@@ -43,18 +43,20 @@ class Disk:
     name: str = ""
     boot: str = ""
     record: Record | None = None
+    """what the process knows, which may be newer than what it has written"""
+    written: Record | None = None
     former: Record | None = None
     taken_at: float = -math.inf  # of the machine's clock; forgotten by a voter that starts anew
 
     @property
     def known(self) -> Record | None:
         """The newest record that names voters."""
-        return self.former if self.record is None else self.record
+        return self.former if self.written is None else self.written
 
     def leave(self) -> None:
         """Leave the other voters, as `VoterFile.leave` does."""
         self.former = self.known
-        self.record = None
+        self.record = self.written = None
         self.name = ""
 
 
@@ -82,6 +84,7 @@ class SimVoter:
         disk = self.disk
         if not self.runs:
             disk.taken_at = -math.inf
+            disk.record = disk.written
             if disk.boot != self._machine.boot:
                 disk.leave()
         self.runs = True
@@ -124,6 +127,8 @@ class SimPort:
                 continue
             answer = take(disk.record, offered, there.clock() - disk.taken_at)
             if answer.taken:
+                if must_be_written(disk.record, answer.kept):
+                    disk.written = answer.kept
                 disk.record = answer.kept
                 disk.former = None
                 disk.taken_at = there.clock()

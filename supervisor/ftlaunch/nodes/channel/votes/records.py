@@ -101,6 +101,17 @@ def is_of_another_job(kept: Record, head: str, term: int) -> bool:
     return kept.sign.term > term or (kept.sign.term == term and kept.sign.process != head)
 
 
+def must_be_written(before: Record | None, now: Record | None) -> bool:
+    """Return whether a voter that takes `now` must have it on its disk before it answers.
+
+    A vote, other voters and the end of the job must be. One more sign of the same head need not be: it promises nothing
+    that the sign before has not, and there are four a second.
+    """
+    if before is None or now is None:
+        return before != now
+    return replace(before, sign=replace(before.sign, count=now.sign.count)) != now
+
+
 def take(kept: Record | None, offered: Record | None, age_seconds: float) -> Answer:
     """Return a voter's answer. What it keeps afterwards is `kept` of the answer. Pure.
 

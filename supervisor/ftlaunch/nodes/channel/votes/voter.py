@@ -14,7 +14,8 @@ Other processes ask it over the network (voter_links.py), with the token's hands
             "age": seconds since it took that, or -1 if it was started since}
         or {"number", "error"}: this is another voter, or its disk has failed
 
-A record is on the disk before the answer is sent. A voter waits for its disk, and is silent as long as the disk is.
+A vote, or who the voters are, is on the disk before the answer is sent. A voter waits for its disk then, and is silent
+as long as the disk is. Further signs of the same head are kept in memory only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ from typing import Any
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.nodes.channel.connection import Connection
 from ftlaunch.nodes.channel.listener import Listener
-from ftlaunch.nodes.channel.votes.records import Record, VoterFile, dump, is_of_another_job, parse, take
+from ftlaunch.nodes.channel.votes.records import (
+    Record,
+    VoterFile,
+    dump,
+    is_of_another_job,
+    must_be_written,
+    parse,
+    take,
+)
 from ftlaunch.nodes.channel.votes.voter_file import VoterFiles, this_boot
 from ftlaunch.reporting.messages import PREFIX
 from ftlaunch.system.answer_line import AnswerReader, write_answer
@@ -173,13 +182,14 @@ class VoterProcess:
             peer.send({"number": number, "error": "its disk has failed"})
 
     def _take(self, offered: Record | None) -> dict[str, Any]:
-        """Answer an offer, and keep what was taken. Raises OSError: the record is not on the disk."""
+        """Answer an offer, and keep what was taken. Raises OSError: what is promised is not on the disk."""
         age = time.monotonic() - self._taken_at
         answer = take(self._content.record, offered, age)
-        if answer.taken and answer.kept != self._content.record:
+        if answer.taken:
             assert self._files is not None
             content = replace(self._content, record=answer.kept, former=None)
-            self._files.write(content)
+            if must_be_written(self._content.record, answer.kept):
+                self._files.write(content)
             self._content = content
         if answer.taken:
             self._taken_at = time.monotonic()

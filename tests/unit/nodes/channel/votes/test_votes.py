@@ -24,6 +24,7 @@ from ftlaunch.nodes.channel.votes.records import (
     have_majority,
     is_of_another_job,
     may_take,
+    must_be_written,
     parse,
     take,
 )
@@ -301,6 +302,16 @@ def test_a_voter_that_served_another_job_is_of_no_use_to_it_any_more() -> None:
     assert is_of_another_job(kept, sign(4, "b").process, 4)
     assert not is_of_another_job(kept, sign(4).process, 4)
     assert not is_of_another_job(kept, sign(5, "b").process, 5)
+
+
+def test_votes_and_voters_are_written_and_further_signs_are_not() -> None:
+    kept = record(4, 7)
+    assert not must_be_written(kept, record(4, 8))
+    assert must_be_written(None, kept)
+    assert must_be_written(kept, record(5, 0, machine="b"))
+    assert must_be_written(kept, record(4, 8, since=(4, 8)))
+    assert must_be_written(kept, replace(record(4, 8), joining=(D,)))
+    assert must_be_written(kept, replace(kept, sign=replace(kept.sign, count=8, over=0))), "the job has ended"
 
 
 # --- on disk and on the wire ------------------------------------------------------------------------------
