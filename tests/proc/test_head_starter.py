@@ -19,7 +19,7 @@ from pathlib import Path
 from ftlaunch.nodes.agent.head.starter import READ_SIGN, HeadStarter
 def be_head(write, order, term):
     os._exit(0)
-starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None)), be_head)
+starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None, several=False)), be_head)
 starter.start()
 assert not starter.has_started
 print("ready", flush=True)
@@ -34,7 +34,7 @@ import errno, os, resource, select, sys
 from types import SimpleNamespace
 from pathlib import Path
 from ftlaunch.nodes.agent.head.starter import READ_SIGN, HeadStarter
-spec = SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None))
+spec = SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None, several=False))
 starter = HeadStarter(spec, lambda *_: os._exit(0))
 starter.start()
 print("ready", flush=True)
@@ -80,7 +80,7 @@ def be_head(write, order, term):
             time.sleep(0.1)
         (home / "last words").touch()
     os._exit(0)
-starter = HeadStarter(SimpleNamespace(run_dir=home, nodes=SimpleNamespace(store=None)), be_head)
+starter = HeadStarter(SimpleNamespace(run_dir=home, nodes=SimpleNamespace(store=None, several=False)), be_head)
 starter.start()
 starter.send_order(TAKE_OVER)
 select.select([starter.fd], [], [])
