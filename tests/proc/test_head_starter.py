@@ -19,7 +19,8 @@ from pathlib import Path
 from ftlaunch.nodes.agent.head.starter import READ_SIGN, HeadStarter
 def be_head(write, order, term):
     os._exit(0)
-starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(store=None, several=False)), be_head)
+one = SimpleNamespace(store=None, several=False)
+starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=one), be_head)
 starter.start()
 assert not starter.has_started
 print("ready", flush=True)
