@@ -54,7 +54,8 @@ And both:
     {"do": "leave"}: end
 
 What fails says why in "error", a sentence or the end of one; "overtaken" is true with it if another process keeps the
-store now. After that nothing is ever committed by this process. The heartbeat (`heartbeat.py`) may find that at any
+store now; "has_owner" is true if another process keeps it that this one did not displace. After the former nothing is
+ever committed by this process. The heartbeat (`heartbeat.py`) may find that at any
 moment, and then says {"did": "heartbeat", "error", "overtaken": true} unasked.
 """
 
@@ -124,7 +125,7 @@ class Keeper:
         except Damaged as error:
             return {**about, "error": str(error), "overtaken": False, "damaged": True}
         except LivingOwnerError as error:
-            return {**about, "error": f"{error}: {_WAYS_ON}", "overtaken": False}
+            return {**about, "error": f"{error}: {_WAYS_ON}", "overtaken": False, "has_owner": True}
         except (ForeignStoreError, ValueError) as error:
             return {**about, "error": str(error), "overtaken": False}
         except OSError as error:

@@ -47,6 +47,10 @@ def wait_for_answer(helper: SaverLink, interrupted: int) -> dict[str, Any]:
             return {"error": "the job was told to stop before the store had answered"}
 
 
+class StoreHasOwnerError(StoreClosedError):
+    """A process that lives keeps the store."""
+
+
 class KeeperDiedError(StoreClosedError):
     """The keeper has died before it has answered."""
 
@@ -168,6 +172,8 @@ class StoreOpening:
             error = str(answer["error"])
             where = f"cannot use {self._spec.saving.checkpoint_store} as `checkpoint_dir`: "
             kind = KeeperDiedError if error == _DIED else StoreClosedError
+            if answer.get("has_owner"):
+                kind = StoreHasOwnerError
             raise kind(error if error.startswith("cannot ") else where + error)
         return answer
 

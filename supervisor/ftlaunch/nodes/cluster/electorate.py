@@ -56,11 +56,12 @@ class Electorate:
     def poll(self) -> None:
         """Order voters, make them the job's, and tell the nodes that they may replace the head."""
         voting = self._voting
-        placed = sorted(
-            (node for node in self._nodes.values() if node.member.place >= 0), key=lambda node: node.member.place
-        )
-        if voting is None or not (voting.voters or self._unshared.are_among(placed)):
+        if voting is None:
             return
+        placed = [node for node in self._nodes.values() if node.member.place >= 0]
+        if not (voting.voters or self._unshared.are_among(placed)):
+            return
+        placed.sort(key=lambda node: node.member.place)
         for node in self._nodes.values():
             if node.member.ready and not node.was_asked_to_vote:
                 node.was_asked_to_vote = True

@@ -90,6 +90,15 @@ def test_another_elected_head_takes_the_place_of_the_first() -> None:
     assert signpost.where == ("10.0.0.3", 4000)
 
 
+def test_a_signal_to_stop_ends_it_at_once() -> None:
+    signpost = Signpost(Clock())
+    signpost.is_over_once_told = False
+    Peer(signpost).on_message(ELSEWHERE)
+    assert not signpost.over
+    signpost.end()
+    assert signpost.over
+
+
 def test_what_is_no_message_ends_the_connection() -> None:
     peer = Peer(Signpost(Clock()))
     peer.on_message({"do": "hello"})

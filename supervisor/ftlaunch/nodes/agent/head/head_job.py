@@ -282,7 +282,7 @@ class HeadJob:
 
         Where nodes can replace the head, that process is most likely the next head, and the nodes here must find it.
         """
-        if self._spec.nodes.store is not None or self._life.voters:
+        if self._spec.nodes.store is not None or self._life.record is not None:
             self._replaced = reason
             return
         self._is_overtaken = True
@@ -400,9 +400,10 @@ class HeadJob:
         Raises:
             Deposed: this head ends. What it has not saved stays in the memory of the nodes.
         """
-        voters = self._life.voters
+        record = self._life.record
         patience = min(_ALONE_SECONDS, self._spec.nodes.wait)
-        if voters and self.cluster.leadership.unseen_seconds() > patience:
+        if record is not None and self.cluster.leadership.unseen_seconds() > patience:
+            voters = record.all_voters
             where = ", ".join(format_endpoint(voter.address, voter.port) for voter in voters)
             raise Deposed(
                 f"fewer than {len(voters) // 2 + 1} of the {len(voters)} nodes that elect the head ({where}) have"
@@ -419,7 +420,7 @@ class HeadJob:
         Raises:
             Deposed: this head ends, and its nodes go there.
         """
-        is_elected = bool(self._life.voters) and self._life.sign.term >= term
+        is_elected = self._life.record is not None and self._life.sign.term >= term
         if is_elected or not self.cluster.left:
             return
         self.cluster.send_elsewhere(address, port)

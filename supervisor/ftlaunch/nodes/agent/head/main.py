@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.stores.loading import LoadFetch
-from ftlaunch.checkpoints.stores.opening import StoreOpening
+from ftlaunch.checkpoints.stores.opening import StoreHasOwnerError, StoreOpening
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.event_loop import EventLoop
@@ -178,19 +178,24 @@ def _run(spec: JobSpec, token: bytes, outcome: _Outcome, order: Order) -> int:
         terminal.close()
 
 
-def _is_led_elsewhere(loop: EventLoop[Any], door: _Door, outcome: _Outcome) -> bool:
+def _is_led_elsewhere(
+    loop: EventLoop[Any], door: _Door, outcome: _Outcome, signals: Signals, terminal: Terminal
+) -> bool:
     """Wait a moment for a head that the nodes have elected elsewhere. If there is one, send nodes there until it ends.
+
+    A signal to stop ends both.
 
     Returns:
         Whether there was one.
     """
     signpost = Signpost(time.monotonic)
+    loop.register(signals.fd, signpost.end)
     door.accepted = signpost.accept
     door.say = _say_nothing
     loop.run(signpost)
     if signpost.where is None:
         return False
-    sys.stderr.write(f"{messages.PREFIX}the job is led from {format_endpoint(*signpost.where)}: nodes are sent there\n")
+    terminal.say(f"{messages.PREFIX}the job is led from {format_endpoint(*signpost.where)}: nodes are sent there")
     outcome.report(os.getpid())
     signpost.is_over_once_told = False
     loop.run(signpost)
@@ -283,9 +288,12 @@ def _serve(
             store=store,
             load_fetch=load_fetch,
         )
-    except Unusable:
+    except Unusable as error:
         # An empty machine at the endpoint: its job may be led elsewhere, and keep the checkpoint store.
-        if ranks_run or not arbiter.may_vote(spec) or not _is_led_elsewhere(loop, door, outcome):
+        is_kept = isinstance(error.__cause__, StoreHasOwnerError)
+        if ranks_run or not is_kept or not arbiter.may_vote(spec):
+            raise
+        if not _is_led_elsewhere(loop=loop, door=door, outcome=outcome, signals=signals, terminal=terminal):
             raise
         return EXIT_SAVED
     world = workspace.spec

@@ -16,7 +16,7 @@ from dataclasses import replace
 from ftlaunch.nodes.channel.arbiter import Arbiter
 from ftlaunch.nodes.channel.claims import Sign
 from ftlaunch.nodes.channel.votes.claims import VotedClaims, Wanted
-from ftlaunch.nodes.channel.votes.records import Voter
+from ftlaunch.nodes.channel.votes.records import Record, Voter
 
 PERIOD_SECONDS = 0.25
 """seconds between two signs"""
@@ -82,9 +82,14 @@ class SignOfLife:
         self._wanted = Wanted(voters, own, others)
 
     @property
+    def record(self) -> Record | None:
+        """What this head has shown to a majority of the voters, also while they change; None if there are none."""
+        return self.claims.record if isinstance(self.claims, VotedClaims) else None
+
+    @property
     def voters(self) -> tuple[Voter, ...]:
-        """The voters that say who the head is, as a majority of them knows; empty if there are none."""
-        record = self.claims.record if isinstance(self.claims, VotedClaims) else None
+        """The voters that say who the head is, as a majority of them knows; empty if there are none, or they change."""
+        record = self.record
         return () if record is None or record.joining else record.voters
 
     def raise_deposed(self) -> None:

@@ -32,6 +32,7 @@ class Signpost:
         self.is_over_once_told = True
         """whether the loop ends as soon as `where` is known"""
         self._deadline = clock() + WAIT_SECONDS
+        self._has_ended = False
         self._elected: Connection | None = None
         self._waiting: list[Connection] = []  # nodes that have come before the elected head
 
@@ -70,11 +71,17 @@ class Signpost:
             self._elected = None
             self._deadline = self._clock() + _LINGER_SECONDS
 
+    def end(self) -> None:
+        """End the loop, because this process is told to stop."""
+        self._has_ended = True
+
     # --- for the event loop -----------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
-        """Whether no elected head is there, or has come in time."""
+        """Whether no elected head is there, or has come in time, or this process is told to stop."""
+        if self._has_ended:
+            return True
         return self._clock() >= self._deadline or (self.is_over_once_told and self.where is not None)
 
     def handle(self, event: object) -> None:

@@ -150,13 +150,14 @@ def parse(fields: Mapping[str, Any]) -> Record | None:
         return None
     try:
         sign = of_fields(untrusted_json.mapping(fields["sign"], "the sign"))
-        since = untrusted_json.extents(fields["since"], "the age of the voters")
-        record = Record(sign, _voters(fields["voters"]), _voters(fields["joining"]), (since[0], since[1]))  # type: ignore[arg-type]
-    except (KeyError, IndexError) as error:
+        term, count = untrusted_json.extents(fields["since"], "the age of the voters")
+        voters = _voters(fields["voters"])
+        joining = _voters(fields["joining"])
+    except KeyError as error:
         raise ValueError(f"the record lacks {error}") from None
-    if sign is None or not record.voters:
+    if sign is None or not voters:
         raise ValueError("the record lacks a field")
-    return record
+    return Record(sign=sign, voters=voters, joining=joining, since=(term, count))
 
 
 def _voters(value: object) -> tuple[Voter, ...]:

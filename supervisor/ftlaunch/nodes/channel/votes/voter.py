@@ -115,8 +115,12 @@ class VoterProcess:
             files = VoterFiles(Path(request["run_dir"]))
             if not files.lock():
                 raise BlockingIOError(None, "another voter is running", request["run_dir"])
+            try:
+                kept = files.read()
+            except OSError:
+                files.unlock()  # what cannot be read is left alone: it may name the voters
+                raise
             self._files = files
-            kept = files.read()
             if kept is not None:
                 # What a disk has promised to have written may be lost when its machine goes down.
                 self._content = kept if kept.boot == this_boot() else kept.leave("")
@@ -183,15 +187,13 @@ class VoterProcess:
 
     def _take(self, offered: Record | None) -> dict[str, Any]:
         """Answer an offer, and keep what was taken. Raises OSError: what is promised is not on the disk."""
-        age = time.monotonic() - self._taken_at
-        answer = take(self._content.record, offered, age)
+        answer = take(self._content.record, offered, time.monotonic() - self._taken_at)
         if answer.taken:
             assert self._files is not None
             content = replace(self._content, record=answer.kept, former=None)
             if must_be_written(self._content.record, answer.kept):
                 self._files.write(content)
             self._content = content
-        if answer.taken:
             self._taken_at = time.monotonic()
         age = answer.age_seconds
         return {"taken": answer.taken, "kept": dump(answer.kept), "age": age if math.isfinite(age) else -1}
