@@ -251,13 +251,13 @@ def test_a_change_that_has_failed_is_overruled_by_the_next_sign(job: Job) -> Non
     voters.mute = {"C"}
     with pytest.raises(OSError, match="of the 5"):
         job.head.change_voters(Wanted((A, D, E), A), job.numbers.__next__)
-    voters.away, voters.mute = {"D", "E"}, set()
+    voters.away, voters.mute = {"C", "D", "E"}, set()
     job.head.show(next(job.numbers))
-    on_c = job.on("C")
+    on_b = job.on("B")
     job.voters.away = {"D", "E", "A"}
-    assert on_c.claim(sign(2, "c"))
-    assert on_c.record is not None
-    assert on_c.record.voters == (A, B, C)
+    assert on_b.claim(sign(2, "b")), "C still keeps the step"
+    assert on_b.record is not None
+    assert (on_b.record.voters, on_b.record.joining) == ((A, B, C), ())
 
 
 def test_nodes_without_a_vote_are_told_who_the_voters_are(job: Job) -> None:
