@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(240), buckets.needs_server]
 
 @pytest.fixture
 def bucket(slurm: Slurm, tmp_path: Path) -> Iterator[BucketServer]:
-    with buckets.bucket_server(tmp_path / "bucket", slurm.controller) as server:
+    with buckets.bucket_server(tmp_path / "bucket", machine=slurm.controller) as server:
         yield server
 
 

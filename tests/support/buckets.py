@@ -63,7 +63,7 @@ def environment(endpoint: str, key: str = KEY, secret: str = SECRET) -> dict[str
 class BucketServer:
     """The server."""
 
-    def __init__(self, home: Path, volume_mib: int = 64, machine: Machine | None = None) -> None:
+    def __init__(self, home: Path, *, volume_mib: int = 64, machine: Machine | None = None) -> None:
         """Start the server, and create the bucket.
 
         Args:
@@ -289,9 +289,9 @@ class FaultyProxy:
 
 
 @contextlib.contextmanager
-def bucket_server(home: Path, volume_mib: int = 64, machine: Machine | None = None) -> Iterator[BucketServer]:
+def bucket_server(home: Path, *, volume_mib: int = 64, machine: Machine | None = None) -> Iterator[BucketServer]:
     """A server that ends with the block, with the arguments of BucketServer."""
-    server = BucketServer(home, volume_mib, machine)
+    server = BucketServer(home, volume_mib=volume_mib, machine=machine)
     try:
         yield server
     finally:
