@@ -153,6 +153,43 @@ def test_a_start_with_nothing_left_to_train_stores_the_last_step(stored: StoredJ
     job.assert_clean()
 
 
+def test_a_keeper_that_dies_has_another_one_at_once(stored: StoredJob) -> None:
+    """Taken out: nothing is stored any more until the next start, and after 100 s another machine may take over."""
+    job = stored.machine()
+    stored.start(job, step_time="0.1")
+    job.wait_event("checkpoint_stored")
+    first = helper_pid(job, KEEPER)
+    os.kill(first, signal.SIGKILL)
+    died = job.wait_event("keeper_died")
+    assert died["status"] == -signal.SIGKILL
+    assert job.wait() == 0, job.stderr
+    assert job.events("checkpoint_stored")[-1]["steps"][-1] == 30
+    assert not job.events("checkpoint_not_stored")
+    assert "has died (exit status -9): another one goes on" in job.stderr
+    assert stored.newest(job) == 30
+    job.assert_clean()
+
+
+def test_keepers_that_die_again_and_again_cost_what_was_asked_and_the_next_step_is_stored(stored: StoredJob) -> None:
+    job = stored.machine()
+    stored.start(job, step_time="0.2")
+    job.wait_event("checkpoint_stored")
+
+    def kill_keeper() -> bool:
+        if pid := helper_pid(job, KEEPER):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(job.events("checkpoint_not_stored"))
+
+    wait_for(kill_keeper, "what the job says of a store whose keepers die")
+    (failed,) = job.events("checkpoint_not_stored")
+    assert failed["error"] == "the process that brings them there has died (exit status -9)"
+    assert job.wait() == 0, job.stderr
+    assert len(job.events("checkpoint_not_stored")) == 1
+    assert stored.newest(job) == 30
+    job.assert_clean()
+
+
 def test_a_saver_killed_while_the_last_step_goes_to_the_store_does_not_lose_it(stored: StoredJob) -> None:
     """Taken out: the queue of the saver that died is lost with it, and the job ends with 0 and nothing said."""
     job = stored.machine()

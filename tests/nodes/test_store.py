@@ -250,6 +250,23 @@ def test_the_process_that_uploads_is_killed_on_a_node(store: StoreJob, alone: Ft
     store.assert_clean()
 
 
+def test_the_process_that_commits_is_killed_on_the_head(store: StoreJob, alone: FtJob) -> None:
+    """Taken out: no step is stored any more, and the job says so once."""
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored")
+    term = store.index.term
+    for keeper in keepers_of(store.head):
+        keeper.kill()
+    store.wait_event("keeper_died")
+    assert store.codes() == [0, 0], store.transcript
+    assert not store.events("checkpoint_not_stored")
+    assert max(store.index.steps) == 30
+    assert store.index.term == term + 1
+    store.assert_same_end(alone)
+    store.assert_clean()
+
+
 def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
     """The killed head's keeper could not commit any more: the store has another term."""
     store.words = SLOW

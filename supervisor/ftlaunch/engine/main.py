@@ -15,7 +15,8 @@ from collections.abc import Callable
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver, keep_in_store
+from ftlaunch.checkpoints.stores.keeper_link import KeeperLink
+from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
 from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
@@ -325,21 +326,15 @@ class _Job:
             files=workspace.files.of(spec.log_dir),
         )
 
-        self._keeping: KeepingSaver | None = None
+        self._keeper: KeeperLink | None = None
+        if store is not None:
+            self._keeper = KeeperLink(store, spec.saving, report=reporter.report, overtaken=self._overtaken)
 
         def start_saver() -> Saver:
             saver = SaverLink(helpers, marker, workspace.locks)
-            if store is None:
+            if self._keeper is None:
                 return saver
-            self._keeping = keep_in_store(
-                saver,
-                opening=store,
-                saving=spec.saving,
-                report=reporter.report,
-                stop=self._overtaken,
-                before=self._keeping,
-            )
-            return self._keeping
+            return KeepingSaver(saver, self._keeper, spec.saving.checkpoint_cache_max_size, reporter.report)
 
         edges = Edges(
             make_group=lambda number, exited: RANKS_HERE(surroundings, number, exited),
@@ -387,8 +382,8 @@ class _Job:
         self._closing("dismiss the fork server", self._fork_server.dismiss)
         self._closing("write down what was learned of the job's limits", supervisor.close)
         self._closing("remove the control socket", self._control.close)
-        if self._keeping is not None:
-            finish = self._keeping.finish
+        if self._keeper is not None:
+            finish = self._keeper.finish
             self._closing(
                 "bring the last checkpoints to the store", lambda: finish(patience, lambda: bool(self._signals.read()))
             )

@@ -364,6 +364,72 @@ def test_processes_that_claim_at_the_same_moment_do_not_delete_each_others_probe
     assert not first.objects, "probes of an earlier term are leftovers"
 
 
+def test_a_process_goes_on_in_the_place_of_one_that_has_died(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10)
+    token = first.stored.token
+    (first.bucket / "steps/torn").mkdir(parents=True)
+    (first.bucket / "steps/torn/a").write_bytes(b"half a file")
+    successor = machine("first")
+    successor.stored.claim_again(token, keep_uploads=False)
+    assert successor.objects == successor.index.objects, "what the dead process had begun is deleted"
+    assert successor.stored.token == token
+    successor.save(20)
+    assert sorted(successor.index.steps) == [10, 20]
+    with pytest.raises(OvertakenError):
+        first.save(30)
+    assert machine("first").start() == [], "no other machine has kept the store in between"
+
+
+def test_uploads_of_other_nodes_are_kept_when_a_process_goes_on_for_a_dead_one(
+    machine: Callable[[str], Machine],
+) -> None:
+    first = machine("first")
+    first.start()
+    (first.bucket / "steps/of_a_node").mkdir(parents=True)
+    (first.bucket / "steps/of_a_node/a").write_bytes(b"a shard")
+    machine("first").stored.claim_again(first.stored.token, keep_uploads=True)
+    assert first.objects == {"steps/of_a_node/a"}
+
+
+def test_a_process_does_not_go_on_where_another_machine_has_taken_over(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    first.save(10)
+    second = machine("second")
+    second.start()
+    before = second.index
+    with pytest.raises(OvertakenError, match="second pid 7 has taken over"):
+        machine("first").stored.claim_again(first.stored.token, keep_uploads=False)
+    assert second.index == before
+
+
+def test_a_late_commit_of_the_dead_process_does_not_stop_the_one_that_goes_on(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out: the job is told that another machine has taken over, and stops for good."""
+    first = machine("first")
+    first.start()
+    token = first.stored.token
+    successor = machine("first")
+    plain = successor.store.replace
+    late: list[str] = []
+
+    def replace(name: str, data: bytes, version: str | None) -> str:
+        if name == index.NAME and not late:
+            late.append(name)
+            first.save(10)
+        return plain(name, data, version)
+
+    monkeypatch.setattr(successor.store, "replace", replace)
+    successor.stored.claim_again(token, keep_uploads=False)
+    assert late
+    assert sorted(successor.index.steps) == [10]
+    successor.save(20)
+    assert sorted(successor.index.steps) == [10, 20]
+
+
 def test_a_step_that_only_the_store_has_is_brought(machine: Callable[[str], Machine]) -> None:
     first = machine("first")
     first.start()

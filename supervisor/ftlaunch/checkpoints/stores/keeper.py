@@ -16,6 +16,9 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
             "beside": {name: small file beside the checkpoints},
             "stored": {STEP: checksum of metadata.json, of each usable step of the store}}
         before that, if it has to wait: {"did": "wait", "owner", "seconds": at most}
+    {"do": "go_on", "token": of the claim, and what "open" has}: go on in the place of a keeper that has died. If the
+        store does not answer, each request tries that again
+        -> {"did": "go_on", "newest", "is_behind", "beside", "stored"}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
         -> {"did": "put_aside", "newest", "is_behind", "beside", "stored"}
@@ -103,15 +106,16 @@ class Keeper:
         self._is_hurried = is_hurried
         self._say = say
         self._heartbeat: HeartbeatThread | None = None
-        self._opening: Answer = {}  # the request to open
+        self._opening: Answer = {}  # the request to open, or to go on
         self._limit: Spent = ignore  # of the upload under way
         self._stored: HeadCheckpoints | None = None
         self._of_node: NodeCheckpoints | None = None
         self._verbs: dict[str, Callable[[Answer], Answer]] = {
-            "open": self._open, "put_aside": self._put_aside, "publish": self._publish, "bring": self._bring,
-            "bring_step": self._bring_step, "bring_better": self._bring_better, "bring_newest": self._bring_newest,
-            "parts": self._download_parts, "commit": self._commit, "check": self._check, "delete": self._delete,
-            "attach": self._attach, "upload": self._upload, "fetch": self._fetch,
+            "open": self._open, "go_on": self._go_on, "put_aside": self._put_aside, "publish": self._publish,
+            "bring": self._bring, "bring_step": self._bring_step, "bring_better": self._bring_better,
+            "bring_newest": self._bring_newest, "parts": self._download_parts, "commit": self._commit,
+            "check": self._check, "delete": self._delete, "attach": self._attach, "upload": self._upload,
+            "fetch": self._fetch,
         }  # fmt: skip
 
     def carry_out(self, request: Answer) -> Answer:
@@ -132,9 +136,16 @@ class Keeper:
             return {**about, "error": error.strerror or str(error), "overtaken": False}
         return {**about, **answer, "seconds": round(time.monotonic() - began, 4)}
 
-    @property
     def _head(self) -> HeadCheckpoints:
-        assert self._stored is not None, "the first request is to open"
+        """Return the checkpoints of the store, which this process has opened.
+
+        Raises:
+            OvertakenError: another process keeps the store now.
+            ForeignStoreError: another job has taken the store meanwhile, or the index cannot be read any more.
+            OSError: the store does not answer, or refuses.
+        """
+        if self._stored is None:
+            self._stored = self._take_over_from_dead()
         return self._stored
 
     @property
@@ -157,13 +168,7 @@ class Keeper:
         self._opening = request
         directory = Path(request["directory"])
         store = open_store(request["store"])
-        stored = HeadCheckpoints(
-            store,
-            directory,
-            job=request["job"],
-            owner=request["owner"],
-            spent=self._count_spent,
-        )
+        stored = self._checkpoints(store)
         if not request["take_over"]:
             self._wait_for_owner(store, stored)
         is_new = stored.claim()
@@ -193,40 +198,66 @@ class Keeper:
             "token": stored.token,
         }
 
+    def _checkpoints(self, store: CheckpointStore) -> HeadCheckpoints:
+        request = self._opening
+        return HeadCheckpoints(
+            store,
+            Path(request["directory"]),
+            job=request["job"],
+            owner=request["owner"],
+            spent=self._count_spent,
+        )
+
+    def _go_on(self, request: Answer) -> Answer:
+        self._opening = request
+        return {**self._facts(), "is_behind": self._head().is_behind}
+
+    def _take_over_from_dead(self) -> HeadCheckpoints:
+        """Go on in the place of a keeper of the same supervisor. Raises as `_head` does."""
+        request = self._opening
+        store = open_store(request["store"])
+        stored = self._checkpoints(store)
+        # Other nodes may be uploading what the head is to commit, and their folders are not in the index yet.
+        stored.claim_again(request["token"], keep_uploads=bool(request["life"]))
+        if request["life"]:
+            stored.begin_life(request["life"], request["adopted"])
+        self._start_heartbeat(store, stored, request["owner"])
+        return stored
+
     def _facts(self) -> Answer:
-        return {"newest": self._head.newest, "beside": self._head.beside(), "stored": self._head.digests}
+        return {"newest": self._head().newest, "beside": self._head().beside(), "stored": self._head().digests}
 
     def _put_aside(self, request: Answer) -> Answer:
-        self._head.put_aside(request["above"])
-        return {**self._facts(), "is_behind": self._head.is_behind}
+        self._head().put_aside(request["above"])
+        return {**self._facts(), "is_behind": self._head().is_behind}
 
     def _publish(self, request: Answer) -> Answer:
         self._limit = self._spent(self._opening)  # another for each upload: a hurry lifts one for good
-        published = self._head.publish(request["keep"], request["keep_every"])
+        published = self._head().publish(request["keep"], request["keep_every"])
         return {**asdict(published), **self._facts()}
 
     def _bring(self, _: Answer) -> Answer:
-        refused = self._head.bring(-1)
+        refused = self._head().bring(-1)
         return {**self._facts(), "refused": [asdict(step) for step in refused]}
 
     def _bring_step(self, request: Answer) -> Answer:
-        return _brought(self._head.bring_step(request["step"]))
+        return _brought(self._head().bring_step(request["step"]))
 
     def _bring_better(self, request: Answer) -> Answer:
-        return _brought(self._head.bring_better(request["than"], request["healthy_before"]))
+        return _brought(self._head().bring_better(request["than"], request["healthy_before"]))
 
     # --- of the head, where nodes have directories of their own -------------------------------------------------
 
     def _bring_newest(self, request: Answer) -> Answer:
-        refused = self._head.bring_newest(request["healthy_before"])
+        refused = self._head().bring_newest(request["healthy_before"])
         return {**self._facts(), "refused": [asdict(step) for step in refused]}
 
     def _download_parts(self, request: Answer) -> Answer:
-        self._head.download_parts(request["folder"], Path(request["directory"]), request["names"])
+        self._head().download_parts(request["folder"], Path(request["directory"]), request["names"])
         return {}
 
     def _commit(self, request: Answer) -> Answer:
-        committed = self._head.commit_step(
+        committed = self._head().commit_step(
             request["step"],
             request["folder"],
             Path(request["directory"]),
@@ -237,11 +268,11 @@ class Keeper:
         return {**asdict(committed), **self._facts()}
 
     def _check(self, request: Answer) -> Answer:
-        refused = self._head.check(request["step"])
+        refused = self._head().check(request["step"])
         return {**self._facts(), "refused": [] if refused is None else [asdict(refused)]}
 
     def _delete(self, request: Answer) -> Answer:
-        self._head.delete_folder(request["folder"])
+        self._head().delete_folder(request["folder"])
         return {}
 
     # --- of a node with a directory of its own ------------------------------------------------------------------

@@ -84,6 +84,9 @@ class StoreOpening:
         self._life = life
         self._adopted = adopted
         self._ranks_run = ranks_run
+        self._marker = ""
+        self._locks: Sequence[int] = ()
+        self._request: dict[str, Any] = {}  # to open the store
         self._keeper: SaverLink | None = None
         self.opened: dict[str, Any] = {}
         """the keeper's answer to `open`, listed in keeper.py"""
@@ -124,16 +127,35 @@ class StoreOpening:
             "adopted": self._adopted,
             "take_over": spec.saving.take_over_store or self._ranks_run,
         }
+        self._marker = marker
+        self._locks = locks
+        self._request = request
         for tries_left in reversed(range(_MOST_TRIES)):
-            self._keeper = SaverLink(self._helpers, marker, locks, program=_KEEPER)
+            self._start()
             try:
                 self.opened = self._ask(request, say)
                 break
             except KeeperDiedError:
-                self._keeper.close(0.0)
+                self.keeper.close(0.0)
                 if not tries_left:
                     raise
         return StoreOpened(self.opened)
+
+    def _start(self) -> SaverLink:
+        self._keeper = SaverLink(self._helpers, self._marker, self._locks, program=_KEEPER)
+        return self._keeper
+
+    def start_another(self) -> SaverLink:
+        """Start a keeper in the place of one that has died, and ask it to go on. Its answer comes later.
+
+        Call after `open`.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        keeper = self._start()
+        keeper.ask({**self._request, "do": "go_on", "token": self.opened["token"]})
+        return keeper
 
     def put_aside(self, above: int) -> None:
         """Have the store know that the job begins anew (-1), or goes on from step `above`: put later steps aside.

@@ -43,6 +43,7 @@ from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.progress import ignore
 
 _THREADS = 4  # files that are sent at the same time
+_MOST_TRIES = 3  # to go on in the place of a process whose last commits may reach the store late
 NOTE = "store.json"
 """name of the file in the checkpoint directory that lists the tokens of the claims that were made for the directory"""
 WHY_STRAY = "the job has gone on from its store on another machine since this was saved, and the store does not have it"
@@ -194,13 +195,46 @@ class StoredCheckpoints:
         if not self._went_on_elsewhere:
             self._note_claims([before.claim, token])
         self._version = None if found is None else found.version
+        self._take_over(before, token)
+        return found is None
+
+    def claim_again(self, token: str, *, keep_uploads: bool) -> None:
+        """Go on with the claim of an earlier process of this job and this directory, which has died.
+
+        The term becomes higher, so that a commit of that process which reaches the store late finds another index.
+
+        Args:
+            token: of the claim.
+            keep_uploads: whether nothing is deleted that was uploaded and not committed.
+
+        Raises:
+            OvertakenError: a process elsewhere keeps the store now, or somebody has removed the index.
+            ForeignStoreError: what is there instead is another job's index, or cannot be read.
+            OSError: the store does not answer, or refuses.
+        """
+        self._index = replace(self._index, claim=token)
+        for tries_left in reversed(range(_MOST_TRIES)):
+            self._is_uncertain = True
+            self._settle()
+            try:
+                self._take_over(self._index, token, keep_uploads=keep_uploads)
+            except OvertakenError:  # by a late commit of the process that has died: `_settle` knows
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def _take_over(self, before: Index, token: str, *, keep_uploads: bool = False) -> None:
+        """Become the owner that the index names, and delete what others have uploaded and not committed.
+
+        Raises as `_commit` does.
+        """
         # Listed before the claim and deleted after it: a process that takes over later uploads only once its own claim
         # has overtaken this one, so nothing of it is in the list, however long this process is frozen in between.
-        leftovers = before.find_leftovers(self._store.names(indexes.OBJECTS))
+        leftovers = [] if keep_uploads else before.find_leftovers(self._store.names(indexes.OBJECTS))
         self._commit(before.with_owner(self._owner, token))
         for name in leftovers:
             self._store.delete(name)
-        return found is None
 
     def _probe_conditions(self, term: int) -> None:
         """Find out whether the store replaces an object only on the condition that is asked for.

@@ -119,6 +119,28 @@ class CheckpointNotStored(JobEvent):
 
 
 @dataclass(frozen=True)
+class KeeperDied(JobEvent):
+    """The process that brings committed steps to the store is gone, and another one was started."""
+
+    name = "keeper_died"
+    priority = Priority.WARNING
+    where: str
+    status: int | None
+    """its exit status; negative: the signal that has killed it; None: it has not ended yet"""
+
+    def fields(self) -> dict[str, Any]:
+        """Return the store, and the exit status."""
+        return {"where": self.where, "status": self.status}
+
+    def sentence(self) -> str:
+        """Return the event as a sentence for the terminal."""
+        return (
+            f"the process that brings checkpoints to {self.where} has died (exit status {self.status}): another one"
+            " goes on"
+        )
+
+
+@dataclass(frozen=True)
 class StoreOvertaken(JobEvent):
     """Another process keeps the store of this job now: this one must not go on."""
 

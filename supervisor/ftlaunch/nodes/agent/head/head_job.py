@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
-from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver, keep_in_store
+from ftlaunch.checkpoints.stores.keeper_link import KeeperLink
+from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
 from ftlaunch.checkpoints.stores.load_note import read_note
 from ftlaunch.checkpoints.stores.opening import StoreOpening
 from ftlaunch.common.bulkheads import Bulkheads
@@ -129,7 +130,7 @@ class HeadJob:
         self._store = None
         if store is not None and address is not None:
             self._store = HeadStore(address, store.opened, reporter.report)
-        self._keeping: KeepingSaver | None = None
+        self._keeper: KeeperLink | None = None
         self._is_overtaken = False
         self._replaced = ""  # why another head must have taken over, as the checkpoint store shows
         self._signals = signals
@@ -232,6 +233,12 @@ class HeadJob:
         logs = workspace.files.of(world.log_dir)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
+        if self._opening is not None and self._store is not None:
+            self._keeper = KeeperLink(
+                self._opening, world.saving, report=self._reporter.report, overtaken=self._stop_overtaken
+            )
+            self._store.ask_keeper = self._keeper.ask
+
         def start_saver() -> Saver:
             own = SaverLink(context.helpers, marker, workspace.locks)
             saver = ClusterSaver(
@@ -243,18 +250,9 @@ class HeadJob:
                 claim=(arbiter.place_of(world), term),
                 store=self._store,
             )
-            if self._store is None or self._opening is None:
+            if self._keeper is None:
                 return saver
-            self._keeping = keep_in_store(
-                saver,
-                opening=self._opening,
-                saving=world.saving,
-                report=self._reporter.report,
-                stop=self._stop_overtaken,
-                before=self._keeping,
-            )
-            self._store.ask_keeper = self._keeping.ask_keeper
-            return self._keeping
+            return KeepingSaver(saver, self._keeper, world.saving.checkpoint_cache_max_size, self._reporter.report)
 
         return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, logs, number, exited),
@@ -474,8 +472,8 @@ class HeadJob:
         closing("remove the notes by which nodes find that they share directories", lambda: shared_dirs.forget(shared))
         with contextlib.suppress(OSError):  # a plan left behind is harmless: no node runs its attempt
             plan.forget(self._spec.run_dir)
-        if self._keeping is not None:
-            finish = self._keeping.finish
+        if self._keeper is not None:
+            finish = self._keeper.finish
             closing(
                 "bring the last checkpoints to the store",
                 lambda: finish(patience_seconds, lambda: bool(self._signals.read())),
