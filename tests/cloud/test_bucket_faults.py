@@ -312,6 +312,7 @@ def keeper(proxy: FaultyProxy, address: str, home: Path) -> Iterator[tuple[Keepe
     answer = made.carry_out(
         {
             **opening,
+            "is_checked": True,
             "memory": str(home / "memory"),
             "owner": "me",
             "newer_than": -1,

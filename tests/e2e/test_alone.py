@@ -109,7 +109,7 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
     alone.assert_clean()
 
 
-@pytest.mark.parametrize("name", ["FTLAUNCH_CHECKPOINT_DIR", "FTLAUNCH_LOAD_CHECKPOINT", "FTLAUNCH_RUN_DIR"])
+@pytest.mark.parametrize("name", ["FTLAUNCH_LOAD_CHECKPOINT", "FTLAUNCH_RUN_DIR"])
 @pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_the_address_of_a_store_is_refused_and_not_taken_for_a_folder(alone: AloneJob, name: str, ranks: int) -> None:
     assert alone.start(*SLOW, ranks=ranks, **{name: "s3://me:5ecret@bucket/prefix"}).wait(60) == 1

@@ -41,6 +41,7 @@ ENV_GRACE = "FTLAUNCH_GRACE"  # seconds between a stop request and SIGKILL
 ENV_LOAD_CHECKPOINT = "FTLAUNCH_LOAD_CHECKPOINT"  # path to begin with; without a supervisor also a step
 ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: load only the weights (only without a supervisor)
 ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start as --fresh does (only without a supervisor)
+ENV_TAKE_OVER_STORE = "FTLAUNCH_TAKE_OVER_STORE"  # 1: start as --take-over-store does (only without a supervisor)
 ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a loss spike, read by loss_record.parse_rule; empty: nothing does
 ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
 ENV_VERIFY_RESUME = "FTLAUNCH_VERIFY_RESUME"  # auto, on or off: whether steps are repeated to prove a resume

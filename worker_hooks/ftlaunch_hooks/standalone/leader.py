@@ -7,19 +7,20 @@ calls `grant`, `commit` and `give_up`.
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import fresh_start, layout, retention, writer
+from ftlaunch_contract.checkpoint import fresh_start, initial, layout, retention, writer
 from ftlaunch_contract.checkpoint.foreign import ForeignCheckpoints
 from ftlaunch_contract.checkpoint.initial import CannotLoad
 from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.pages.page import NONE
-from ftlaunch_contract.protocol import Resume
+from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_contract.saving_request import SavingRequest
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.operations import log_operation
@@ -27,6 +28,9 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import resume_choice
 from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.settings import AloneError, Settings
+from ftlaunch_hooks.standalone.store_keeper import StoreKeeper
+
+_LAST = (Why.STOP.name.lower(), Why.END.name.lower())  # why a step is saved that may be the last one of this machine
 
 
 def failed(step: int) -> int:
@@ -54,6 +58,7 @@ class NodeLeader:
         self._settings = settings
         self._orders = peers.leader
         self._custody: Custody | None = None
+        self._store: StoreKeeper | None = None
         self._next_time = time.monotonic() + (settings.every_seconds or 0.0)
 
     # --- where to resume --------------------------------------------------------------------------------------
@@ -70,7 +75,9 @@ class NodeLeader:
 
     def _choose(self) -> tuple[Resume, int]:
         self._acquire_custody()
-        return self._choose_from_storage()
+        if self._settings.store is None:
+            return self._choose_from_storage()
+        return self._choose_with_store()
 
     def _acquire_custody(self) -> None:
         directory = self._settings.checkpoint_dir
@@ -97,6 +104,39 @@ class NodeLeader:
         except CannotLoad as error:
             raise AloneError(str(error)) from None
 
+    def _choose_with_store(self) -> tuple[Resume, int]:
+        """Open the store, and choose from the directory what it has then. The store follows what was put aside."""
+        locks = [] if self._custody is None else self._custody.fds
+        self._store = store = StoreKeeper(self._settings, locks, self._stop)
+        store.open()
+        directory = self._settings.checkpoint_dir
+        if (asked := self._own_step_asked_for()) is not None:
+            store.bring_step(asked)
+        kind, step = self._choose_from_storage()
+        # A checkpoint of the directory may have been refused. Only then the store can have a newer one than was chosen.
+        if kind in (Resume.STORAGE, Resume.REFUSED) and store.bring_better(step):
+            kind, step = self._choose_from_storage()
+        store.put_aside(above=max((step for step, _ in layout.list_iterations(directory)), default=NONE))
+        store.follow(self._settings.keep, self._settings.keep_every)
+        return kind, step
+
+    def _own_step_asked_for(self) -> int | None:
+        """Return which of the job's own checkpoints the job is to begin with, if one was asked for by its step."""
+        settings = self._settings
+        try:
+            is_own = settings.load is not None and initial.is_own(settings.load, settings.checkpoint_dir)
+        except CannotLoad as error:
+            raise AloneError(str(error)) from None
+        return layout.step_of(settings.load.path) if is_own and settings.load is not None else None
+
+    def _stop(self) -> None:
+        self._peers.page.stop_wanted = signal.SIGTERM
+
+    def hurry(self) -> None:
+        """Let an upload go on as fast as it can."""
+        if self._store is not None:
+            self._store.hurry()
+
     def _wait_for(self, holder: int) -> None:
         directory = self._settings.checkpoint_dir
         say(f"waiting for the end of an earlier job (pid {holder}) that still saves to {directory}")
@@ -113,6 +153,8 @@ class NodeLeader:
         """
         if is_finished:
             self._note_end()
+        if self._store is not None:
+            self._store.leave()
         if self._custody is not None:
             self._custody.leave()
 
@@ -215,6 +257,14 @@ class NodeLeader:
         retired = retention.retire(directory, keep, keep_every=self._settings.keep_every, spare=target.step)
         for step, note in retired:
             log_operation(note or f"deleted step {step}, {layout.iteration_dir(directory, step)} ({keep} are kept)")
+        self.follow(is_last=target.why in _LAST)
+
+    def follow(self, *, is_last: bool) -> None:
+        """Have the store follow the directory, if there is one. Wait for it if nobody may be left to bring it there."""
+        if self._store is not None:
+            self._store.follow(self._settings.keep, self._settings.keep_every)
+            if is_last:
+                self._store.wait()
 
     def give_up(self, target: writer.SaveTarget) -> None:
         """Discard a step that could not be saved. Training continues, and the next save that is due is tried."""

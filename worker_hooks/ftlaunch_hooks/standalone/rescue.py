@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -43,7 +44,14 @@ class RankMemory(Protocol):
 class Rescue:
     """Ends this process after a last save, unless a boundary is reached within half of the grace period."""
 
-    def __init__(self, peers: Peers, settings: Settings, memory: RankMemory, snapshot_lock: threading.Lock) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        settings: Settings,
+        memory: RankMemory,
+        snapshot_lock: threading.Lock,
+        follow: Callable[..., None] | None,
+    ) -> None:
         """Prepare. The thread is started by `start`.
 
         Args:
@@ -51,11 +59,13 @@ class Rescue:
             settings: the job's settings, with the grace period in seconds.
             memory: this rank's memory.
             snapshot_lock: the lock that the training thread holds while it takes a snapshot.
+            follow: has the checkpoint store follow the directory, with `is_last=True`; None on the other ranks.
         """
         self._peers = peers
         self._settings = settings
         self._memory = memory
         self._snapshot_lock = snapshot_lock
+        self._follow = follow
         self._boundary_reached = threading.Event()
 
     def start(self) -> None:
@@ -119,4 +129,8 @@ class Rescue:
         except (OSError, tensor_file.Damaged) as error:
             say(f"cannot save step {step} to {self._settings.checkpoint_dir}: {error}")
             return protocol.EXIT_GIVEN_UP
+        if self._follow is not None:
+            self._follow(is_last=True)
+        elif self._settings.store is not None:
+            say(f"rank 0 is stuck: step {step} is on this machine only, and goes to its store at the next start")
         return protocol.EXIT_SAVED

@@ -24,6 +24,10 @@ class Settings:
     """The settings of one job without a supervisor."""
 
     checkpoint_dir: Path
+    store: str | None
+    """address of the checkpoint store that the directory's checkpoints go to, not checked yet; None: there is none"""
+    take_over_store: bool
+    """whether the store is taken over at once, though the machine that has kept it may only be cut off"""
     prefix: str
     """first part of the names of files in checkpoints: the job's id"""
     memory_interval: MemoryInterval
@@ -76,7 +80,7 @@ class Settings:
 def settings() -> Settings:
     """Read the settings from the environment. Raises AloneError if a value is not valid."""
     environ = os.environ
-    for name in (protocol.ENV_RUN_DIR, protocol.ENV_CHECKPOINT_DIR, protocol.ENV_LOAD_CHECKPOINT):
+    for name in (protocol.ENV_RUN_DIR, protocol.ENV_LOAD_CHECKPOINT):
         _check_path(name, environ.get(name, ""))
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
@@ -84,13 +88,17 @@ def settings() -> Settings:
     named = environ.get(protocol.ENV_JOB_ID)
     job_id = named or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:], environ)
     run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
-    checkpoint_dir = Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()
+    asked = environ.get(protocol.ENV_CHECKPOINT_DIR)
+    store = asked if asked is not None and protocol.scheme_of(asked) is not None else None
+    checkpoint_dir = Path(run_dir / "checkpoints" if asked is None or store is not None else asked).absolute()
     every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
     try:
         seconds = float(every[:-1]) if every.endswith("s") else None
         steps = int(every) if seconds is None and every != "off" else None
         return Settings(
             checkpoint_dir=checkpoint_dir,
+            store=store,
+            take_over_store=environ.get(protocol.ENV_TAKE_OVER_STORE) == "1",
             prefix=job_id,
             memory_interval=protocol.memory_interval(
                 environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)
@@ -114,11 +122,10 @@ def _check_path(name: str, value: str) -> None:
     scheme = protocol.scheme_of(value)
     if scheme is None:
         return
-    option = "--load-checkpoint" if name == protocol.ENV_LOAD_CHECKPOINT else "--checkpoint-dir"
     raise AloneError(
         f"cannot attach: {name} begins with {scheme}://, and without ftlaunch it must be the path of a folder; give a"
-        f" folder, or have ftlaunch start the script, which keeps and reads checkpoints at such an address (ftlaunch"
-        f" {option} {scheme}://... train.py)"
+        f" folder, or have ftlaunch start the script, which reads checkpoints at such an address (ftlaunch"
+        f" --load-checkpoint {scheme}://... train.py)"
     )
 
 

@@ -70,6 +70,12 @@ class Standalone:
         Raises:
             AloneError: not all ranks come, or a directory cannot be used.
         """
+        if chosen.store is not None and not node.whole_job:
+            raise AloneError(
+                f"cannot attach: {protocol.ENV_CHECKPOINT_DIR} names a checkpoint store, and the job has several nodes;"
+                " give a folder that they share, or have ftlaunch start the script on each node, which keeps"
+                f" checkpoints at such an address (ftlaunch --checkpoint-dir {protocol.scheme_of(chosen.store)}://...)"
+            )
         self.rank = rank
         self.world_size = node.world_size
         self.node = node
@@ -90,7 +96,8 @@ class Standalone:
         self.page = self.peers[node.place(rank)]
         self.orders = self.peers[0]
         self._saver = ShardSaver(self._peers, chosen, self._leader)
-        self._rescue = Rescue(self._peers, chosen, self._memory, self.watched_lock)
+        stored = None if self._leader is None else self._leader.follow
+        self._rescue = Rescue(self._peers, chosen, self._memory, self.watched_lock, stored)
         self._is_finished = False
         self._exit_patience = None if node.whole_job else chosen.grace
         atexit.register(self._at_exit, os.getpid())  # runs before the memory directory is deleted
@@ -189,6 +196,8 @@ class Standalone:
     def finish(self) -> None:
         """Wait at the end of the loop until its last step is on storage."""
         self._saver.hurry()
+        if self._leader is not None:
+            self._leader.hurry()
         self._is_finished = self._has_saved()
         if self._leader is not None:
             self._leader.settle()
@@ -205,6 +214,8 @@ class Standalone:
             return  # a second SIGTERM changes nothing
         self.page.stop_wanted = signum
         self._saver.hurry()
+        if self._leader is not None:
+            self._leader.hurry()
         for peer in self._peers.others():
             if not peer.stop_wanted:
                 with suppress(ProcessLookupError):

@@ -3,7 +3,8 @@
 It reads requests (one JSON object a line) from stdin and answers on stdout, as the saver does, at the lowest priority.
 When its supervisor is gone (end of stdin), it leaves after the request under way.
 
-    {"do": "open", "store": address, "directory", "memory": directory, "job", "owner", "newer_than": step or null,
+    {"do": "open", "store": address, "is_checked": whether the address is known to be one of a store,
+     "directory", "memory": directory or empty, "job", "owner", "newer_than": step or null,
      "bandwidth": bytes a second or null, "life": of a job of several nodes, or empty, "adopted": life or empty,
      "take_over": whether to do that at once}
         wait until an owner on another machine has left, or is lost, and take the store over; if the job has gone on
@@ -81,6 +82,9 @@ from ftlaunch.checkpoints.stores.node_checkpoints import HeadCheckpoints, NodeCh
 from ftlaunch.checkpoints.stores.store import CheckpointStore, Spent, open_store
 from ftlaunch.checkpoints.stores.stored_checkpoints import Brought, ForeignStoreError, OvertakenError
 from ftlaunch.memory.directory import forget_snapshots
+from ftlaunch.spec import checkpoint_stores
+from ftlaunch.spec.checks import missing_package
+from ftlaunch.spec.errors import RefusedError
 from ftlaunch.system.answer_line import write_answer
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
@@ -165,6 +169,8 @@ class Keeper:
     # --- of a job on one node, and of the head ------------------------------------------------------------------
 
     def _open(self, request: Answer) -> Answer:
+        if not request["is_checked"]:
+            request["store"] = _checked(request["store"])
         self._opening = request
         directory = Path(request["directory"])
         store = open_store(request["store"])
@@ -175,8 +181,10 @@ class Keeper:
         self._start_heartbeat(store, stored, request["owner"])
         life = request["life"]
         lives = list(stored.begin_life(life, request["adopted"])) if life else []
-        memory = Path(request["memory"])
-        strays = stored.quarantine_strays(forget_memory=lambda: forget_snapshots(memory))
+        memory = request["memory"]
+        strays = stored.quarantine_strays(
+            forget_memory=lambda: forget_snapshots(Path(memory)) if memory else None,
+        )
         before = {step for step, _ in layout.list_iterations(directory)}
         if request["newer_than"] is None:
             refused = []
@@ -327,6 +335,21 @@ class Keeper:
         """Say in the store that this process leaves."""
         if self._heartbeat is not None:
             self._heartbeat.end()
+
+
+def _checked(store: str) -> str:
+    """Return the address of a store, as a job's settings would have it.
+
+    Raises:
+        ValueError: it cannot be used; the message is a sentence without a password, or the end of one.
+    """
+    try:
+        address = checkpoint_stores.address(store)
+    except RefusedError as error:
+        raise ValueError(error.allowed) from None
+    if missing := missing_package(address):
+        raise ValueError(missing)
+    return address
 
 
 def _brought(found: Brought) -> Answer:

@@ -154,7 +154,7 @@ class KeeperLink:
             return
         answers = self._link.answers()
         if answers is None:
-            self._replace()
+            self._start_in_its_place()
         for answer in answers or ():
             self._take(answer)
         self._ask_next()
@@ -188,7 +188,7 @@ class KeeperLink:
             if answer["steps"]:
                 self._report(CheckpointStored(answer, self.where))
 
-    def _replace(self) -> None:
+    def _start_in_its_place(self) -> None:
         """Start another keeper in the place of one that has died, unless too many have died over the same request."""
         status = self._drop(0.0)
         self._deaths += 1

@@ -117,6 +117,7 @@ class StoreOpening:
         request: dict[str, Any] = {
             "do": "open",
             "store": spec.saving.checkpoint_store,
+            "is_checked": True,
             "directory": str(spec.checkpoint_dir),
             "job": spec.job_id,
             "owner": f"{socket.gethostname()} (pid {os.getpid()})",
