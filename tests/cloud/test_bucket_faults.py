@@ -319,6 +319,7 @@ def keeper(proxy: FaultyProxy, address: str, home: Path) -> Iterator[tuple[Keepe
             "bandwidth": 8 << 20,
             "life": "",
             "adopted": "",
+            "meeting": None,
             "take_over": False,
         }
     )

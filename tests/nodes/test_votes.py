@@ -40,13 +40,18 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def job(machines: Machines, tmp_path: Path) -> Cluster:
     """A job whose nodes elect the head, and that has stored a checkpoint."""
-    home = tmp_path / "job"
+    return begin(machines, tmp_path / "job")
+
+
+def begin(machines: Machines, home: Path) -> Cluster:
+    """Start the job on the first machines, and wait until it has stored a checkpoint."""
     made_job = Cluster(
         machines, home, NODES, ("--checkpoint-dir", f"file://{home / 'bucket'}", "--storage-interval", "20"), *ARGS
     )
     (home / "bucket").mkdir()
     made_job.own_disks()
-    made_job.start_all(ENV)
+    for number in range(NODES):
+        start_again(made_job, number)
     made_job.wait_step(30)
     made_job.wait_event("checkpoint_stored")
     wait_for(lambda: ELECTED in made_job.said(0), "the election of voters")
@@ -116,3 +121,17 @@ def test_one_of_three_elects_nobody_and_the_same_command_goes_on(job: Cluster, m
         start_again(job, number)
     assert set(job.wait()) == {0}, job.transcript()
     assert job.result() == alone
+
+
+def test_a_new_machine_finds_the_elected_head_though_that_of_the_endpoint_never_comes_back(
+    tmp_path: Path, alone: Any
+) -> None:
+    """Taken out (the look into the store): it waits at the endpoint until `--node-wait` is over."""
+    with made(NODES + 1) as machines:
+        job = begin(machines, tmp_path / "job")
+        machines[0].lose()
+        moved(job, 1, 2)
+        job.start(NODES, env=ENV)
+        wait_for(lambda: "joined: the head at" in job.said(NODES), "the elected head", 60.0)
+        assert job.wait(1, 2, NODES, seconds=120.0) == [0, 0, 0], job.transcript()
+        assert job.result() == alone

@@ -119,6 +119,7 @@ class StoreKeeper:
             "bandwidth": settings.bandwidth or None,
             "life": "",
             "adopted": "",
+            "meeting": None,
             "take_over": settings.take_over_store,
         }
         self._link: _Link | None = None

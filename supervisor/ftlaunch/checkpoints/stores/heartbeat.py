@@ -43,6 +43,8 @@ class Heartbeat:
     """host and pid, for people"""
     since: str
     """when the owner began, in UTC by its own clock, for people"""
+    meeting: tuple[str, int] | None = None
+    """where the head of a job of several nodes listens: a numeric address and a port; None on one node"""
     number: int = 0
     """one higher in each heartbeat"""
     ended: bool = False
@@ -64,11 +66,43 @@ def parse(data: bytes) -> Heartbeat | None:
             claim=text(content.get("claim"), "`claim`"),
             owner=text(content.get("owner"), "`owner`"),
             since=text(content.get("since"), "`since`"),
+            meeting=_meeting(content.get("meeting")),
             number=whole(content.get("number"), "`number`"),
             ended=content.get("ended") is True,
         )
     except ValueError:
         return None
+
+
+def _meeting(value: object) -> tuple[str, int] | None:
+    """Return where a head listens. Raises ValueError."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("`meeting` is no address and port")
+    return text(value[0], "the address"), whole(value[1], "the port")
+
+
+def find_meeting(store: CheckpointStore, job: str) -> tuple[str, int] | None:
+    """Return where the head that keeps a store has said that it listens; None if it has left, or none keeps the store.
+
+    The head may be gone without a word: whoever connects to it finds out.
+
+    Args:
+        store: the store.
+        job: id of the job.
+
+    Raises:
+        ValueError: the index cannot be read.
+        OSError: the store does not answer, or refuses.
+    """
+    found = store.read(indexes.NAME)
+    index = None if found is None else indexes.parse(found.data)
+    written = store.read(NAME)
+    beat = None if written is None else parse(written.data)
+    if index is None or beat is None or index.job != job or beat.claim != index.claim or beat.ended:
+        return None
+    return beat.meeting
 
 
 class LivingOwnerError(Exception):
@@ -162,6 +196,7 @@ class HeartbeatThread:
         claim: str,
         owner: str,
         overtaken: Callable[[str], None],
+        meeting: tuple[str, int] | None = None,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
         """Write nothing yet.
@@ -171,11 +206,12 @@ class HeartbeatThread:
             claim: the token of the claim.
             owner: host and pid of this process.
             overtaken: called in the thread, once, with the owner if another process has taken the store over.
+            meeting: where the head of a job of several nodes listens.
             period_seconds: seconds between two heartbeats.
         """
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         self._store = store
-        self._beat = Heartbeat(claim, owner, since)
+        self._beat = Heartbeat(claim, owner, since, meeting)
         self._version: str | None = None
         self._overtaken = overtaken
         self._period_seconds = period_seconds

@@ -6,7 +6,7 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
     {"do": "open", "store": address, "is_checked": whether the address is known to be one of a store,
      "directory", "memory": directory or empty, "job", "owner", "newer_than": step or null,
      "bandwidth": bytes a second or null, "life": of a job of several nodes, or empty, "adopted": life or empty,
-     "take_over": whether to do that at once}
+     "take_over": whether to do that at once, "meeting": [address, port] of the job's head, or null on one node}
         wait until an owner on another machine has left, or is lost, and take the store over; if the job has gone on
         elsewhere, quarantine strays and delete the snapshots in memory; bring the newest checkpoint if it is newer than
         step `newer_than` and than those of the directory; null: bring none, but the small files beside them
@@ -46,6 +46,7 @@ Where nodes have directories of their own (`node_checkpoints.py`), the keeper of
 
 and the keeper of each node, which does not open the store:
 
+    {"do": "look", "store", "job"}: find out where the job's head listens -> {"did": "look", "meeting": as above}
     {"do": "attach", "store", "directory", "job"}: use the store -> {"did": "attach"}
     {"do": "upload", "folder", "staging": directory, "bandwidth"}: upload what lies in the directory, and remove it
         -> {"did": "upload", "seconds"}
@@ -119,7 +120,7 @@ class Keeper:
             "bring": self._bring, "bring_step": self._bring_step, "bring_better": self._bring_better,
             "bring_newest": self._bring_newest, "parts": self._download_parts, "commit": self._commit,
             "check": self._check, "delete": self._delete, "attach": self._attach, "upload": self._upload,
-            "fetch": self._fetch,
+            "fetch": self._fetch, "look": self._look,
         }  # fmt: skip
 
     def carry_out(self, request: Answer) -> Answer:
@@ -285,6 +286,10 @@ class Keeper:
 
     # --- of a node with a directory of its own ------------------------------------------------------------------
 
+    @staticmethod
+    def _look(request: Answer) -> Answer:
+        return {"meeting": heartbeat.find_meeting(open_store(request["store"]), request["job"])}
+
     def _attach(self, request: Answer) -> Answer:
         self._of_node = NodeCheckpoints(
             open_store(request["store"]),
@@ -328,7 +333,14 @@ class Keeper:
             error = f"{other} has taken over the checkpoints in {stored.where}"
             self._say({"did": "heartbeat", "error": error, "overtaken": True})
 
-        self._heartbeat = HeartbeatThread(store, stored.token, owner=owner, overtaken=say_overtaken)
+        meeting = self._opening["meeting"]
+        self._heartbeat = HeartbeatThread(
+            store,
+            stored.token,
+            owner=owner,
+            overtaken=say_overtaken,
+            meeting=None if meeting is None else (meeting[0], meeting[1]),
+        )
         self._heartbeat.start()
 
     def leave(self) -> None:

@@ -67,6 +67,7 @@ class StoreOpening:
         adopted: str = "",
         *,
         ranks_run: bool = False,
+        meeting: tuple[str, int] | None = None,
     ) -> None:
         """Ask nothing yet.
 
@@ -77,6 +78,8 @@ class StoreOpening:
             life: the name of the life that a job of several nodes begins; empty on one node.
             adopted: the name of an earlier life whose ranks may run on; empty: there is none.
             ranks_run: whether ranks may run on meanwhile, so that no checkpoint is brought: that may take long.
+            meeting: where the head of a job of several nodes listens, which a machine that has nothing learns from the
+                store.
         """
         self._spec = spec
         self._helpers = helpers
@@ -84,6 +87,7 @@ class StoreOpening:
         self._life = life
         self._adopted = adopted
         self._ranks_run = ranks_run
+        self._meeting = meeting
         self._marker = ""
         self._locks: Sequence[int] = ()
         self._request: dict[str, Any] = {}  # to open the store
@@ -126,6 +130,7 @@ class StoreOpening:
             "bandwidth": spec.saving.storage_bandwidth,
             "life": self._life,
             "adopted": self._adopted,
+            "meeting": self._meeting,
             "take_over": spec.saving.take_over_store or self._ranks_run,
         }
         self._marker = marker

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.common.signal_names import signal_name
+from ftlaunch.nodes.agent.head_in_store import HeadInStore
 from ftlaunch.nodes.agent.head_link import HeadLink
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.lease import Lease
@@ -60,6 +61,7 @@ class Agent:
         serve_logs: Callable[[Request, Reply], None],
         hello: Mapping[str, Any],
         say: Callable[[str], None],
+        head_in_store: HeadInStore | None = None,
     ) -> None:
         """Create the agent and start to look for the head.
 
@@ -75,8 +77,10 @@ class Agent:
             serve_logs: answers a request of the head for pieces of this node's logs, now or later.
             hello: the fields of the message `hello` that stay the same on every connection.
             say: writes a sentence to this node's terminal.
+            head_in_store: finds the first head by the checkpoint store; None: the job has none, or meets elsewhere.
         """
         self._spec = spec
+        self._head_in_store = head_in_store
         self._clock = clock
         self._ranks = ranks
         self._helpers = helpers
@@ -259,9 +263,13 @@ class Agent:
         """Tell the terminal what this node waits for, and end the agent when waiting has become pointless."""
         nodes = self._spec.nodes
         link = self.link
+        is_away = False
+        if self._head_in_store is not None:
+            self._head_in_store.poll(link, waited)
+            is_away = self._head_in_store.is_away
         if self._search.unusable:
             self.code = EXIT_USAGE
-        elif link.broken_off >= _MOST_BROKEN_OFF or (link.broken_off and waited > nodes.wait):
+        elif not is_away and (link.broken_off >= _MOST_BROKEN_OFF or (link.broken_off and waited > nodes.wait)):
             where = TOKEN_VARIABLE if nodes.token else f"the file `token` in {self._spec.run_dir}"
             where = where if nodes.authenticates else "auth=none"
             self._say(

@@ -97,11 +97,12 @@ class HeadLink:
         return f"{address}:{port}" if address else self._source
 
     def go_to(self, address: str, port: int) -> None:
-        """Connect to a numeric address and a port from now on."""
+        """Connect to an address, numeric or a name, and a port from now on."""
         if (address, port) == self._endpoint:
             return
         self._endpoint = (address, port)
         self._addresses = []
+        self.broken_off = 0
         self._forget_lookup()
         if self._connection is not None:
             self._lost("the head is elsewhere now")

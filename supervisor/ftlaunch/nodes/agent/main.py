@@ -40,6 +40,7 @@ from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head.election import Order
 from ftlaunch.nodes.agent.head.main import be_head
 from ftlaunch.nodes.agent.head.starter import HeadStarter
+from ftlaunch.nodes.agent.head_in_store import HeadInStore
 from ftlaunch.nodes.agent.head_link import HeadLink
 from ftlaunch.nodes.agent.head_search import HeadSearch
 from ftlaunch.nodes.agent.node.node_copier import NodeCopier
@@ -271,6 +272,7 @@ class _Node:
         if spec.saving.fresh and not _is_of_unfinished_run(spec, memory.directory):
             forget_snapshots(memory.directory)
         self._helpers = helpers = HelperProcesses()
+        self._start_keeper = lambda: SaverLink(helpers, marker, [], program=KEEPER)
         self.loop = loop = EventLoop[Any](time.monotonic)
         base_env = dict(os.environ)
         fork_env = environment.warm_env(spec, base_env, memory.directory)
@@ -306,7 +308,7 @@ class _Node:
             spec=spec,
             name=memory.directory.name,
             loop=loop,
-            start_keeper=lambda: SaverLink(helpers, marker, [], program=KEEPER),
+            start_keeper=self._start_keeper,
             send=self._send,
         )
         load = NodeLoad(
@@ -408,6 +410,9 @@ class _Node:
                 silence_seconds=spec.nodes.timeout,
             )
 
+        self._head_in_store = None
+        if spec.saving.checkpoint_store is not None and store is None:
+            self._head_in_store = HeadInStore(spec, self.loop, self._start_keeper, say)
         return Agent(
             spec=spec,
             clock=time.monotonic,
@@ -419,6 +424,7 @@ class _Node:
             serve_logs=self._log_pieces.serve,
             hello=hello,
             say=say,
+            head_in_store=self._head_in_store,
         )
 
     def _make_copier(self, token: bytes) -> NodeCopier:
@@ -456,6 +462,8 @@ class _Node:
         closing("dismiss the fork server", self._fork_server.dismiss)
         closing("answer the last questions", self._questions.close)
         closing("end the connection to the head", self.agent.link.close)
+        if self._head_in_store is not None:
+            closing("end the look for the head in the store", self._head_in_store.close)
         closing("remove the control socket", self._control.close)
         closing("close the port by which the end of this agent is seen", self._probe.close)
         closing("end the saver", lambda: self._node_helpers.close(self._spec.grace))

@@ -274,6 +274,7 @@ def _serve(
             life=name,
             adopted="" if adopted is None else life_of(adopted.lineage),
             ranks_run=ranks_run,
+            meeting=(elected.sign.address, elected.sign.port),
         )
     load_fetch = None
     if world.saving.load_address is not None and not ranks_run:
