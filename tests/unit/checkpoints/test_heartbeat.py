@@ -16,6 +16,7 @@ from ftlaunch.checkpoints.stores.heartbeat import Heartbeat, HeartbeatThread, Li
 
 PERIOD = 0.02
 SILENT = 0.4
+NOWHERE = b'{"version": 1, "claim": "c", "owner": "o", "since": "s", "number": 1, "meeting": ["10.0.0.1"]}'
 
 
 @pytest.fixture
@@ -23,9 +24,16 @@ def machine(tmp_path: Path) -> Callable[[str], Machine]:
     return lambda name: Machine(tmp_path, name)
 
 
-def beating(machine: Machine, overtaken: Callable[[str], None] = lambda _: None) -> HeartbeatThread:
+def beating(
+    machine: Machine, overtaken: Callable[[str], None] = lambda _: None, meeting: tuple[str, int] | None = None
+) -> HeartbeatThread:
     thread = HeartbeatThread(
-        machine.store, machine.stored.token, owner="first pid 7", overtaken=overtaken, period_seconds=PERIOD
+        machine.store,
+        machine.stored.token,
+        owner="first pid 7",
+        overtaken=overtaken,
+        meeting=meeting,
+        period_seconds=PERIOD,
     )
     thread.start()
     return thread
@@ -57,6 +65,25 @@ def test_an_owner_that_lives_is_named(machine: Callable[[str], Machine]) -> None
         wait(machine("second"))
     thread.end()
     assert wait(machine("second")) == [], "it has said that it left"
+
+
+def test_the_head_of_a_job_is_found_by_its_store(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    assert heartbeat.find_meeting(first.store, "net") is None, "nobody keeps the store"
+    first.start()
+    thread = beating(first, meeting=("10.0.0.1", 29400))
+    assert heartbeat.find_meeting(first.store, "net") == ("10.0.0.1", 29400)
+    assert heartbeat.find_meeting(first.store, "another job") is None
+    machine("second").start()
+    assert heartbeat.find_meeting(first.store, "net") is None, "the next head has not said yet where it listens"
+    thread.end()
+
+
+def test_a_head_that_has_left_is_not_looked_for(machine: Callable[[str], Machine]) -> None:
+    first = machine("first")
+    first.start()
+    beating(first, meeting=("10.0.0.1", 29400)).end()
+    assert heartbeat.find_meeting(first.store, "net") is None
 
 
 def test_an_owner_that_is_lost_is_waited_for(machine: Callable[[str], Machine]) -> None:
@@ -134,14 +161,14 @@ def test_a_store_that_does_not_answer_ends_no_heartbeat(
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[]", b'{"version": 2}', b'{"version": 1, "claim": 3}', b"\xff", b"[" * 100_000]
+    "data", [b"", b"{}", b"[]", b'{"version": 2}', b'{"version": 1, "claim": 3}', b"\xff", b"[" * 100_000, NOWHERE]
 )
 def test_what_is_no_heartbeat_is_none(data: bytes) -> None:
     assert heartbeat.parse(data) is None
 
 
 def test_a_heartbeat_is_what_it_was() -> None:
-    beat = Heartbeat("c", "o", "s", 7, ended=True)
+    beat = Heartbeat("c", "o", "s", meeting=("10.0.0.1", 29400), number=7, ended=True)
     assert heartbeat.parse(heartbeat.dump(beat)) == beat
     assert heartbeat.parse(heartbeat.dump(replace(beat, ended=False))) != beat
 
