@@ -30,6 +30,15 @@ def trained(job: FtJob) -> list[int]:
     return [len((job.out / f"trained_{rank}").read_text().splitlines()) for rank in (0, 1)]
 
 
+def test_ranks_that_end_well_while_a_hang_is_examined_are_done(job: FtJob) -> None:
+    """Taken out (`_judge_end_meanwhile`): an incident, and the job, which has done its work, is started once more."""
+    run(job, "attached", "late", "--hang-timeout", "1s", "--exit-timeout", "1s")
+    assert len(job.events("hang_seen")) == 1
+    assert job.events("incident") == []
+    assert trained(job) == [1, 1]
+    job.assert_clean()
+
+
 @pytest.mark.parametrize(
     ("how", "start", "end", "signal", "code"),
     [

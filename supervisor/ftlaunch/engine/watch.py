@@ -316,9 +316,21 @@ class Watch:
     # --- other states -----------------------------------------------------------------------------------------
 
     def _observe_examining(self, attempt: Attempt, now: float) -> None:
+        if self._judge_end_meanwhile(attempt):
+            return
         cause = attempt.examination.find_cause(attempt.can_replace)
         if cause is not None:
             self._incidents.judge_hang(attempt, cause)
+
+    def _judge_end_meanwhile(self, attempt: Attempt) -> bool:
+        """Post ALL_DONE if all ranks have ended well while a hang was examined; return whether they have."""
+        group = attempt.group
+        if not (group.empty and group.all_done()):
+            return False
+        attempt.examination.end()
+        if self._is_swept(group):
+            self._context.loop.post(Event.ALL_DONE)
+        return True
 
     def _observe_pausing(self, attempt: Attempt, now: float) -> None:
         if attempt.broken_off or not self._judge_failures(attempt, now):

@@ -41,6 +41,7 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
         Event.RANK_RETRY: (JobState.RUNNING, (Action.REPLACE_RANK,)),
         Event.FAILURE_FATAL: _ABANDON,
+        Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # all ranks have ended well meanwhile
         Event.STOP: (JobState.LEAVING, (Action.END_RANKS,)),
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
@@ -131,7 +132,7 @@ _TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
 IGNORED: dict[JobState, set[Event]] = {
     JobState.READY: _SAVER_NEWS | _RANK_NEWS | _TIMERS | {_E.ALL_GONE, _E.PAUSE},
     JobState.RUNNING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | {_E.ALL_GONE, _E.REGROUP},
-    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | _NODES | {_E.HANG, _E.ALL_DONE, _E.ALL_GONE},
+    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | _NODES | {_E.HANG, _E.ALL_GONE},
     JobState.CLEARING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | _NODES | {_E.BACKOFF_OVER},
     JobState.ABANDONING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | _NODES | {_E.BACKOFF_OVER, _E.STOP},
     JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.GRACE_OVER, _E.PAUSE},
