@@ -29,7 +29,7 @@ def assert_sound(tmp_path: Path, kills: int, seed: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_some_random_kills_tear_and_lose_nothing(tmp_path: Path) -> None:
     assert_sound(tmp_path, 8, seed=3)

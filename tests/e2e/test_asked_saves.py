@@ -70,6 +70,7 @@ def test_a_killed_rank_goes_on_from_a_snapshot_that_was_asked_for(job: FtJob) ->
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_training_waits_for_storage_and_says_so(job: FtJob) -> None:
     start(job, "--storage-bandwidth", "25KB/s", steps=16)
     assert job.wait(120) == 0, job.stderr + logs(job)
@@ -92,6 +93,7 @@ def test_a_job_that_is_told_to_stop_does_not_wait(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "held", "steps", "left"),
     [

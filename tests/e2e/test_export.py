@@ -62,7 +62,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_format_holds_what_the_script_held(trained: FtJob) -> None:
     plain = torch.load(trained.home / "plain.pt", weights_only=True)
     for to in ("hf", "torch", "dcp"):

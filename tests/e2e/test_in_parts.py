@@ -72,7 +72,7 @@ def start_epochs(job: FtJob, part: int, epochs: int, *args: str) -> None:
     job.start("--max-restarts", "1", "--memory-interval", "1", script=EPOCHS, args=words, ranks=1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_new_data_with_as_many_epochs_as_all_parts_need(twice: list[FtJob]) -> None:
     """The number of epochs counts those of all parts: with as many as are made already, nothing is left to train."""
     ends = []

@@ -150,7 +150,7 @@ FOREIGN: dict[str, Callable[[Path, dict[str, torch.Tensor]], object]] = {
         pytest.param("torch.pt", "ddp", id="torch-ddp", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_begins_with_the_weights_of_another_library(name: str, kind: str, job: FtJob) -> None:
     """On one rank, as shards, and on all ranks alike; a resumed run goes on with its own state."""
     torch.manual_seed(7)
@@ -174,7 +174,7 @@ def test_a_job_begins_with_the_weights_of_another_library(name: str, kind: str, 
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_begins_with_the_weights_of_mindspore_transformers(job: FtJob) -> None:
     """Cut up on four cards, on two ranks of this job; and a folder of theirs is neither gone on from nor written to."""
     torch.manual_seed(7)

@@ -58,7 +58,7 @@ def test_a_supervised_job(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_without_a_supervisor(job: FtJob) -> None:
     storage = job.home / "checkpoints"
     (job.home / "logs_saves.py").write_text(SCRIPT)

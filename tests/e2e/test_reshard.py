@@ -100,7 +100,7 @@ def test_two_replicated_ranks_in_memory_go_on_as_three(job: FtJob) -> None:
     assert_memory_goes_on(job, "ddp", 3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_replicas_that_differ_are_shared_out_in_no_other_way(job: FtJob) -> None:
     """Taken out: as many ranks, and fewer ones, go on with a mosaic of what several replicas held."""
     args = ("--kind", "hsdp", "--apart", "--steps", "4", "--out", str(job.out))

@@ -193,7 +193,7 @@ def test_a_job_that_runs_elsewhere_is_not_overtaken(job: FtJob, address: str) ->
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_machine_that_is_lost_is_waited_for(job: FtJob, address: str) -> None:
     other = StoredCheckpoints(open_store(address), job.home / "other", job=job.job_id, owner="other (pid 7)")
     other.claim()

@@ -51,6 +51,7 @@ def assert_same(job: FtJob, calm: FtJob) -> None:
     assert len(job.final()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "from_step"),
     [
@@ -76,7 +77,7 @@ def test_killed_it_goes_on_in_the_training_that_it_had_reached(
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_killed_it_proves_its_resume_also_where_a_training_has_just_begun(job: FtJob, calm: FtJob) -> None:
     """The end of a training, which is being saved, is not gone behind.
 
@@ -130,6 +131,7 @@ def stopped_late(job: FtJob) -> None:
     assert job.wait() == 75, job.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["gone", "a flipped bit"])
 def test_an_end_that_cannot_be_used_is_no_beginning(job: FtJob, damage: str) -> None:
     """Taken out: with a flipped bit it goes on, silently, from other weights."""
@@ -269,6 +271,7 @@ def test_a_script_may_leave_out_what_is_over(job: FtJob, tmp_path: Path, step: i
     assert len(disturbed) == 4
 
 
+@pytest.mark.slow
 def test_a_training_that_the_job_does_not_know_is_refused(job: FtJob, tmp_path: Path) -> None:
     assert len(folds(job, tmp_path / "here", KILLED_AT="14", again="part {}")) == 2
     assert job.wait() == 1

@@ -26,6 +26,7 @@ SLICE = [
 """what happened to one of them without the protection is said beside it"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anomaly", SLICE, ids=str)
 def test_a_failed_call_costs_one_line(anomaly: Anomaly, tmp_path: Path) -> None:
     """The job ends exact, or with a sentence and its state kept; never with 70, nothing is left behind."""

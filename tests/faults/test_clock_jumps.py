@@ -35,7 +35,7 @@ time.time = shifted
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [3600, -3600])
 def test_a_clock_that_jumps_an_hour_during_a_restart_costs_nothing(job: FtJob, jump: int) -> None:
     site = job.home / "site"

@@ -10,7 +10,7 @@ NOT_EXACT = (
 )
 
 
-@pytest.mark.parametrize("step", [9, *(pytest.param(step, marks=pytest.mark.long) for step in (0, 2))])
+@pytest.mark.parametrize("step", [9, *(pytest.param(step, marks=pytest.mark.slow) for step in (0, 2))])
 def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.TempPathFactory, step: int) -> None:
     """Taken out: without the replay of the layout the losses differ in the last bit from the step after the resume.
 

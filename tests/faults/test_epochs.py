@@ -30,7 +30,7 @@ def _run(job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1, o
 
 
 @pytest.mark.parametrize("place", ["stepped:1:2", "validation:2:0", "late:4:0"])
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_was_told_to_stop_goes_on_bit_for_bit(place: str, job: FtJob, tmp_path: Path) -> None:
     _run(job, tmp_path / "calm")
     assert job.wait() == 0, job.stderr
@@ -95,8 +95,8 @@ def _compare(job: FtJob, calm: Path, broken: Path, faults: str) -> None:
     ("words", "ranks"),
     [
         pytest.param((), 1, id="plain"),
-        pytest.param((), 2, id="ranks", marks=pytest.mark.long),
-        pytest.param(("--workers", "2"), 1, id="workers", marks=pytest.mark.long),
+        pytest.param((), 2, id="ranks", marks=pytest.mark.slow),
+        pytest.param(("--workers", "2"), 1, id="workers", marks=pytest.mark.slow),
         pytest.param(("--workers", "2", "--persistent"), 1, id="persistent", marks=pytest.mark.slow),
         pytest.param(("--bare",), 1, id="bare", marks=pytest.mark.slow),
     ],

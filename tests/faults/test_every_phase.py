@@ -83,7 +83,7 @@ def test_a_rank_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) 
     assert "ended" not in [event["state"] for event in job.events("warm_parent")], "all attempts were forked"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_that_was_not_forked_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) -> None:
     all_in_one_job(job, calm, "--no-warm", "init", "snapshot 4")
     assert not job.events("warm_parent")

@@ -26,7 +26,7 @@ HEALTHY = JOBS / "healthy.py"
         ("tears_down", ("--hang-timeout", "2s", "--teardown-timeout", "20s")),
         pytest.param(
             *("child_works", ("--hang-timeout", "1s", "--startup-timeout", "2s", "--exit-timeout", "2s")),
-            marks=pytest.mark.long,
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -16,6 +16,7 @@ def start(job: FtJob, shape: str, *limits: str) -> None:
     job.start("--grace", "1s", *limits, script=HEALTHY, args=(str(job.out), shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "limits", "rule", "ranks", "sentence"),
     [

@@ -50,7 +50,7 @@ def test_rank_that_never_begins_to_beat(job: FtJob, calm: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "words"),
     [("spin 1 0", "rank 1 is hung"), ("never 1 -1", "rank 1 has not reached attach()")],
@@ -84,7 +84,7 @@ def test_kills_and_hangs_together_are_restarted_three_times_at_most(job: FtJob) 
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_off_means_off(job: FtJob) -> None:
     job.start("--hang-timeout", "off", env={"FAULT": "sigstop 1 5"})
     job.wait_step(5)

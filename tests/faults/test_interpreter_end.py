@@ -72,11 +72,11 @@ def test_a_crash_behind_the_scripts_end_is_a_warning(
     ("how", "start", "end"),
     [
         ("observed", "--warm", "abort-3"),
-        pytest.param("attached", "--no-warm", "abort-3", marks=pytest.mark.long),
+        pytest.param("attached", "--no-warm", "abort-3", marks=pytest.mark.slow),
         ("attached", "--warm", "early"),
-        pytest.param("observed", "--no-warm", "early", marks=pytest.mark.long),
+        pytest.param("observed", "--no-warm", "early", marks=pytest.mark.slow),
         # a plain Python does not say with which code it exits
-        pytest.param("observed", "--no-warm", "abort-0", marks=pytest.mark.long),
+        pytest.param("observed", "--no-warm", "abort-0", marks=pytest.mark.slow),
     ],
 )
 def test_a_crash_before_a_good_end_is_an_incident(job: FtJob, how: str, start: str, end: str) -> None:

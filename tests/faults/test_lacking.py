@@ -36,8 +36,8 @@ def test_a_python_without_the_names(job: FtJob, calm: FtJob) -> None:
 @pytest.mark.parametrize(
     "calls",
     [
-        pytest.param(OLD_KERNEL, id="old kernel", marks=pytest.mark.long),
-        pytest.param(CONTAINER, id="container", marks=pytest.mark.long),
+        pytest.param(OLD_KERNEL, id="old kernel", marks=pytest.mark.slow),
+        pytest.param(CONTAINER, id="container", marks=pytest.mark.slow),
     ],
 )
 def test_a_kernel_that_refuses_the_calls(job: FtJob, calm: FtJob, calls: Mapping[int, int]) -> None:

@@ -102,7 +102,7 @@ def test_only_one_process_below_a_shell_script_is_the_rank(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_torchrun_below_ftlaunch_is_refused_in_words(job: FtJob, ranks: str) -> None:
     torchrun = str(Path(sys.executable).with_name("torchrun"))

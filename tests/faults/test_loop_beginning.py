@@ -75,7 +75,7 @@ job.finish()
     ("body", "said"),
     [
         (NESTED, True),
-        *(pytest.param(*row, marks=pytest.mark.long) for row in ((FLAT, True), (ASKS, False), (COUNTS, False))),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in ((FLAT, True), (ASKS, False), (COUNTS, False))),
     ],
     ids=["nested", "flat", "asks", "counts"],
 )

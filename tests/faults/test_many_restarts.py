@@ -123,7 +123,7 @@ JOBS_OF = {  # what runs, how, and the exit code when it is told to stop
 @pytest.mark.parametrize(
     ("kind", "restarts"),
     [
-        *(pytest.param(kind, 25, marks=pytest.mark.long) for kind in ("light-forked", "light-plain")),
+        *(pytest.param(kind, 25, marks=pytest.mark.slow) for kind in ("light-forked", "light-plain")),
         *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in JOBS_OF),
     ],
 )

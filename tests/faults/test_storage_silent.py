@@ -49,7 +49,7 @@ def saver_of(job: FtJob) -> psutil.Process:
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(("SIGTERM",), id="SIGTERM", marks=pytest.mark.long),
+        pytest.param(("SIGTERM",), id="SIGTERM", marks=pytest.mark.slow),
         pytest.param(("SIGINT", "SIGINT"), id="Ctrl-C twice", marks=pytest.mark.slow),
     ],
 )

@@ -15,7 +15,7 @@ def run(job: FtJob, steps: tuple[int, int], *options: str, **env: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "steps", [pytest.param((90, 6), marks=pytest.mark.long), pytest.param((6, 90), marks=pytest.mark.slow)]
+    "steps", [pytest.param((90, 6), marks=pytest.mark.slow), pytest.param((6, 90), marks=pytest.mark.slow)]
 )
 def test_the_others_go_on_and_a_restart_goes_back_to_what_all_have(
     job: FtJob, tmp_path_factory: pytest.TempPathFactory, steps: tuple[int, int]

@@ -25,7 +25,7 @@ either = pytest.mark.parametrize("how", ["--warm", pytest.param("--no-warm", mar
     "kind",
     [
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("script", "link")),
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("module", "again")),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("module", "again")),
     ],
 )
 def test_a_rank_sees_what_a_started_one_sees(job: FtJob, kind: str) -> None:

@@ -33,7 +33,7 @@ def machines(disk: SlowDisk) -> Iterator[Machines]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("seconds", [pytest.param(5, marks=pytest.mark.long), pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [pytest.param(5, marks=pytest.mark.slow), pytest.param(30, marks=pytest.mark.slow)])
 def test_the_ranks_of_three_machines_go_on(
     machines: Machines, disk: SlowDisk, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, seconds: int
 ) -> None:  # fmt: skip

@@ -37,6 +37,7 @@ def processes_like(machine: Machine, agent: int) -> set[int]:
     return {pid for pid in machine.processes().values() if pid != agent and command(pid) == command(agent)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_descriptors", [True, False])
 def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: Any, has_descriptors: bool) -> None:
     """Taken out: without `replace_by_thread` nobody reads the sign of the new head, and the node leaves after 30 s.

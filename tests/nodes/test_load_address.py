@@ -107,7 +107,7 @@ def test_a_node_that_has_it_brings_nothing_again(loading: LoadJob, alone: FtJob)
     assert loading.final() == alone.final()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_with_what_an_earlier_start_has_brought_verifies_it(loading: LoadJob) -> None:
     step = loading.fill_bucket()
     loading.words = ("--steps", "1000", "--step-time", "0.1")
@@ -126,7 +126,7 @@ def test_a_node_with_what_an_earlier_start_has_brought_verifies_it(loading: Load
     assert (brought / layout.METADATA).stat().st_mtime_ns == written
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_was_brought_is_removed_once_the_job_has_its_own_state(loading: LoadJob, alone: FtJob) -> None:
     loading.fill_bucket()
     loading.words = ("--steps", "20")

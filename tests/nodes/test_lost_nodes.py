@@ -101,7 +101,7 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
     assert_goes_on(nodes, alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nodes_that_have_come_back_keep_their_memory_where_the_job_is_given_up(nodes: NodesJob, alone: FtJob) -> None:
     """Taken out (only nodes with a place are asked): the head says `keep` 0, and both delete the step they hold."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
@@ -120,7 +120,7 @@ def test_nodes_that_have_come_back_keep_their_memory_where_the_job_is_given_up(n
     assert_goes_on(nodes, alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 0 {AT}"
     nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0", "--node-timeout", "8s")

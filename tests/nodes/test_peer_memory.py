@@ -206,7 +206,7 @@ def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) ->
         alone.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_replicas_that_differ_are_restored_from_storage_by_as_many_ranks_only(tmp_path: Path) -> None:
     """Both nodes save their shards under the same keys; a rank takes its own node's.
 
@@ -245,7 +245,7 @@ def end_of(job: FtJob, rank: int) -> dict[str, object]:
     return {name: value for name, value in told.items() if name != "from"}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_copier_that_dies_is_followed_by_another_one(nodes: NodesJob, alone: FtJob, signum: int) -> None:
     """Taken out: without a look at it, a copier that is stopped sends no copy any more."""

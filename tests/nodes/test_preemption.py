@@ -31,6 +31,7 @@ def test_notice_to_a_node_that_is_needed_stops_the_job_at_one_step(nodes: NodesJ
     nodes.assert_clean()
 
 
+@pytest.mark.slow
 def test_notice_to_a_node_whose_place_another_can_take_drains_it(nodes: NodesJob, alone: FtJob) -> None:
     nodes.words = SLOW
     nodes.agent("--node-rank", "0")

@@ -56,6 +56,7 @@ def test_two_hosts_train_to_what_one_machine_trains_to(nodes: NodesJob, hosts: S
     nodes.assert_clean()
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_command_stops_the_job_with_a_checkpoint(nodes: NodesJob, hosts: SshHosts, alone: FtJob) -> None:
     start(nodes, hosts, step_time=0.1)
     nodes.wait_step(5)

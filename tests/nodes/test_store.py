@@ -136,6 +136,7 @@ def store(tmp_path: Path) -> Iterator[StoreJob]:
     job.dispose()
 
 
+@pytest.mark.slow
 def test_a_start_with_nothing_left_to_train_stores_what_only_the_shared_cache_has(store: StoreJob) -> None:
     """Taken out: the job ends with 0, and the store lacks the last step."""
     store.is_shared = True
@@ -175,6 +176,7 @@ def test_all_machines_are_lost(store: StoreJob, alone: FtJob, *, is_shared: bool
     store.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_shard_that_was_changed_in_the_store_is_refused(store: StoreJob, alone: FtJob) -> None:
     store.words = SLOW
     store.begin()
@@ -194,6 +196,7 @@ def test_a_shard_that_was_changed_in_the_store_is_refused(store: StoreJob, alone
     store.assert_went_on(alone, at=older)
 
 
+@pytest.mark.slow
 def test_a_node_is_lost_while_it_uploads(store: StoreJob, alone: FtJob) -> None:
     """What it had uploaded belongs to no checkpoint: its successor goes on from the step before, with an empty disk."""
     store.words = ("--steps", "30", "--step-time", "1")
@@ -267,6 +270,7 @@ def test_the_process_that_commits_is_killed_on_the_head(store: StoreJob, alone: 
     store.assert_clean()
 
 
+@pytest.mark.slow
 def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
     """The killed head's keeper could not commit any more: the store has another term."""
     store.words = SLOW
@@ -342,6 +346,7 @@ def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(store: Store
     store.assert_went_on(alone, at=saved["step"])
 
 
+@pytest.mark.slow
 def test_the_same_machines_go_on_from_their_memory(store: StoreJob, alone: FtJob) -> None:
     store.words = SLOW
     store.begin()
@@ -355,6 +360,7 @@ def test_the_same_machines_go_on_from_their_memory(store: StoreJob, alone: FtJob
     store.assert_same_end(alone)
 
 
+@pytest.mark.slow
 def test_memory_of_before_is_not_taken_up_once_the_job_has_begun_anew_elsewhere(store: StoreJob, alone: FtJob) -> None:
     """Taken out (`is_memory_current`): the nodes, come back, go on with a training that nobody has any more."""
     store.words = SLOW

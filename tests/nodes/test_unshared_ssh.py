@@ -54,6 +54,7 @@ def begin(job: SshMachines, bucket: BucketServer) -> None:
     job.type(recipe("several-machines.md", "--hosts node1,node2 ", examples), buckets.environment(bucket.endpoint))
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_costs_nothing(job: SshMachines, bucket: BucketServer, alone: Any) -> None:
     """Taken out (`credential_prefixes`): the agent of the first host finds no credentials, and ends with 2."""
     begin(job, bucket)
@@ -86,6 +87,7 @@ def test_new_machines_go_on_from_the_bucket(job: SshMachines, bucket: BucketServ
     assert job.result() == alone
 
 
+@pytest.mark.slow
 def test_a_machine_that_comes_back_empty_gets_what_it_needs(job: SshMachines, bucket: BucketServer, alone: Any) -> None:
     begin(job, bucket)
     job.wait_step(10)

@@ -26,7 +26,7 @@ def spec_of(home: Path) -> JobSpec:
     ("state", "patience"),
     [
         (JobState.STOPPED, PATIENCE_AT_STOP_SECONDS),
-        pytest.param(JobState.DONE, PATIENCE_SECONDS, marks=pytest.mark.long),
+        pytest.param(JobState.DONE, PATIENCE_SECONDS, marks=pytest.mark.slow),
     ],
 )
 def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path, state: JobState, patience: float) -> None:

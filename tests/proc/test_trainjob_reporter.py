@@ -72,6 +72,7 @@ def test_progress_and_the_end_are_told(job: FtJob, server: TrainerServer) -> Non
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_is_said_once_and_a_new_token_is_read(job: FtJob, server: TrainerServer) -> None:
     """Taken out (the token read once): after an hour Kubernetes' new token was not known, and nothing was told."""
     token = start(job, server, steps=1_000_000)

@@ -30,7 +30,7 @@ def wait_empty(cluster: RayCluster) -> None:
     wait_for(lambda: not cluster.others(), "the end of all processes of the job", 20.0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_nodes_train_to_what_one_machine_trains_to(nodes: NodesJob, cluster: RayCluster, alone: FtJob) -> None:
     start(nodes, cluster)
     assert nodes.wait() == 0, nodes.transcript

@@ -101,6 +101,7 @@ def assert_ended_well(job: ApartRayJob, alone: FtJob) -> None:
     assert not RUN.exists(), "nothing is left where no node is"
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_costs_nothing(
     job: ApartRayJob, cluster: RayCluster, bucket: BucketServer, alone: FtJob
 ) -> None:

@@ -39,6 +39,7 @@ def job(slurm: Slurm, bucket: BucketServer, tmp_path: Path) -> ApartSlurmJob:
     return job
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_costs_nothing(job: ApartSlurmJob, slurm: Slurm, alone: Any) -> None:
     last = NODES * RANKS - 1
     slurm.nodes[1].signal(job.wait_step(10)[last], signal.SIGKILL)

@@ -64,6 +64,7 @@ def assert_as_undisturbed(job: FtJob, style: str, ranks: int, faults: str) -> No
     job.assert_clean()
 
 
+@pytest.mark.slow
 @DOUBTS
 @pytest.mark.exact("Megatron", "the rerun state machine")
 def test_results_are_judged_as_in_an_undisturbed_run(job: FtJob) -> None:
@@ -74,6 +75,7 @@ def test_results_are_judged_as_in_an_undisturbed_run(job: FtJob) -> None:
     assert "2" in runs, "no iteration was doubted, and made again"
 
 
+@pytest.mark.slow
 @pytest.mark.exact("Megatron", "pipelines (interleaved ones, too)")
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
@@ -224,6 +226,7 @@ def gathered(job: FtJob) -> dict[str, list[list[str]]]:
     return {path.name: [line.split() for line in path.read_text().splitlines()] for path in paths}
 
 
+@pytest.mark.slow
 @pytest.mark.exact("Megatron", "the distributed optimizer's state, merged for another number of ranks (`concat=True`)")
 @pytest.mark.parametrize(
     ("style", "ranks"),

@@ -141,6 +141,7 @@ def lose_machine_at_14(job: FtJob, ranks: int, flags: tuple[str, ...] = LONGER, 
     return own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "stage"),
     [

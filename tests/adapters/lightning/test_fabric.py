@@ -34,6 +34,7 @@ def undisturbed(job: FtJob, style: str, ranks: int) -> dict[str, object]:
     return calm
 
 
+@pytest.mark.slow
 @pytest.mark.exact(
     "Fabric",
     "accumulation",

@@ -107,6 +107,7 @@ def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.exact("Lightning", "several trainings")
 @pytest.mark.parametrize(
     ("ranks", "faults"),

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 @pytest.mark.refused("Lightning", "LearningRateFinder", "`dataloader_iter`")
 @pytest.mark.parametrize(
     ("style", "sentence"),

@@ -12,6 +12,7 @@ require("accelerate", reason="Accelerate is not installed (make frameworks)")
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [pytest.param("--no-warm", marks=pytest.mark.slow), "--warm"])
 def test_an_unmodified_trainer_is_wrapped(job: FtJob, way: str) -> None:
     """Started as a plain process, and forked. Taken out: without the hook it begins at its first step again."""

@@ -23,6 +23,7 @@ def folds(job: FtJob, out: Path, *words: str, killed_in: str = "") -> dict[str, 
     return {path.name: torch.load(path)["linear.weight"].tolist() for path in out.glob("fold*.pt")}
 
 
+@pytest.mark.slow
 def test_with_a_word_each_it_goes_on_in_the_right_one(job: FtJob, tmp_path: Path) -> None:
     calm = folds(job, tmp_path / "calm", "named")
     assert job.wait() == 0, job.stderr
