@@ -89,6 +89,7 @@ def is_index(request: Request) -> bool:
 # --- the server dies ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_in_mid_upload_costs_nothing(
     proxy: FaultyProxy, server: BucketServer, address: str, home: Path
 ) -> None:
@@ -120,6 +121,7 @@ def publish(stored: StoredCheckpoints) -> None:
     pytest.fail("three tries have failed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_a_server_that_is_killed_in_mid_commit_costs_nothing(
     is_carried_out: bool, stored: StoredCheckpoints, proxy: FaultyProxy, server: BucketServer, address: str, home: Path

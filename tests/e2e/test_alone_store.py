@@ -146,6 +146,7 @@ def test_a_keeper_that_is_killed_has_another_one_with_the_next_step(stored: Stor
     stored.assert_clean()
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_of_the_directory_is_taken_from_the_store(stored: StoredAloneJob, calm: AloneJob) -> None:
     stored.begin()
     stored.wait_loss(12)
@@ -198,6 +199,7 @@ def test_an_address_that_cannot_be_used_is_refused_before_anything_starts(
     stored.assert_clean()
 
 
+@pytest.mark.long
 def test_several_nodes_without_a_supervisor_are_refused_a_store(stored: StoredAloneJob) -> None:
     stored.script = stored.home / "train.py"
     stored.script.write_text("import ftlaunch_hooks, torch; ftlaunch_hooks.attach(model=torch.nn.Linear(1, 1))")

@@ -134,6 +134,7 @@ def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(stored: Stor
     assert second.events("resumed")[0]["step"] == saved["step"]
 
 
+@pytest.mark.long
 def test_a_start_with_nothing_left_to_train_stores_the_last_step(stored: StoredJob) -> None:
     """Taken out: the job ends with 0, and an empty machine would train the last steps again."""
     job = stored.machine()
@@ -190,6 +191,7 @@ def test_keepers_that_die_again_and_again_cost_what_was_asked_and_the_next_step_
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_saver_killed_while_the_last_step_goes_to_the_store_does_not_lose_it(stored: StoredJob) -> None:
     """Taken out: the queue of the saver that died is lost with it, and the job ends with 0 and nothing said."""
     job = stored.machine()

@@ -75,6 +75,7 @@ def test_every_format_holds_what_the_script_held(trained: FtJob) -> None:
     trained.assert_clean()
 
 
+@pytest.mark.long
 def test_what_cannot_be_exported_is_said_in_a_sentence(trained: FtJob) -> None:
     (trained.home / "there").mkdir()
     for words, sentence in (

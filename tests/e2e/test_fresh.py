@@ -83,6 +83,7 @@ def test_a_start_that_begins_anew_on_request(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_without_a_supervisor_as_well(tmp_path: Path) -> None:
     alone = AloneJob(tmp_path)
     slowly = ("--steps", "40", "--step-time", "0.03")

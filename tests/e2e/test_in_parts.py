@@ -163,6 +163,7 @@ def test_new_data_that_no_word_announces_is_refused(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_another_batch_size_is_said(job: FtJob) -> None:
     start(job, 10)
     end(job)

@@ -77,6 +77,7 @@ def _env(home: Path) -> dict[str, str]:
     return {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(home / "checkpoints")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NOT_TO_BE_HAD)
 def test_what_cannot_be_looked_at_is_refused_in_words_that_lose_nothing(name: str, stopped: Path) -> None:
     script = f"import ftlaunch_hooks as ft\nft.peek({name!r})\n"
@@ -87,6 +88,7 @@ def test_what_cannot_be_looked_at_is_refused_in_words_that_lose_nothing(name: st
     assert "--fresh" not in done.stderr
 
 
+@pytest.mark.long
 def test_resuming_after_attach_is_refused(tmp_path: Path) -> None:
     script = "import ftlaunch_hooks as ft\nassert not ft.resuming()\njob = ft.attach()\nft.resuming()\n"
     done = subprocess.run(

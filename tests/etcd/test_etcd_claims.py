@@ -55,6 +55,7 @@ def claims(cluster: EtcdCluster) -> Iterator[EtcdClaims]:
     yield made
 
 
+@pytest.mark.long
 def test_of_eight_processes_that_claim_a_term_one_wins(cluster: EtcdCluster) -> None:
     ports = list(map(str, cluster.ports))
     command = [sys.executable, "-c", RACER]

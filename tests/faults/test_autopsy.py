@@ -112,6 +112,7 @@ def test_a_rank_that_never_comes(job: FtJob) -> None:
     assert f"rank 0 waits for it in init_process_group at {line('init')}" in incident["sentence"]
 
 
+@pytest.mark.long
 def test_what_is_left(job: FtJob) -> None:
     """The files of both ranks, private; the report and the terminal say where."""
     [incident] = hangs(job, "sleep")
@@ -160,6 +161,7 @@ def test_the_collectives_own_time_out_comes_first(job: FtJob) -> None:
     assert_timed_out(job)
 
 
+@pytest.mark.long
 def test_a_rank_whose_interpreter_has_ended_is_asked_nothing(job: FtJob) -> None:
     """A rank whose interpreter has ended before the autopsy is asked for nothing.
 

@@ -128,6 +128,7 @@ def test_the_verdicts(job: FtJob, group: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_all_ranks_at_once(job: FtJob) -> None:
     """One incident, not one a rank."""
     job.start("--backoff-first", "0.1s", script=CAUSES, args=("400",), env={"FAULT": "none 0 -2"}, ranks=4)

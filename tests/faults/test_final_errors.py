@@ -34,6 +34,7 @@ for step in job.steps(8):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "error", "committed"),
     [("attach", "argument `model` has no state_dict()", -1), ("boundary", "growing", 3)],

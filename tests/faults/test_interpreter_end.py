@@ -32,7 +32,7 @@ def trained(job: FtJob) -> list[int]:
 
 def test_ranks_that_end_well_while_a_hang_is_examined_are_done(job: FtJob) -> None:
     """Taken out (`_judge_end_meanwhile`): an incident, and the job, which has done its work, is started once more."""
-    run(job, "attached", "late", "--hang-timeout", "1s", "--exit-timeout", "1s")
+    run(job, "attached", "late", "--hang-timeout", "1s", "--teardown-timeout", "1s")
     assert len(job.events("hang_seen")) == 1
     assert job.events("incident") == []
     assert trained(job) == [1, 1]
@@ -68,6 +68,7 @@ def test_a_crash_behind_the_scripts_end_is_a_warning(
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "start", "end"),
     [

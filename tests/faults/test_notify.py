@@ -94,6 +94,7 @@ def test_a_notifier_that_was_killed_is_replaced_and_what_it_had_is_said(job: FtJ
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_notifier_that_is_stopped_holds_up_nothing(job: FtJob) -> None:
     start(job, {"command": writer(job.home / "told")}, steps=1_000_000)
     job.wait_step(5)

@@ -67,6 +67,7 @@ def test_a_service_and_a_chat_are_told_of_a_failure_the_way_back_and_the_end(job
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["down", "refuses", "comes back"])
 def test_a_service_that_fails(job: FtJob, hooks: list[Hook], kind: str) -> None:
     hooks.append(hook := Hook(*{"down": (200,), "refuses": (403,), "comes back": (503, 200)}[kind]))
@@ -82,6 +83,7 @@ def test_a_service_that_fails(job: FtJob, hooks: list[Hook], kind: str) -> None:
     assert SECRET not in job.journal_text + job.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("address", "says"),
     [

@@ -33,6 +33,7 @@ def test_a_file_that_appears_stops_the_job_with_a_checkpoint(job: FtJob) -> None
     assert_stopped_and_resumed(job, "./notice is there")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [

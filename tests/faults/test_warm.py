@@ -119,6 +119,7 @@ def test_what_the_script_sets_before_it_imports_torch(job: FtJob) -> None:
 # --- the warm parent ends ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["parent", pytest.param("helper", marks=pytest.mark.long)])
 def test_its_end_is_not_noticed_by_the_job(job: FtJob, calm: FtJob, victim: str) -> None:
     """Without another in its place the second attempt is not forked."""

@@ -193,7 +193,7 @@ FAULTS = {
     "rubbish": lambda: rubbish(bytes(range(256)) * 4000),
     "escape": lambda: rubbish(b"\x1b]0;owned\x07\x1b[2J\x1b[31mred"),
     "much": much,
-    "gil": lambda: ctypes.PyDLL(None).sleep(1000),
+    "gil": lambda: [ctypes.PyDLL(None).sleep(1000) for _ in range(1000)],  # a signal ends one, as that for the stacks
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "spin": spin_and_beat,
     "uninterruptible": uninterruptible,

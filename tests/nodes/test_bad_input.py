@@ -53,6 +53,7 @@ def store() -> Iterator[int]:
     del listening
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("other", "why"),
     [

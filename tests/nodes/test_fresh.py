@@ -14,6 +14,7 @@ GOES_ON = "--fresh is for the first run of a command: this one began anew on "
 FRESH = ("--fresh", "--storage-interval", "off", "--verify-resume", "off")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("other_arguments", [False, True], ids=["the same command", "another command"])
 def test_memory_counts_for_the_command_that_made_it(nodes: NodesJob, alone: FtJob, other_arguments: bool) -> None:
     nodes.env["FAULT"] = f"deaf 3 {AT}"

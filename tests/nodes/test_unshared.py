@@ -43,6 +43,7 @@ def apart(tmp_path: Path) -> Iterator[ApartJob]:
     job.dispose()
 
 
+@pytest.mark.long
 def test_the_head_judges_what_a_rank_has_left_elsewhere(apart: ApartJob, alone: FtJob) -> None:
     """Taken out (`send_leavings`): the head has no log of rank 3, and cannot name the exception."""
     apart.env["FAULT"] = "exception 3 12"
@@ -111,6 +112,7 @@ def test_a_journal_of_an_earlier_job_is_put_aside(apart: ApartJob) -> None:
     assert (apart.mine / "events.jsonl").read_bytes() == (apart.run_dir / "events.jsonl").read_bytes()
 
 
+@pytest.mark.long
 def test_the_head_is_told_where_the_ranks_of_others_hang(apart: ApartJob) -> None:
     """Taken out (`send_autopsy`): the verdict knows nothing of rank 3, on which all others wait."""
     apart.env["FAULT"] = "deaf 3 12"
@@ -139,6 +141,7 @@ def test_another_head_on_the_same_machine_goes_on(apart: ApartJob, alone: FtJob)
     apart.assert_same_end(alone)
 
 
+@pytest.mark.long
 def test_a_sign_of_last_week_in_a_run_dir_of_its_own_is_nobodys(apart: ApartJob, alone: FtJob) -> None:
     """Taken out (`_is_sign_of_this_job`): the node ends with the code of that job once it has lost its head."""
     (apart.mine / "head").mkdir(parents=True)
@@ -167,6 +170,7 @@ def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob
     assert apart.codes()[1] == 2
 
 
+@pytest.mark.long
 def test_nodes_may_do_without_a_token(apart: ApartJob, alone: FtJob) -> None:
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin("--rdzv-conf", "auth=none")

@@ -199,6 +199,7 @@ def test_a_node_that_is_lost_is_named_and_what_the_head_has_is_shown(printing: P
     assert printing.codes()[0] == 0, printing.transcript
 
 
+@pytest.mark.long
 def test_a_node_that_does_not_answer_is_named(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     agent = printing.supervisors[1]
@@ -229,6 +230,7 @@ def test_logs_of_last_week_on_a_node_are_not_this_job_s(printing: PrintingJob) -
     assert printing.codes() == [0, 0], printing.transcript
 
 
+@pytest.mark.long
 def test_readers_delay_no_beat_and_the_head_keeps_nothing_for_them(printing: PrintingJob) -> None:
     """Many readers at once, and one that does not read: no node is lost, and the head's memory stays."""
     (printing.home / "much").touch()

@@ -110,6 +110,7 @@ SLOT |= {"samples": [checksums.of_whole(b""), 0], "own": {"model": [], "opt": []
 OFFER = {"do": "copy", **ABOUT, "world": 4}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("message", "why"),
     [

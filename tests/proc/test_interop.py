@@ -82,6 +82,7 @@ def two_ranks(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_scripts_that_know_nothing_of_us_load_our_checkpoints(memory: Path, tmp_path: Path) -> None:
     """By `dcp.load` into one process, and by safetensors: no key of ours but the attached object's name in front."""
     make_pages(memory, 2)

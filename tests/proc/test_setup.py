@@ -148,6 +148,7 @@ def put_wheel(folder: Path, version: str) -> None:
         wheel.writestr(f"{about}/RECORD", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("index", "expected"), [("cpu", "2.13.0+cpu"), (None, "2.13.0")])
 def test_pip_takes_the_cpu_build_from_an_index_beside_its_own(
     tmp_path: Path, served: tuple[str, list[str]], index: str | None, expected: str
