@@ -30,6 +30,7 @@ class StoredAloneJob(AloneJob):
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.address = f"file://{home}/bucket"
+        self.given = ""  # in the place of the address, if not empty
         self.run_dir = home / "machine"
         self.storage = self.run_dir / "checkpoints"
 
@@ -38,7 +39,7 @@ class StoredAloneJob(AloneJob):
         self.start(
             *STEPS,
             ranks=ranks,
-            **{"FTLAUNCH_CHECKPOINT_DIR": self.address, "FTLAUNCH_RUN_DIR": str(self.run_dir)},
+            **{"FTLAUNCH_CHECKPOINT_DIR": self.given or f"{self.address}/", "FTLAUNCH_RUN_DIR": str(self.run_dir)},
             **given,
         )
 
@@ -189,7 +190,7 @@ def test_a_job_that_another_machine_has_overtaken_stops(stored: StoredAloneJob, 
 def test_an_address_that_cannot_be_used_is_refused_before_anything_starts(
     stored: StoredAloneJob, address: str, words: str
 ) -> None:
-    stored.address = address
+    stored.given = address
     stored.begin()
     assert stored.end() == 1
     assert f"cannot attach: cannot use FTLAUNCH_CHECKPOINT_DIR: {words}" in stored.said

@@ -16,9 +16,10 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 from ftlaunch_contract import protocol
+from ftlaunch_contract.files import atomic
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_hooks.process.operations import log_operation
 from ftlaunch_hooks.process.say import say
@@ -47,6 +48,7 @@ class _Link:
             [sys.executable, "-m", _KEEPER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # a forked child closes its end, and must not flush what this process has not sent yet
             cwd="/",  # `-m` looks there first, and a user may have a json.py where the script was started
             pass_fds=tuple(locks),
             start_new_session=True,  # a signal to the ranks is not meant for it
@@ -55,32 +57,36 @@ class _Link:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self._writing = threading.Lock()
-        os.register_at_fork(after_in_child=self._forsake)
-        threading.Thread(target=self._read, args=(self._process.stdout,), name="ftlaunch-store", daemon=True).start()
+        # A forked child that kept the pipe open would keep the keeper from seeing that rank 0 is gone.
+        os.register_at_fork(after_in_child=self._stdin.close)
+        self._stdout = self._process.stdout
+        threading.Thread(target=self._read, name="ftlaunch-store", daemon=True).start()
 
-    def _forsake(self) -> None:
-        """In a forked child: close the pipe, which would keep the keeper from seeing that rank 0 is gone."""
-        with suppress(OSError):
-            os.close(self._stdin.fileno())
-
-    def _read(self, stdout: IO[bytes]) -> None:
-        for line in stdout:
-            answer = json.loads(line)
-            if answer["did"] == "heartbeat":
-                self._overtaken(answer["error"])
-            else:
-                self._answers.put(answer)
+    def _read(self) -> None:
+        """Run in the thread: read answers until the keeper is gone, which may cut its last one short."""
+        with open(self._stdout.fileno(), "rb", closefd=False) as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                answer = json.loads(line)
+                if answer["did"] == "heartbeat":
+                    self._overtaken(answer["error"])
+                else:
+                    self._answers.put(answer)
         self._answers.put(None)
 
     def send(self, message: Answer) -> None:
         """Send a message. A keeper that is gone is found by the thread that reads."""
-        with self._writing, suppress(OSError, ValueError):
-            self._stdin.write(json.dumps(message).encode() + b"\n")
-            self._stdin.flush()
+        with self._writing, suppress(OSError):
+            if not self._stdin.closed:
+                atomic.write_all(self._stdin.fileno(), json.dumps(message).encode() + b"\n")
 
     def answer(self) -> Answer | None:
         """Wait for the next answer; None if the keeper is gone."""
-        return self._answers.get()
+        answer = self._answers.get()
+        if answer is None:
+            self._answers.put(None)  # for whoever asks once more
+        return answer
 
     def leave(self) -> None:
         """Let the keeper say in the store that it leaves, and end it."""

@@ -170,9 +170,7 @@ class Keeper:
     # --- of a job on one node, and of the head ------------------------------------------------------------------
 
     def _open(self, request: Answer) -> Answer:
-        if not request["is_checked"]:
-            request["store"] = _checked(request["store"])
-        self._opening = request
+        self._take_opening(request)
         directory = Path(request["directory"])
         store = open_store(request["store"])
         stored = self._checkpoints(store)
@@ -217,8 +215,14 @@ class Keeper:
             spent=self._count_spent,
         )
 
-    def _go_on(self, request: Answer) -> Answer:
+    def _take_opening(self, request: Answer) -> None:
+        """Note what to open. Raises ValueError if the address was not checked yet, and cannot be used."""
+        if not request["is_checked"]:
+            request["store"] = _checked(request["store"])
         self._opening = request
+
+    def _go_on(self, request: Answer) -> Answer:
+        self._take_opening(request)
         return {**self._facts(), "is_behind": self._head().is_behind}
 
     def _take_over_from_dead(self) -> HeadCheckpoints:

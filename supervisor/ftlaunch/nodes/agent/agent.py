@@ -264,7 +264,7 @@ class Agent:
         nodes = self._spec.nodes
         link = self.link
         is_away = False
-        if self._head_in_store is not None:
+        if self._head_in_store is not None and self._term < 0:  # no sign shows another way
             self._head_in_store.poll(link, waited)
             is_away = self._head_in_store.is_away
         if self._search.unusable:
