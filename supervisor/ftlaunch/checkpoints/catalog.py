@@ -46,7 +46,7 @@ class CatalogEntry:
     problem: str | None
     """what is wrong with the checkpoint, as words after "it is damaged:"; None: nothing is known to be wrong"""
     verified: bool | None = None
-    """whether every byte matches its checksum; None: not checked"""
+    """True: every byte matches its checksum; False: damaged, by sizes or by checksums; None: not checked"""
     why: str | None = None
     """the reason for the save"""
     ranks: int | None = None
@@ -125,7 +125,7 @@ def verified(directory: Path, step: int | None, watched: Watched = _unwatched) -
         First the foreign checkpoints, which are not verified (only if `step` is None), then each verified checkpoint.
 
     Raises:
-        LookupError: there is no such checkpoint.
+        LookupError: there is no such checkpoint; at the first `next`.
     """
     found = [(n, path) for n, path in layout.list_iterations(directory) if step in (None, n)]
     if not found:

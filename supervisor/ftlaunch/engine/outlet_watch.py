@@ -26,8 +26,7 @@ from ftlaunch.system.loop import Loop
 from ftlaunch.system.own_modules import module
 
 _FIRST_RESTART_SECONDS = 1.0
-"""time until an outlet that has died is started again; doubled with each death in a row"""
-_LONGEST_RESTART_SECONDS = 60.0
+"""time until an outlet that has died is started again; doubled with each death in a row: 1, 2, 4 and 8 s"""
 _SOUND_SECONDS = 300.0
 """lifetime after which the death of an outlet counts as the first in a row"""
 _PROGRESS = "progress"
@@ -174,7 +173,7 @@ class _Outlet:
         self._deaths = 1 if now - self._began > _SOUND_SECONDS else self._deaths + 1
         delay_seconds = None
         if self._deaths < _MOST_DEATHS:
-            delay_seconds = min(_FIRST_RESTART_SECONDS * 2 ** (self._deaths - 1), _LONGEST_RESTART_SECONDS)
+            delay_seconds = _FIRST_RESTART_SECONDS * 2 ** (self._deaths - 1)
         self._report(OutletEnded(self.what, why, delay_seconds))
         if delay_seconds is not None:
             self._loop.call_at(now + delay_seconds, f"start {self.what}", self._start)

@@ -62,7 +62,7 @@ class TimeLine:
         self._newest: float | None = None  # time of the newest moment
 
     def add(self, event: Mapping[str, Any]) -> Sequence[Moment]:
-        """Add the next event, and return the moments that are certain now, in order."""
+        """Add the next event, and return the moments that are not held back any more, in order, in order."""
         moment = self._placed(event)
         if moment is None:
             return ()

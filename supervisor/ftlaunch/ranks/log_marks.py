@@ -40,8 +40,8 @@ class LogMarks:
         self._path = next(iter(logs.values())).parent / marks_name(min(logs))
         self._sizes: dict[int, int] = {}  # bytes of each log as last noted
         self._punched: dict[int, int] = {}  # end of the last hole, by rank
-        self._ends: dict[int, tuple[int, ...]] = {}  # by rank: where in the log ranks were started again in this run
-        self._earlier: dict[int, list[int]] = {}  # by rank: where ranks were started, by the notes of earlier runs
+        self._starts: dict[int, tuple[int, ...]] = {}  # by rank: length of its log at each start in this run
+        self._earlier: dict[int, list[int]] = {}  # the same, by the notes of earlier runs
         self._next_note = 0.0  # monotonic time before which no note is written, to keep to _NOTE_RATE
         self._begun: deque[LengthNote] = deque()  # notes to be written at once; filled by the event loop
         self._is_over = False
@@ -57,7 +57,7 @@ class LogMarks:
             of: whether these are all ranks of this node or a single one.
         """
         for rank, length in lengths.items():
-            self._ends[rank] = (*self._ends.get(rank, ()), length)
+            self._starts[rank] = (*self._starts.get(rank, ()), length)
         self._sizes = self._sizes | dict(lengths)
         self._begun.append(LengthNote(time.time(), lengths, of))
         self._wake.set()
@@ -103,7 +103,7 @@ class LogMarks:
             self._sizes = sizes
         if self._newest is not None:
             for rank, length in sizes.items():
-                ends = (*self._earlier.get(rank, ()), *self._ends.get(rank, ()))
+                ends = (*self._earlier.get(rank, ()), *self._starts.get(rank, ()))
                 done = self._punched.get(rank, 0)
                 if found := log_holes.to_punch(length=length, newest=self._newest, done=done, ends=ends):
                     self._punch(rank, found)
@@ -111,7 +111,7 @@ class LogMarks:
     def _append(self, note: LengthNote) -> int:
         """Write a note, and return its length in bytes. Raises OSError."""
         line = note.line()
-        length_to_append_to(self._path)
+        length_to_append_to(self._path)  # raises if it is no regular file: a FIFO would block
         with self._path.open("ab") as file:
             file.write(line)
         return len(line)

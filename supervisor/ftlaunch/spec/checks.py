@@ -24,7 +24,7 @@ _CHANGING = (b"__path__", b"meta_path", b"sys.modules")  # in the source of pack
 
 
 def check_target(kind: str, target: str, environ: Mapping[str, str]) -> None:
-    """Check that there is such a script or program. Modules are not checked, because Python finds them.
+    """Check that there is such a script or program. Modules are not checked here: `missing_module` looks for them.
 
     Args:
         kind: script, program or module.

@@ -29,7 +29,7 @@ def imported_by(kind: str, target: str) -> Wanted:
 
 
 def top_imports(source: bytes, is_local: Callable[[str], bool]) -> Wanted:
-    """Return the modules that a source imports at its top, in their order. Pure.
+    """Return the modules, or names of modules, that a source imports at its top, in their order. Pure.
 
     The top ends at the first statement that is no import, because that may change what imports do. Modules of the
     standard library are left out, because they load fast, and local ones, because they may change between attempts.

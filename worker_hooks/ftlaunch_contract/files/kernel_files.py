@@ -67,8 +67,9 @@ def _errno_error() -> OSError:
 def open_end(pid: int) -> int:
     """Return a descriptor that becomes readable when a process ends: a pidfd, or a pipe that a thread closes.
 
-    A loop that polls would see ends one tick late. A thread does not survive a fork, so a process that forks ranks must
-    not get here: without pidfds the fork server declines. A child must still be waited for afterwards.
+    Without pidfds, a thread waits for a child and closes the pipe at once; a process that is no child is polled. A
+    process that forks ranks must not call this, because the thread would not survive the fork. The caller still has to
+    take the exit status of a child.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -124,7 +125,11 @@ def _watch(pid: int) -> Callable[[int], None]:
 
 
 def memory_file(name: str) -> int:
-    """Return the descriptor of an empty file in memory that nobody else can open. Raises OSError."""
+    """Return the descriptor of an empty file without a name.
+
+    It is a memfd; where the kernel has none, a deleted file in /dev/shm, or in the temporary directory if /dev/shm
+    cannot be written to. Raises OSError.
+    """
     try:
         return memfd_create(name)
     except OSError as error:

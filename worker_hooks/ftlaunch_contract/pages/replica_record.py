@@ -25,7 +25,7 @@ class ReplicaDigest(NamedTuple):
     step: int
     part: int
     table: int  # a checksum of the list of parts; only digests with the same list can be compared
-    digest: int  # 64 bits
+    digest: int  # 64 bits, unsigned
 
     @property
     def key(self) -> int:
@@ -44,7 +44,7 @@ def write_digest(page: Page, number: int, entry: ReplicaDigest) -> None:
 
 
 def read_digests(page: Page) -> dict[int, int]:
-    """Return the digests that are in the page now: key -> digest."""
+    """Return the digests that are in the page now: key -> digest, as a signed word of 64 bits."""
     q = page.q
     found = {}
     for at in _KEYS:

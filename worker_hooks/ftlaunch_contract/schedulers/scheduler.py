@@ -68,5 +68,5 @@ class Scheduler(Protocol):
         """Return the number of a task among those of one array, which share a command but are different jobs.
 
         Returns:
-            The number as digits, at most nine; an empty text outside of an array.
+            The number in at most nine digits; an empty text outside of an array.
         """

@@ -1,4 +1,4 @@
-"""Lets an enumerate() over batches go on at its number when the first batches were read before a resume.
+"""Adds to the count of an enumerate() around batches: after a resume it counts on behind the batches had before it.
 
 `enumerate` has no way to be given another count. Its count lies behind the head of its object, at a place that only
 CPython's layout defines. The count is written there if everything around it is as that layout has it, and read back by
@@ -56,7 +56,7 @@ def can_advance() -> bool:
 
 
 def advance(counted: enumerate[Any], by: int) -> bool:
-    """Add to the count of an enumerate(). Returns False, with nothing changed, for a Python with another layout."""
+    """Add a number of items to the count of an enumerate(). Returns False, with nothing changed, for another layout."""
     if sys.implementation.name != "cpython":
         return False
     before = _count(counted)

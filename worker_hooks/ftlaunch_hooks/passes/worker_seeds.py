@@ -1,9 +1,9 @@
 """Gives a DataLoader's workers a seed for each batch, so that a batch that is read again draws the same numbers.
 
 DataLoader itself seeds a worker once, when the worker begins. A worker of a resumed run begins in the middle of a pass,
-or has not lived through the passes before, and would draw other numbers for the same samples. Therefore the order for a
-batch carries a seed. When the order arrives in the worker, every generator there is seeded anew, including those that
-the data set and the collator hold.
+or has not lived through the passes before, and would draw other numbers for the same samples. Therefore each index
+that is sent to a worker carries a seed (index_order.py wraps it). When it arrives there, every generator is seeded
+anew, including those that the data set and the collator hold.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Slots(Generic[SlotT]):
         self._page = page
         self._budget = budget
         self._slots = slots
-        self.newest = NONE  # the newest step that this rank has in memory
+        self.newest = NONE  # the newest step that a slot of this rank holds, also one on storage; NONE: none
         self._newest_slot = NONE  # the slot that holds `newest`
         self._has_warned_of_leaving = False
 
@@ -75,13 +75,13 @@ class Slots(Generic[SlotT]):
         return True
 
     def wait_for_peers(self, step: int) -> bool:
-        """Wait until all ranks have the newest snapshot, so that the one before may be overwritten.
+        """Wait until all ranks have the newest snapshot, so that the one before may be overwritten: with two slots.
 
-        A rank that is told to leave waits for no other rank. If it can take the snapshot at once, it does, as its step
-        is done.
+        A rank that is told to leave does not wait. It takes the snapshot only if all have the newest one already. With
+        fewer slots nothing is waited for, and a rank that is told to leave takes none.
 
         Returns:
-            Whether a snapshot of `step` is to be taken.
+            Whether a snapshot of `step` is to be taken; not if a rank has failed.
         """
         progress = self._budget.progress
 
@@ -100,10 +100,10 @@ class Slots(Generic[SlotT]):
         """Wait for a slot in memory that may be overwritten, and withdraw its step.
 
         Args:
-            keep: the step whose slot stays where there are two slots; as in `RankSnapshots.capture`.
+            keep: the step that the saver may be reading, or NONE; where there are two slots, its slot stays.
 
         Returns:
-            The slot's number; None when this rank is told to leave meanwhile.
+            The slot's number; None if this rank is told to leave while no slot is free.
         """
         self.discard_surplus()
         return self._vacate(keep, self._policy().used(self._budget.slots))

@@ -67,7 +67,8 @@ class PartDigests:
     def digest_entry(self, entry: Json) -> str:
         """Digest an entry that is saved beside the objects and holds no tensors; comparable like the objects' digests.
 
-        Call this directly after `digest`, at the same boundary.
+        Call this directly after `digest`, at the same boundary, whose layout is the first part: two parts of 16
+        hexadecimal digits, the layout and the entry.
         """
         return f"{self._layout}{xxhash.xxh3_64(json.dumps(entry, sort_keys=True).encode()).hexdigest()}"
 

@@ -58,7 +58,9 @@ class RestartedObjects:
     def plan(
         self, state: Mapping[str, Json], step: int, consumed: int, *, should_log: bool
     ) -> list[Callable[[], None]]:
-        """Return what to call for each object that begins anew, once the others are restored.
+        """Return functions that move the new schedules, to be called once the other objects are restored.
+
+        New samplers are counted on from `consumed` at once.
 
         Args:
             state: name of an object -> its saved tree.
@@ -85,9 +87,10 @@ class RestartedObjects:
         return loaders
 
     def _position(self, name: str, state: Mapping[str, Json], step: int) -> tuple[int, str]:
-        """Return where a new schedule begins, and why: at the same share of the data that the old one had reached.
+        """Return where a new schedule begins: at the same share of the data that the old one had reached.
 
-        A schedule that does not count the job's steps (it may count epochs) keeps its position.
+        A schedule that does not count the job's steps (it may count epochs) keeps its position. The second value is a
+        clause on what was changed; empty if nothing was. Raises StateError if no position was saved.
         """
         position = _saved_position(name, state.get(name))
         changes = self._batch_changes(state)
@@ -129,6 +132,7 @@ def _mover(name: str, scheduler: LRScheduler, position: int) -> Callable[[], Non
     """Return a function that moves a schedule to a position step by step from its beginning.
 
     Schedules are defined by their steps: not all have a closed form, and those that have differ in the last bits.
+    Raises StateError for a schedule that cannot be moved.
     """
     if isinstance(scheduler, _NOT_MOVABLE):
         raise StateError(f"cannot begin `{name}` anew: a {type(scheduler).__name__} cannot be moved to a position")

@@ -96,7 +96,7 @@ class CachedCheckpoints(StoredCheckpoints):
             return False
         return True
 
-    def _remove_older(self, wanted: set[int]) -> None:
+    def _remove_others(self, wanted: set[int]) -> None:
         """Remove the copies of other steps than `wanted` from the directory. Raises OSError."""
         for step, path in layout.list_iterations(self._directory):
             if step not in wanted and not self._is_to_upload(step, path):
@@ -112,7 +112,10 @@ class HeadCheckpoints(CachedCheckpoints):
     _lives: tuple[str, ...] = ()
 
     def begin_life(self, name: str, adopted: str = "") -> tuple[str, ...]:
-        """Note that the job has begun a life. Once the stored steps have changed, memory of earlier ones is void.
+        """Add this life of the job to the index.
+
+        Snapshots in the memory of nodes count only if the index has their life. The first commit that changes the
+        stored steps takes the earlier lives out.
 
         Until then the job may still go on from the memory of an earlier life, on this start or the next.
 
@@ -145,7 +148,8 @@ class HeadCheckpoints(CachedCheckpoints):
             healthy_before: only steps before this one that are marked healthy count, and no copy goes; None: all count.
 
         Returns:
-            The checkpoints that were refused on the way; the next older one was taken instead.
+            The steps that are damaged in the store: a newest step, in whose place the next older one was tried, or a
+            step that a resume from there needs, without which that was tried again.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         self._settle()
@@ -157,7 +161,7 @@ class HeadCheckpoints(CachedCheckpoints):
             damage = self._fetch_into_cache(sorted(wanted))
             if damage is None:
                 if healthy_before is None:
-                    self._remove_older(wanted)
+                    self._remove_others(wanted)
                 break
             refused.append(damage)
         return refused
@@ -244,7 +248,8 @@ class HeadCheckpoints(CachedCheckpoints):
     def check(self, step: int) -> RefusedStep | None:
         """Fetch a step once more, because a node could not use it. Return what is wrong with it in the store, if so.
 
-        A step that is damaged there is not usable from now on. One that is whole is not the cause.
+        A step that is damaged there is not usable from now on. If the store has it whole (None), the fault is the
+        node's.
         """
         self._settle()
         final = layout.iteration_dir(self._directory, step)
@@ -301,7 +306,7 @@ class NodeCheckpoints(CachedCheckpoints):
             damage = self._fetch_into_cache(sorted(wanted)) and self._fetch_into_cache(sorted(wanted))
             if damage is not None:  # twice: not a fault of the way here
                 raise Damaged(damage.why)
-            self._remove_older(wanted)
+            self._remove_others(wanted)
 
     def _read_index(self, token: str) -> None:
         found = self._store.read(indexes.NAME)

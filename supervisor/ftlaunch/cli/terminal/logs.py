@@ -58,7 +58,7 @@ def logs(name: str | None, follow: bool, ranks: tuple[int, ...], attempt: int | 
 
     With --follow lines are shown as they come, of each attempt from there on. Every line begins with its rank where
     there are several. Control characters that a job has printed are written out. Of a job that was started again only
-    the newest run is shown; --since shows the runs before it, too.
+    the newest run is shown; --since and --attempt show the runs before it, too.
 
     Lines have no times: every 10 seconds it is noted how long the logs are, so --since shows up to 10 seconds more than
     was asked for, and of jobs with hundreds of ranks some minutes more.

@@ -43,7 +43,7 @@ class BuddyLink:
     """The connection to one buddy. For one thread."""
 
     def __init__(self, node: CopierNode, buddy: PeerAddress, wanted: Callable[[], bool]) -> None:
-        """Connect at the first copy. wanted: returns whether copies still go to this buddy."""
+        """Take the buddy; the first copy connects. wanted: returns whether copies still go to this buddy."""
         self._node = node
         self.buddy = buddy
         self._wanted = wanted
@@ -53,7 +53,7 @@ class BuddyLink:
     def copy(self, attempt: CopierAttempt, step: int) -> int:
         """Copy a step that all ranks of this node hold.
 
-        After an error, the buddy keeps no copy of the step.
+        After an error the copy does not count here. The buddy may have it if only its last answer was lost.
 
         Returns:
             The number of bytes that were sent.

@@ -22,7 +22,7 @@ class StoreOpened(JobEvent):
     answer: Answer
 
     def fields(self) -> dict[str, Any]:
-        """Return the store, its newest step, what was brought from it, and what was put aside or refused."""
+        """Return the store, its newest step, and what was brought, put aside, refused or forgotten of this machine."""
         answer = self.answer
         return {
             "where": answer["where"],
@@ -34,7 +34,7 @@ class StoreOpened(JobEvent):
         }
 
     def sentence(self) -> str:
-        """Return the event as a sentence for the terminal; empty if nothing was brought, put aside or refused."""
+        """Return a sentence for the terminal; empty if nothing was brought, put aside, refused or forgotten."""
         answer = self.answer
         parts = [f"step {refused['step']} there is refused: {refused['why']}" for refused in answer["refused"]]
         if answer["strays"]:
@@ -120,7 +120,7 @@ class CheckpointNotStored(JobEvent):
 
 @dataclass(frozen=True)
 class KeeperDied(JobEvent):
-    """The process that brings committed steps to the store is gone, and another one was started."""
+    """The process that brings committed steps to the store answers no more, and another one was started."""
 
     name = "keeper_died"
     priority = Priority.WARNING

@@ -107,9 +107,9 @@ class _World:
         return self._close()
 
     def _close(self) -> Life:
+        """Return the life, its time summed up by what it was spent on."""
         if self._doing == _TRAINING:
             self._training.pause(self._now)
-        """Sum up the life by what its time was spent on."""
         life = self._life
         intervals = self._scene.intervals
         made = self._training.made

@@ -1,4 +1,7 @@
-"""Gives variables, attributes and the objects in them the values of a snapshot. The Survey calls `put_back`."""
+"""Gives variables, attributes and the objects in them the values of a snapshot.
+
+The Survey calls `put_back` after a restore, and to undo what was changed before the first loop.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ def put_back(
 
     Args:
         walk: a walk of this process, made just now.
-        values: values as [path, parent, how, key, tree], as `Survey.collect` returns them.
+        values: values as [path, parent, how, key, tree], as `Survey.collect` returns them; walk.py lists
+            what `how` may be. A value whose parent is not found is left out.
         tensors: the tensors of the values, by key.
         saved: the attached objects of this process.
     """

@@ -124,7 +124,8 @@ class EtcdClaims:
         """Check that the head of `term` still leads.
 
         Raises:
-            PermissionError: a head of a higher term has claimed the job, or etcd does not answer.
+            PermissionError: a head of a higher term has claimed the job, there is no sign, or etcd does not answer or
+                refuses.
         """
         try:
             newest = self.newest()

@@ -27,7 +27,7 @@ class Plan:
     every: int
     """steps between snapshots, or 0"""
     budget: Budget
-    """the restarts that were spent and those that are left"""
+    """the limits of restarts, and what was spent of them"""
     nodes: int
     """the number of nodes of the attempt"""
 

@@ -235,7 +235,14 @@ class ClusterRanks:
         return found
 
     def failed(self, *, must_read: bool) -> list[Evidence]:
-        """Return what the failed ranks have left behind, or that their node is lost."""
+        """Return what the failed ranks have left behind, or that their node is lost.
+
+        Args:
+            must_read: raise if a log cannot be read; otherwise such a log counts as empty.
+
+        Raises:
+            OSError: a log cannot be read, and `must_read` is set.
+        """
         failed = {
             number: rank
             for number, rank in self.ranks.items()
@@ -262,7 +269,7 @@ class ClusterRanks:
         """Return what an autopsy must know about the living ranks.
 
         Args:
-            why: what is collected of each rank.
+            why: the reason for the autopsy, a clause.
         """
         return [
             {"rank": number, "pid": rank.process.pid, "log": str(rank.log), "why": why, "stacks": rank.shows_stacks}

@@ -93,7 +93,7 @@ class Tracer:
         logging.getLogger("opentelemetry").addHandler(self._log)
 
     def _forget(self) -> None:
-        """Begin without lines: also when another journal has taken the place of the one that was read."""
+        """Forget the phases gathered so far: at the start, and when another journal replaces the one that was read."""
         self._phases = RestartPhases()
 
     def run(self) -> None:

@@ -57,7 +57,7 @@ class Walk:
         self.begun_in: dict[int, int] = {}
         """by number of an attempt: the newest run of the supervisor with such an attempt"""
         self.renewed: set[tuple[int, int]] = set()
-        """attempt and rank of each rank that was restarted alone"""
+        """attempt and rank of each rank that was restarted alone since the newest attempt began"""
         self._open: tuple[float, int] | None = None  # begin and number of the present attempt
         self._left: float | None = None  # time at which the present attempt seemed to end
         self._phases = RestartPhases()
