@@ -47,6 +47,15 @@ class StoredAloneJob(AloneJob):
         assert self.process is not None
         return self.process.wait(90)
 
+    def stop_after(self, steps: int) -> int:
+        """Start the job, tell it to stop after some steps, and return the step that it has saved."""
+        self.begin()
+        self.wait_loss(steps)
+        assert self.process is not None
+        self.process.terminate()
+        assert self.end() == 75, self.said
+        return self.newest()
+
     @property
     def said(self) -> str:
         return (self.home / "stderr").read_text()
@@ -88,12 +97,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> AloneJob:
 
 
 def test_what_a_stop_saved_is_in_the_store_and_an_empty_machine_goes_on(stored: StoredAloneJob, calm: AloneJob) -> None:
-    stored.begin()
-    stored.wait_loss(7)
-    assert stored.process is not None
-    stored.process.terminate()
-    assert stored.end() == 75, stored.said
-    step = stored.newest()
+    step = stored.stop_after(7)
     assert max(stored.index.steps) == step
     shutil.rmtree(stored.run_dir)
     stored.begin()
@@ -149,12 +153,7 @@ def test_a_keeper_that_is_killed_has_another_one_with_the_next_step(stored: Stor
 
 @pytest.mark.long
 def test_a_damaged_checkpoint_of_the_directory_is_taken_from_the_store(stored: StoredAloneJob, calm: AloneJob) -> None:
-    stored.begin()
-    stored.wait_loss(12)
-    assert stored.process is not None
-    stored.process.terminate()
-    assert stored.end() == 75, stored.said
-    step = stored.newest()
+    step = stored.stop_after(12)
     (shard, *_) = layout.iteration_dir(stored.storage, step).glob("*.safetensors")
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1

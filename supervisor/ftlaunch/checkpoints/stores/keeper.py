@@ -19,7 +19,7 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
         before that, if it has to wait: {"did": "wait", "owner", "seconds": at most}
     {"do": "go_on", "token": of the claim, and what "open" has}: go on in the place of a keeper that has died. If the
         store does not answer, each request tries that again
-        -> {"did": "go_on", "newest", "is_behind", "beside", "stored"}
+        -> {"did": "go_on", "newest", "beside", "stored"}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
         -> {"did": "put_aside", "newest", "is_behind", "beside", "stored"}
@@ -223,7 +223,7 @@ class Keeper:
 
     def _go_on(self, request: Answer) -> Answer:
         self._take_opening(request)
-        return {**self._facts(), "is_behind": self._head().is_behind}
+        return self._facts()
 
     def _take_over_from_dead(self) -> HeadCheckpoints:
         """Go on in the place of a keeper of the same supervisor. Raises as `_head` does."""

@@ -110,6 +110,14 @@ class KeeperLink:
         self._waiting.extend(uploads)
         self._ask_next()
 
+    def forget_asked(self) -> None:
+        """Forget the requests that wait, and whose answers nobody waits for any more: the saver behind them has died.
+
+        The next saver may be writing into the same directory of a step by then. A request that the keeper has already
+        goes on, and so does what the store is to follow.
+        """
+        self._waiting = deque(one for one in self._waiting if one.on_done is None)
+
     def publish(self, keep: int, keep_every: int | None) -> None:
         """Have the keeper bring to the store what the folder has, and let old steps go.
 

@@ -28,7 +28,7 @@ class KeepingSaver:
     def __init__(
         self, saver: Saver, keeper: KeeperLink, cache_max_size: int | None, report: Callable[[JobEvent], None]
     ) -> None:
-        """Take over a saver. The keeper belongs to the caller.
+        """Take over a saver. The keeper belongs to the caller, and forgets what an earlier saver has asked for.
 
         Args:
             saver: commits steps in the folder. One that has brought a step to the store says so: `is_stored` in the
@@ -51,6 +51,7 @@ class KeepingSaver:
         self.fd = self._both.fileno()
         self._both.register(saver.fd, select.EPOLLIN)
         self._both.register(keeper.fd, select.EPOLLIN)
+        keeper.forget_asked()
 
     @property
     def stored(self) -> int:
