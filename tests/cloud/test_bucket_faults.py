@@ -335,7 +335,7 @@ def test_an_upload_keeps_to_the_jobs_bandwidth_and_a_hurry_lifts_one(
 ) -> None:
     """Tried: with one limit for all uploads, the second is as fast as the hurried one."""
     made, hurried = keeper
-    upload = {"do": "publish", "keep": 5, "keep_every": None}
+    upload = {"do": "publish", "keep": 5, "keep_every": None, "bandwidth": None}
     commit(home, 10, ranks=1, size=SIZE)
     hurried.set()
     fast = made.carry_out(upload)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_alone import AloneJob
+from tests.e2e.test_checkpoint_store import damage_all
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
@@ -148,6 +149,24 @@ def test_a_keeper_that_is_killed_has_another_one_with_the_next_step(stored: Stor
     assert max(stored.index.steps) == 40
     assert stored.index.term == term + 1
     assert "cannot bring" not in stored.said
+    stored.assert_clean()
+
+
+@pytest.mark.long
+def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: StoredAloneJob, calm: AloneJob) -> None:
+    stored.stop_after(7)
+    shutil.rmtree(stored.run_dir)
+    assert damage_all(Path(stored.address.removeprefix("file://")))
+    before = stored.losses()
+    stored.begin()
+    assert stored.end() == 1, stored.said
+    assert f"cannot resume: all checkpoints in {stored.address} are damaged" in stored.said
+    assert stored.losses() == before
+    shutil.rmtree(stored.out)
+    stored.out.mkdir()
+    stored.begin(FTLAUNCH_FRESH="1")
+    assert stored.end() == 0, stored.said
+    assert stored.losses() == calm.losses()
     stored.assert_clean()
 
 

@@ -83,6 +83,16 @@ def is_reading_stdin(pid: int) -> bool:
         pytest.skip("this user may not see the system calls of other processes (kernel.yama.ptrace_scope)")
 
 
+def damage_all(bucket: Path) -> int:
+    """Change a byte in each shard of a folder that stands for a bucket, and return how many there are."""
+    shards = list(bucket.rglob("*.safetensors"))
+    for shard in shards:
+        content = bytearray(shard.read_bytes())
+        content[-1] ^= 1
+        shard.write_bytes(content)
+    return len(shards)
+
+
 def committed(job: FtJob) -> int:
     """The newest step that the job's folder has."""
     return max((step for step, _ in layout.list_iterations(job.run_dir / "checkpoints")), default=-1)
@@ -116,6 +126,26 @@ def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(stored: StoredJo
     assert [(one["source"], one["step"]) for one in second.events("resumed")] == [("storage", opened["newest"])]
     assert second.final() == alone.final()
     assert second.events("checkpoint_stored")[-1]["steps"] == [30], "the last step is there before the job ends"
+    second.assert_clean()
+
+
+def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: StoredJob, tmp_path: Path) -> None:
+    """Taken out (`damaged_store`): the job says that each step is damaged, and begins with step 1."""
+    first = stored.machine()
+    stored.start(first, step_time="0.2")
+    first.wait_event("checkpoint_stored", count=2)
+    stored.lose(first)
+    assert damage_all(tmp_path / "bucket")
+    second = stored.machine()
+    for _ in range(2):  # the second start finds no step that was not refused before
+        stored.start(second)
+        assert second.wait() == 1, second.stderr
+        assert f"cannot resume: all checkpoints in {stored.address} are damaged" in second.stderr
+        assert not second.events("resumed")
+        assert not list(second.out.glob("losses*"))
+    stored.start(second, "--fresh")
+    assert second.wait() == 0, second.stderr
+    assert stored.newest(second) == int(STEPS)
     second.assert_clean()
 
 

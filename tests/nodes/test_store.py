@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.e2e.test_checkpoint_store import damage_all
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
@@ -194,6 +195,21 @@ def test_a_shard_that_was_changed_in_the_store_is_refused(store: StoreJob, alone
     assert refused["step"] == newest
     assert "does not match its checksum" in refused["why"]
     store.assert_went_on(alone, at=older)
+
+
+@pytest.mark.slow
+def test_empty_machines_whose_store_is_damaged_refuse_to_begin_anew(store: StoreJob) -> None:
+    """Taken out (`damaged_store`): the ranks begin with step 1."""
+    store.words = SLOW
+    store.begin()
+    store.wait_event("checkpoint_stored", count=2)
+    store.lose_all()
+    assert damage_all(store.bucket)
+    store.words = ("--steps", "30")
+    store.begin()
+    assert store.codes()[2] == 1, store.transcript
+    assert f"cannot resume: all checkpoints in {store.address} are damaged" in store.transcript
+    assert not store.events("resumed")
 
 
 @pytest.mark.slow

@@ -42,6 +42,8 @@ class Inherited:
     """the checkpoint of another job with which a job without a state of its own begins; None: there is none"""
     unfinished: Sequence[int]
     """steps of the job's checkpoints that were never committed"""
+    damaged_store: str = ""
+    """the address of the job's checkpoint store if all steps there are damaged, for people"""
 
 
 class PeerMemory(Protocol):
@@ -179,7 +181,9 @@ class ResumeDecision:
     def _without_peers(self, plan: RecoveryPlan, *, first: bool) -> tuple[Resume, int]:
         """Decide as `decide` does, for a plan that takes nothing from memory. Raises OSError."""
         directory = self.spec.checkpoint_dir
-        refused = plan.kind is Resume.FRESH and self._files.call(lambda: layout.refused_before(directory))
+        refused = plan.kind is Resume.FRESH and (
+            bool(self._found.damaged_store) or self._files.call(lambda: layout.refused_before(directory))
+        )
         load = self._found.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
             self._write_map(Resume.UNDECIDED, plan if not refused else replace(plan, step=NONE))
@@ -334,6 +338,12 @@ class ResumeDecision:
             self.saving.committed = verified
             self._write_map(plan.kind, plan)
             self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
+            return
+        if self._found.damaged_store:
+            self._cannot(
+                f"cannot resume: all checkpoints in {self._found.damaged_store} are damaged, and this machine has none;"
+                " --fresh starts over (their files stay there)"
+            )
             return
         self._cannot(
             f"cannot resume: no checkpoint in {self.spec.checkpoint_dir} is usable (see its quarantine/); "

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 from ftlaunch.autopsy.client import collect_here
-from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
 from ftlaunch.checkpoints.stores.keeper_link import KeeperLink
 from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
@@ -343,7 +342,7 @@ class _Job:
             deaths=ExitWatch([page.path for page in workspace.pages.pages]),
             report_outcomes=reporter.report_outcomes,
             processor_time=time.thread_time,
-            inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
+            inherited=workspace.inherited,
             reached=reached,
         )
         self.supervisor = Supervisor(context, edges)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch.checkpoints import job_seed, saver
+from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.stores.loading import LoadFetch
 from ftlaunch.checkpoints.stores.opening import StoreClosedError, StoreOpening
 from ftlaunch.engine.strange_files import find_strange_file
@@ -253,6 +254,13 @@ class Workspace:
     def fresh_run(self) -> str:
         """The name of the run, begun with --fresh, that this start begins or continues; "": there is none."""
         return self._fresh.run
+
+    @property
+    def inherited(self) -> Inherited:
+        """What the first attempt finds on storage."""
+        opened = {} if self._store is None else self._store.opened
+        damaged_store = opened["where"] if opened.get("all_damaged") else ""
+        return Inherited(self.load, self.checkpoints.unfinished, damaged_store)
 
     def _say_waiting(self, holder: int) -> None:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")

@@ -19,7 +19,7 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
 
-PUBLISH = {"do": "publish", "keep": 5, "keep_every": None}
+PUBLISH = {"do": "publish", "keep": 5, "keep_every": None, "bandwidth": None}
 BRING = {"do": "bring_step", "step": 10}
 
 
@@ -85,9 +85,34 @@ def test_what_a_dead_saver_has_asked_is_forgotten_and_what_the_store_follows_is_
     commit(asked.machine.root, 10)
     asked.ask(BRING)
     asked.ask({**BRING, "step": 20})
-    asked.link.publish(keep=5, keep_every=None)
+    asked.link.publish(keep=5, keep_every=None, bandwidth=None)
     asked.link.forget_asked()
     os.kill(asked.opening.keeper.pid, signal.SIGCONT)
     asked.settle()
     assert [answer["did"] for answer in asked.answers] == ["bring_step"], "the keeper had it already"
     assert sorted(asked.machine.index.steps) == [10]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["the same keeper", "the keeper after it"])
+def test_an_upload_that_is_hurried_keeps_to_no_bandwidth_any_more(asked: Asked, *, is_killed: bool) -> None:
+    """Taken out (`hurried`): the keeper that follows keeps to one byte a second, while the job waits for its end."""
+    commit(asked.machine.root, 10)
+    asked.link.publish(keep=5, keep_every=None, bandwidth=1.0)
+    asked.link.hurry()
+    if is_killed:
+        os.kill(asked.opening.keeper.pid, signal.SIGKILL)
+    asked.settle()
+    assert sorted(asked.machine.index.steps) == [10]
+
+
+def test_a_last_step_does_not_wait_for_the_bandwidth_of_those_before(asked: Asked) -> None:
+    """Taken out (the hurry of `publish`): the job's last step waits for an upload of one byte a second."""
+    os.kill(asked.opening.keeper.pid, signal.SIGSTOP)
+    commit(asked.machine.root, 10)
+    asked.ask(BRING)
+    asked.link.publish(keep=5, keep_every=None, bandwidth=1.0)
+    commit(asked.machine.root, 20)
+    asked.link.publish(keep=5, keep_every=None, bandwidth=None)
+    os.kill(asked.opening.keeper.pid, signal.SIGCONT)
+    asked.settle()
+    assert sorted(asked.machine.index.steps) == [10, 20]

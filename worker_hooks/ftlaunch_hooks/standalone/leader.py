@@ -112,12 +112,17 @@ class NodeLeader:
         directory = self._settings.checkpoint_dir
         if (asked := self._own_step_asked_for()) is not None:
             store.bring_step(asked)
+        if store.has_only_damaged and not (self._settings.fresh or layout.list_iterations(directory)):
+            raise AloneError(
+                f"cannot resume: all checkpoints in {store.where} are damaged, and this machine has none;"
+                f" {protocol.ENV_FRESH}=1 starts over (their files stay there)"
+            )
         kind, step = self._choose_from_storage()
         # A checkpoint of the directory may have been refused. Only then the store can have a newer one than was chosen.
         if kind in (Resume.STORAGE, Resume.REFUSED) and store.bring_better(step):
             kind, step = self._choose_from_storage()
         store.put_aside(above=max((step for step, _ in layout.list_iterations(directory)), default=NONE))
-        store.follow(self._settings.keep, self._settings.keep_every)
+        store.follow(self._settings.keep, self._settings.keep_every, is_last=False)
         return kind, step
 
     def _own_step_asked_for(self) -> int | None:
@@ -262,7 +267,7 @@ class NodeLeader:
     def follow(self, *, is_last: bool) -> None:
         """Have the store follow the directory, if there is one. Wait for it if nobody may be left to bring it there."""
         if self._store is not None:
-            self._store.follow(self._settings.keep, self._settings.keep_every)
+            self._store.follow(self._settings.keep, self._settings.keep_every, is_last=is_last)
             if is_last:
                 self._store.wait()
 

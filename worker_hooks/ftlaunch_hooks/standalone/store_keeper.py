@@ -122,20 +122,23 @@ class StoreKeeper:
             "owner": f"{socket.gethostname()} (pid {os.getpid()})",
             "newer_than": NONE,
             "memory": "",
-            "bandwidth": settings.bandwidth or None,
             "life": "",
             "adopted": "",
             "meeting": None,
             "take_over": settings.take_over_store,
         }
+        self._bandwidth = settings.bandwidth or None
         self._link: _Link | None = None
-        self._where = ""
+        self.where = ""
+        """the address of the store, for people, once it is open"""
         self._newest = NONE  # of the store, when it was opened
+        self.has_only_damaged = False
+        """whether the store has steps, and all of them are damaged"""
         self._token = ""
         self._is_overtaken = False
         self._changed = threading.Condition()
         self._wanted: Answer | None = None  # what the store is to follow next
-        self._is_following = False
+        self._following: Answer | None = None  # what it follows now
         self._thread: threading.Thread | None = None
 
     # --- before the job resumes -----------------------------------------------------------------------------------
@@ -154,19 +157,20 @@ class StoreKeeper:
             )
             opened = self._answer_to(self._opening)
         opened = self._usable(opened)
-        self._where = str(opened["where"])
+        self.where = str(opened["where"])
         self._token = str(opened["token"])
         self._newest = int(opened["newest"])
+        self.has_only_damaged = bool(opened["all_damaged"])
         for refused in opened["refused"]:
-            say(f"step {refused['step']} in {self._where} is refused: {refused['why']}")
+            say(f"step {refused['step']} in {self.where} is refused: {refused['why']}")
         if opened["strays"]:
             steps = ", ".join(map(str, opened["strays"]))
             say(
-                f"the job has gone on elsewhere: step {steps} of this machine is not in {self._where}, and is now in"
+                f"the job has gone on elsewhere: step {steps} of this machine is not in {self.where}, and is now in"
                 " quarantine"
             )
         if opened["brought"]:
-            say(f"brought step {', '.join(map(str, opened['brought']))} from {self._where}")
+            say(f"brought step {', '.join(map(str, opened['brought']))} from {self.where}")
 
     def bring_step(self, step: int) -> None:
         """Have a step brought that the directory lacks and the store has. Raises AloneError."""
@@ -186,8 +190,9 @@ class StoreKeeper:
         Args:
             above: the newest step of the directory; NONE: it has none.
         """
-        if self._newest > above:
-            self._usable(self._ask_surely({"do": "put_aside", "above": above}))
+        if self._newest > above or self.has_only_damaged:
+            answer = self._usable(self._ask_surely({"do": "put_aside", "above": above}))
+            self.has_only_damaged = bool(answer["all_damaged"])
 
     @staticmethod
     def _usable(answer: Answer) -> Answer:
@@ -246,17 +251,21 @@ class StoreKeeper:
 
     # --- beside the training --------------------------------------------------------------------------------------
 
-    def follow(self, keep: int, keep_every: int) -> None:
+    def follow(self, keep: int, keep_every: int, *, is_last: bool) -> None:
         """Have the store follow the directory, in a thread.
 
         Args:
             keep: how many checkpoints to keep.
             keep_every: steps; a checkpoint at a multiple is kept. 0: no such steps.
+            is_last: whether the job waits for this, so that no upload keeps to the job's bandwidth any more.
         """
+        if is_last:
+            self.hurry()
         with self._changed:
             if self._is_overtaken:
                 return
-            self._wanted = {"do": "publish", "keep": keep, "keep_every": keep_every}
+            bandwidth = None if is_last else self._bandwidth
+            self._wanted = {"do": "publish", "keep": keep, "keep_every": keep_every, "bandwidth": bandwidth}
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="ftlaunch-store", daemon=True)
@@ -265,13 +274,12 @@ class StoreKeeper:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._is_following = False
+                self._following = None
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._wanted is not None)
-                request = self._wanted
+                self._following = request = self._wanted
                 assert request is not None
                 self._wanted = None
-                self._is_following = True
             self._report(self._ask_surely(request))
 
     def _report(self, answer: Answer) -> None:
@@ -279,20 +287,24 @@ class StoreKeeper:
             self._take_overtaken(answer["error"])
         elif "error" in answer:
             there = "they are on this machine, and go there with the next one"
-            say(f"cannot bring checkpoints to {self._where}: {answer['error']}; {there}")
+            say(f"cannot bring checkpoints to {self.where}: {answer['error']}; {there}")
         elif answer["steps"]:
             steps = ", ".join(map(str, answer["steps"]))
-            log_operation(f"step {steps} is in {self._where} ({answer['bytes']} bytes)")
+            log_operation(f"step {steps} is in {self.where} ({answer['bytes']} bytes)")
 
     def hurry(self) -> None:
-        """Let an upload go on as fast as it can."""
+        """Let uploads go on as fast as they can, also where another keeper has to repeat them."""
+        with self._changed:
+            for request in (self._wanted, self._following):
+                if request is not None:
+                    request["bandwidth"] = None
         if self._link is not None:
             self._link.send({"do": "hurry"})
 
     def wait(self) -> None:
         """Wait until the store has what it was to follow, or that has failed. An upload may take any time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._wanted is None and not self._is_following)
+            self._changed.wait_for(lambda: self._wanted is None and self._following is None)
 
     def leave(self) -> None:
         """Wait for the store, and end the keeper."""

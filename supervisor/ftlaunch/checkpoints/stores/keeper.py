@@ -5,7 +5,7 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
 
     {"do": "open", "store": address, "is_checked": whether the address is known to be one of a store,
      "directory", "memory": directory or empty, "job", "owner", "newer_than": step or null,
-     "bandwidth": bytes a second or null, "life": of a job of several nodes, or empty, "adopted": life or empty,
+     "life": of a job of several nodes, or empty, "adopted": life or empty,
      "take_over": whether to do that at once, "meeting": [address, port] of the job's head, or null on one node}
         wait until an owner on another machine has left, or is lost, and take the store over; if the job has gone on
         elsewhere, quarantine strays and delete the snapshots in memory; bring the newest checkpoint if it is newer than
@@ -13,18 +13,21 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
         -> {"did": "open", "where", "newest": step or -1, "brought": [step, ...], "strays": [step, ...],
             "refused": [{"step", "why"}, ...], "forgotten": step that memory had and that was deleted, or -1,
             "is_behind": whether the directory has a newer step than the store,
+            "all_damaged": the steps of the store if none of them is usable, else [],
             "term", "token": of the claim, "lives": of whose memory the job may go on, or null: of any,
             "beside": {name: small file beside the checkpoints},
             "stored": {STEP: checksum of metadata.json, of each usable step of the store}}
         before that, if it has to wait: {"did": "wait", "owner", "seconds": at most}
     {"do": "go_on", "token": of the claim, and what "open" has}: go on in the place of a keeper that has died. If the
         store does not answer, each request tries that again
-        -> {"did": "go_on", "newest", "beside", "stored"}
+        -> {"did": "go_on", "newest", "all_damaged", "beside", "stored"}
     {"do": "put_aside", "above": step}: the job begins anew (-1), or goes on from this older step; later steps leave
         the list of usable steps, and their files stay in the store
-        -> {"did": "put_aside", "newest", "is_behind", "beside", "stored"}
-    {"do": "publish", "keep", "keep_every"}: make the store have what the directory has
-        -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...], "newest", "beside", "stored"}
+        -> {"did": "put_aside", "newest", "all_damaged", "is_behind", "beside", "stored"}
+    {"do": "publish", "keep", "keep_every", "bandwidth": bytes a second or null}: make the store have what the directory
+        has
+        -> {"did": "publish", "steps": [...], "bytes", "seconds", "deleted": [...], "newest", "all_damaged", "beside",
+            "stored"}
     {"do": "bring_step", "step"}: bring this step, if the directory lacks it
     {"do": "bring_better", "than": step, "healthy_before": step or null}: bring the newest step above `than` that the
         store has whole; with `healthy_before` the newest below that step which is marked healthy
@@ -238,14 +241,20 @@ class Keeper:
         return stored
 
     def _facts(self) -> Answer:
-        return {"newest": self._head().newest, "beside": self._head().beside(), "stored": self._head().digests}
+        stored = self._head()
+        return {
+            "newest": stored.newest,
+            "all_damaged": stored.all_damaged,
+            "beside": stored.beside(),
+            "stored": stored.digests,
+        }
 
     def _put_aside(self, request: Answer) -> Answer:
         self._head().put_aside(request["above"])
         return {**self._facts(), "is_behind": self._head().is_behind}
 
     def _publish(self, request: Answer) -> Answer:
-        self._limit = self._spent(self._opening)  # another for each upload: a hurry lifts one for good
+        self._limit = self._spent(request)  # another for each upload: a hurry lifts one for good
         published = self._head().publish(request["keep"], request["keep_every"])
         return {**asdict(published), **self._facts()}
 

@@ -10,7 +10,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ftlaunch.checkpoints.saver_client import SaverLink
@@ -35,6 +35,10 @@ class _Asked:
     request: Answer
     on_done: Done | None
     """takes the answer; None: a request to have the store follow the folder, whose answer only becomes an event"""
+
+    def hurried(self) -> _Asked:
+        """Return the same request, which need not keep to a bandwidth."""
+        return replace(self, request={**self.request, "bandwidth": None}) if "bandwidth" in self.request else self
 
 
 class KeeperLink:
@@ -77,7 +81,7 @@ class KeeperLink:
         self._link: SaverLink | None = None
         self._use(opening.keeper)
         if opening.opened["is_behind"]:
-            self.publish(saving.keep, saving.keep_every)
+            self.publish(saving.keep, saving.keep_every, saving.storage_bandwidth)
 
     def _use(self, link: SaverLink) -> None:
         self._keepers.register(link.fd, select.EPOLLIN)
@@ -118,14 +122,17 @@ class KeeperLink:
         """
         self._waiting = deque(one for one in self._waiting if one.on_done is None)
 
-    def publish(self, keep: int, keep_every: int | None) -> None:
+    def publish(self, keep: int, keep_every: int | None, bandwidth: float | None) -> None:
         """Have the keeper bring to the store what the folder has, and let old steps go.
 
         Args:
             keep: how many checkpoints to keep.
             keep_every: steps; a checkpoint at a multiple is kept. 0 or None: no such steps.
+            bandwidth: bytes a second at most; None: the job waits for this, and for what the keeper does before.
         """
-        self._follow({"do": "publish", "keep": keep, "keep_every": keep_every})
+        if bandwidth is None:
+            self.hurry()
+        self._follow({"do": "publish", "keep": keep, "keep_every": keep_every, "bandwidth": bandwidth})
 
     def put_aside(self, above: int) -> None:
         """Have the keeper put the steps of the store after `above` aside, as the folder has done."""
@@ -146,9 +153,12 @@ class KeeperLink:
             self._link.ask(self._under_way.request)
 
     def hurry(self) -> None:
-        """Let an upload under way go on as fast as it can."""
-        if self._link is not None:
-            self._link.hurry()
+        """Let uploads that were asked for go on as fast as they can, also where another keeper has to repeat them."""
+        self._waiting = deque(one.hurried() for one in self._waiting)
+        if self._under_way is not None:
+            self._under_way = self._under_way.hurried()
+            if self._link is not None:
+                self._link.hurry()
 
     def work(self) -> object:
         """Return something that changes whenever the keeper has done anything."""

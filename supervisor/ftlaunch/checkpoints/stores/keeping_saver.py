@@ -104,7 +104,8 @@ class KeepingSaver:
         if answer["did"] == "go_back":
             self._keeper.put_aside(answer["step"])
         elif answer["did"] == "save":
-            self._keeper.publish(self._asked["keep"], self._asked["keep_every"])
+            asked = self._asked
+            self._keeper.publish(asked["keep"], asked["keep_every"], asked["bandwidth"])
             if answer.get("why") in _LAST:
                 self._held = answer
                 return True

@@ -127,7 +127,6 @@ class StoreOpening:
             "owner": f"{socket.gethostname()} (pid {os.getpid()})",
             "newer_than": None if self._ranks_run else newer_than,
             "memory": str(memory),
-            "bandwidth": spec.saving.storage_bandwidth,
             "life": self._life,
             "adopted": self._adopted,
             "meeting": self._meeting,

@@ -137,6 +137,11 @@ class StoredCheckpoints:
         return max(self._usable(), default=-1)
 
     @property
+    def all_damaged(self) -> list[int]:
+        """The steps of the store if each of them was refused as damaged; empty if one is usable, or there is none."""
+        return [] if self._usable() else sorted(self._index.steps)
+
+    @property
     def term(self) -> int:
         """The term of the index: 0 before `claim`."""
         return self._index.term

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable
 
-from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import Saver, SaverLink
 from ftlaunch.checkpoints.stores.keeper_link import KeeperLink
 from ftlaunch.checkpoints.stores.keeping_saver import KeepingSaver
@@ -261,7 +260,7 @@ class HeadJob:
             deaths=cluster.reports,
             report_outcomes=self._reporter.report_outcomes,
             processor_time=time.thread_time,
-            inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
+            inherited=workspace.inherited,
             reached=self._reached,
             adoptable=self.cluster.older.find_adoptable,
             adopt=self._adopt,
