@@ -48,7 +48,7 @@ STEP_SECONDS = 0.04
 INTERVAL = 8
 KEEP = 2
 WIDTHS = (16, 1600)  # the second has shards of more than one part
-KILLS_A_JOB = 12  # after which a job may run to its end
+KILLS_A_JOB = 25  # after which a job may run to its end
 PAUSE_SECONDS = (0.1, 2.5)  # between two kills
 SERVER_SECONDS = (0.0, 2.0)  # in which the server is down
 KEEPER = "ftlaunch.checkpoints.stores.keeper"
@@ -296,6 +296,7 @@ def rampage(home: Path, kills: int, dice: random.Random, tally: Tally) -> None:
                 chaos.run(min(kills - tally.kills.total(), KILLS_A_JOB), ends)
             finally:
                 chaos.dispose()
+            server.reclaim()  # else it runs full of deleted objects, and refuses to write
             print(
                 f"{tally.kills.total()} kills, {tally.stored} steps stored, {len(tally.problems)} problems", flush=True
             )

@@ -49,12 +49,16 @@ class AloneNodes:
                  "--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1", "--monitor-interval", "0.1",
                  "--shutdown-timeout", "8", str(TINY), "--out", str(self.out), *args],
                 cwd=self.home,
-                env={**common, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(self.storage / dirs[node])},
+                env={**common, name: value, **self.places(node, dirs[node])},
                 stdout=subprocess.DEVNULL,
                 stderr=self.log(node).open("w"),
             )
             for node in range(NODES)
         ]  # fmt: skip
+
+    def places(self, node: int, below: str) -> dict[str, str]:
+        """Where a node's checkpoints are, as its environment says it."""
+        return {"FTLAUNCH_CHECKPOINT_DIR": str(self.storage / below)}
 
     def log(self, node: int) -> Path:
         return self.home / f"stderr_{node}"

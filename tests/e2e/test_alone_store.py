@@ -216,12 +216,3 @@ def test_an_address_that_cannot_be_used_is_refused_before_anything_starts(
     assert not stored.losses_made()
     assert not (stored.home / "s3:").exists()
     stored.assert_clean()
-
-
-@pytest.mark.long
-def test_several_nodes_without_a_supervisor_are_refused_a_store(stored: StoredAloneJob) -> None:
-    stored.script = stored.home / "train.py"
-    stored.script.write_text("import ftlaunch_hooks, torch; ftlaunch_hooks.attach(model=torch.nn.Linear(1, 1))")
-    stored.begin(RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", LOCAL_RANK="0")
-    assert stored.end() == 1
-    assert "FTLAUNCH_CHECKPOINT_DIR names a checkpoint store, and the job has several nodes" in stored.said

@@ -83,9 +83,9 @@ def is_reading_stdin(pid: int) -> bool:
         pytest.skip("this user may not see the system calls of other processes (kernel.yama.ptrace_scope)")
 
 
-def damage_all(bucket: Path) -> int:
-    """Change a byte in each shard of a folder that stands for a bucket, and return how many there are."""
-    shards = list(bucket.rglob("*.safetensors"))
+def damage_all(bucket: Path, pattern: str = "*.safetensors") -> int:
+    """Change a byte in shards of a folder that stands for a bucket, and return how many there are."""
+    shards = list(bucket.rglob(pattern))
     for shard in shards:
         content = bytearray(shard.read_bytes())
         content[-1] ^= 1

@@ -237,3 +237,8 @@ def test_memory_of_a_life_counts_until_another_life_has_changed_what_is_stored(n
     assert fourth.index.lives == ("b", "d"), "it has begun anew"
     fifth = Nodes(tmp_path, "fifth")
     assert fifth.head.begin_life("e", adopted="c") == ("b", "d", "e"), "another life has gone on since"
+    one_node = Nodes(tmp_path, "one_node")
+    one_node.save(30)
+    assert one_node.index.lives == (), "a job on one node has gone on since"
+    last = Nodes(tmp_path, "last")
+    assert last.head.begin_life("f", adopted="e") == ("f",)

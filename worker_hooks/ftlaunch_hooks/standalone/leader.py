@@ -112,18 +112,25 @@ class NodeLeader:
         directory = self._settings.checkpoint_dir
         if (asked := self._own_step_asked_for()) is not None:
             store.bring_step(asked)
-        if store.has_only_damaged and not (self._settings.fresh or layout.list_iterations(directory)):
-            raise AloneError(
-                f"cannot resume: all checkpoints in {store.where} are damaged, and this machine has none;"
-                f" {protocol.ENV_FRESH}=1 starts over (their files stay there)"
-            )
+        self._refuse_damaged(store)
         kind, step = self._choose_from_storage()
         # A checkpoint of the directory may have been refused. Only then the store can have a newer one than was chosen.
         if kind in (Resume.STORAGE, Resume.REFUSED) and store.bring_better(step):
             kind, step = self._choose_from_storage()
+        if kind is Resume.REFUSED:  # nothing there is changed, so that no other machine begins anew
+            return kind, step
         store.put_aside(above=max((step for step, _ in layout.list_iterations(directory)), default=NONE))
         store.follow(self._settings.keep, self._settings.keep_every, is_last=False)
         return kind, step
+
+    def _refuse_damaged(self, store: StoreKeeper) -> None:
+        """Raise AloneError if the store has nothing but damaged steps, and this machine has none."""
+        settings = self._settings
+        if store.has_only_damaged and not (settings.fresh or layout.list_iterations(settings.checkpoint_dir)):
+            raise AloneError(
+                f"cannot resume: all checkpoints in {store.where} are damaged, and this machine has none;"
+                f" {protocol.ENV_FRESH}=1 starts over (their files stay there)"
+            )
 
     def _own_step_asked_for(self) -> int | None:
         """Return which of the job's own checkpoints the job is to begin with, if one was asked for by its step."""

@@ -88,18 +88,26 @@ class Rescue:
             earlier_grant = page.granted if page.granted <= page.saved else NONE  # of a save that is over
             if wait_until(lambda: page.granted != earlier_grant, time.monotonic() + delay):
                 wait_until(lambda: page.saved >= page.granted, time.monotonic() + grace)
-                code = protocol.EXIT_SAVED if self._newest_stored() != NONE else protocol.EXIT_STOPPED
+                code = protocol.EXIT_SAVED if self._has_stored() else protocol.EXIT_STOPPED
             elif self._peers.node.whole_job:
                 code = self._save_for_all()
             else:  # the other nodes cannot be asked for their steps while a rank is stuck
                 say("no step boundary was reached: this node leaves, and keeps what it has in memory for a restart")
-                code = protocol.EXIT_SAVED if self._newest_stored() != NONE else protocol.EXIT_STOPPED
+                code = protocol.EXIT_SAVED if self._has_stored() else protocol.EXIT_STOPPED
         self._memory.leave_at_once()
         os._exit(code)
 
     def _newest_stored(self) -> int:
         """Return the newest step on storage, or NONE."""
         return max((step for step, _ in layout.list_iterations(self._settings.checkpoint_dir)), default=NONE)
+
+    def _has_stored(self) -> bool:
+        """Return whether there is a checkpoint to go on from; where nodes upload them, none of this start need be here.
+
+        What is known of those is whether the newest save has gone well.
+        """
+        leader = self._peers.leader
+        return self._newest_stored() != NONE or (leader.saved != NONE and leader.shard_step == leader.saved)
 
     def _save_for_all(self) -> int:
         """Save the newest step that all ranks have in memory, if it is newer than storage. Return the exit code."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch_contract import protocol
@@ -24,6 +24,8 @@ class Settings:
     """The settings of one job without a supervisor."""
 
     checkpoint_dir: Path
+    save_dir: Path
+    """where a save is written: the checkpoint directory, or if several nodes upload it to a store one of this node's"""
     store: str | None
     """address of the checkpoint store that the directory's checkpoints go to, not checked yet; None: there is none"""
     take_over_store: bool
@@ -49,10 +51,18 @@ class Settings:
     load: InitialCheckpoint | None
     """the checkpoint to begin with"""
 
+    def of_node(self, place: int) -> Settings:
+        """Return the settings for one of several nodes, which upload what they save.
+
+        Args:
+            place: the number of the node. Nodes that share a directory write into different ones below it.
+        """
+        return replace(self, save_dir=self.checkpoint_dir / f".part-{place}")
+
     def target(self, step: int, why: Why, world_size: int) -> writer.SaveTarget:
         """Describe the checkpoint of a step of this job."""
         return writer.SaveTarget(
-            checkpoint_dir=self.checkpoint_dir,
+            checkpoint_dir=self.save_dir,
             step=step,
             why=why.name.lower(),
             prefix=self.prefix,
@@ -73,6 +83,7 @@ class Settings:
             self.keep_every,
             self.fresh,
             weights_only,
+            self.store,
         )
         return int(hashlib.sha256(repr(alike).encode()).hexdigest()[:15], 16)
 
@@ -97,6 +108,7 @@ def settings() -> Settings:
         steps = int(every) if seconds is None and every != "off" else None
         return Settings(
             checkpoint_dir=checkpoint_dir,
+            save_dir=checkpoint_dir,
             store=store,
             take_over_store=environ.get(protocol.ENV_TAKE_OVER_STORE) == "1",
             prefix=job_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from ftlaunch_contract.checkpoint import layout, tensor_file, writer
+from ftlaunch_contract.checkpoint import tensor_file, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.process.say import say
@@ -77,10 +77,9 @@ class ShardSaver:
         except (OSError, LookupError, tensor_file.Damaged, AloneError) as error:
             self.error = str(error)
             say(f"rank {self._peers.rank} cannot save step {step} to {self._settings.checkpoint_dir}: {error}")
+            self._peers.page.shard_step = failed(step)
             if self._leader is not None:
                 self._leader.give_up(target)
-            else:
-                self._peers.page.shard_step = failed(step)
 
     def _write(self, target: writer.SaveTarget, why: Why, files: dict[str, int], common: bytes) -> None:
         peers = self._peers
@@ -97,8 +96,8 @@ class ShardSaver:
             self._leader.commit(target)
             return
         peers.wait_for_leader(lambda: orders.saved >= step)
-        if not layout.iteration_dir(target.checkpoint_dir, step).is_dir():
-            raise AloneError("not all ranks could write their shards")
+        if orders.shard_step == failed(step):
+            raise AloneError("not all ranks could write their shards, or the checkpoint could not be committed")
 
     def _bandwidth_limit(self, why: Why) -> writer.Spent | None:
         """Return the limit to this rank's part of the bandwidth, or None.

@@ -71,11 +71,7 @@ class Standalone:
             AloneError: not all ranks come, or a directory cannot be used.
         """
         if chosen.store is not None and not node.whole_job:
-            raise AloneError(
-                f"cannot attach: {protocol.ENV_CHECKPOINT_DIR} names a checkpoint store, and the job has several nodes;"
-                " give a folder that they share, or have ftlaunch start the script on each node, which keeps"
-                f" checkpoints at such an address (ftlaunch --checkpoint-dir {protocol.scheme_of(chosen.store)}://...)"
-            )
+            chosen = chosen.of_node(node.first // node.count)
         self.rank = rank
         self.world_size = node.world_size
         self.node = node
@@ -121,6 +117,7 @@ class Standalone:
         from ftlaunch_hooks.standalone.nodes.links import Links  # noqa: PLC0415
         from ftlaunch_hooks.standalone.nodes.node_memory import NodeMemory  # noqa: PLC0415
         from ftlaunch_hooks.standalone.nodes.nodes_leader import NodesLeader  # noqa: PLC0415
+        from ftlaunch_hooks.standalone.nodes.stored_nodes_leader import StoredNodesLeader  # noqa: PLC0415
 
         rank = self.rank
         node = self.node
@@ -130,7 +127,8 @@ class Standalone:
         self._peers = Peers(rank, self.peers, node)
         links = Links(node)
         if rank == node.first:
-            self._leader = NodesLeader(self._peers, settings=chosen, memory=memory, links=links)
+            kind = NodesLeader if chosen.store is None else StoredNodesLeader
+            self._leader = kind(self._peers, settings=chosen, memory=memory, links=links)
 
     def _at_exit(self, pid: int) -> None:
         if os.getpid() == pid:

@@ -38,19 +38,20 @@ When its supervisor is gone (end of stdin), it leaves after the request under wa
 Where nodes have directories of their own (`node_checkpoints.py`), the keeper of the head takes these besides:
 
     {"do": "bring_newest", "healthy_before": step or null}: bring the newest step that the store has
-        -> {"did": "bring_newest", "newest", "refused", "beside"}
+        -> {"did": "bring_newest", "newest", "all_damaged", "refused", "beside"}
+    {"do": "new_folder", "step"}: name a folder of the store for a save -> {"did": "new_folder", "folder"}
     {"do": "parts", "folder", "directory", "names": [...]}: download part files of other nodes -> {"did": "parts"}
     {"do": "commit", "step", "folder", "directory", "keep", "keep_every", "bandwidth"}: upload what the head has, and
         commit
         -> {"did": "commit", "bytes", "seconds", "deleted", "notes", "newest", "beside"}
     {"do": "check", "step"}: fetch the step once more, because a node could not use it
-        -> {"did": "check", "newest", "refused": [{"step", "why"}], or [] if the store has it whole}
+        -> {"did": "check", "newest", "all_damaged", "refused": [{"step", "why"}], or [] if the store has it whole}
     {"do": "delete", "folder"}: delete what was uploaded of a save that has failed -> {"did": "delete"}
 
 and the keeper of each node, which does not open the store:
 
     {"do": "look", "store", "job"}: find out where the job's head listens -> {"did": "look", "meeting": as above}
-    {"do": "attach", "store", "directory", "job"}: use the store -> {"did": "attach"}
+    {"do": "attach", "store", "is_checked", "directory", "job"}: use the store -> {"did": "attach"}
     {"do": "upload", "folder", "staging": directory, "bandwidth"}: upload what lies in the directory, and remove it
         -> {"did": "upload", "seconds"}
     {"do": "fetch", "step": step or -1, "token", "beside"}: bring the step, unless it is -1, and the small files beside
@@ -84,7 +85,7 @@ from ftlaunch.checkpoints.stores import heartbeat
 from ftlaunch.checkpoints.stores.heartbeat import HeartbeatThread, LivingOwnerError
 from ftlaunch.checkpoints.stores.node_checkpoints import HeadCheckpoints, NodeCheckpoints
 from ftlaunch.checkpoints.stores.store import CheckpointStore, Spent, open_store
-from ftlaunch.checkpoints.stores.stored_checkpoints import Brought, ForeignStoreError, OvertakenError
+from ftlaunch.checkpoints.stores.stored_checkpoints import Brought, ForeignStoreError, OvertakenError, new_folder
 from ftlaunch.memory.directory import forget_snapshots
 from ftlaunch.spec import checkpoint_stores
 from ftlaunch.spec.checks import missing_package
@@ -123,7 +124,7 @@ class Keeper:
             "bring": self._bring, "bring_step": self._bring_step, "bring_better": self._bring_better,
             "bring_newest": self._bring_newest, "parts": self._download_parts, "commit": self._commit,
             "check": self._check, "delete": self._delete, "attach": self._attach, "upload": self._upload,
-            "fetch": self._fetch, "look": self._look,
+            "fetch": self._fetch, "look": self._look, "new_folder": self._new_folder,
         }  # fmt: skip
 
     def carry_out(self, request: Answer) -> Answer:
@@ -274,6 +275,9 @@ class Keeper:
         refused = self._head().bring_newest(request["healthy_before"])
         return {**self._facts(), "refused": [asdict(step) for step in refused]}
 
+    def _new_folder(self, request: Answer) -> Answer:
+        return {"folder": new_folder(request["step"], self._head().term)}
+
     def _download_parts(self, request: Answer) -> Answer:
         self._head().download_parts(request["folder"], Path(request["directory"]), request["names"])
         return {}
@@ -304,8 +308,9 @@ class Keeper:
         return {"meeting": heartbeat.find_meeting(open_store(request["store"]), request["job"])}
 
     def _attach(self, request: Answer) -> Answer:
+        address = request["store"] if request["is_checked"] else _checked(request["store"])
         self._of_node = NodeCheckpoints(
-            open_store(request["store"]),
+            open_store(address),
             Path(request["directory"]),
             job=request["job"],
             owner="",  # a node does not claim

@@ -134,8 +134,12 @@ class HeadCheckpoints(CachedCheckpoints):
         return lives
 
     def _commit(self, index: Index) -> None:
-        """Replace the index as StoredCheckpoints does. Only this life counts once the steps have changed."""
-        if self._lives and index.steps != self._index.steps:
+        """Replace the index as StoredCheckpoints does.
+
+        Once the steps have changed, only the memory of this life counts; on one node, which begins none, no memory.
+        """
+        is_claimed = self._index.term > 0
+        if is_claimed and index.steps != self._index.steps:
             index = replace(index, lives=self._lives)
         super()._commit(index)
 

@@ -40,13 +40,31 @@ class CommonSave:
         Raises:
             AloneError: another node is gone, or was gone at an earlier exchange.
         """
-        is_made = self._broadcast_first(made)
-        if is_made:
-            self._writing = step
-        else:
-            self._writing = NONE
-            self._over = step
+        is_made, _ = self._broadcast_first(made)
+        self._note_begun(step, is_made)
         return is_made
+
+    def begun(self, step: int, folder: str) -> str:
+        """Exchange where in a checkpoint store the nodes save `step`, in the place of `prepared`.
+
+        Args:
+            step: the step to save.
+            folder: the folder that the first node has named; empty if it cannot. Counts on the first node only.
+
+        Returns:
+            The first node's folder; empty if there is none.
+
+        Raises:
+            AloneError: another node is gone, or was gone at an earlier exchange.
+        """
+        is_named, folder = self._broadcast_first(bool(folder), folder)
+        self._note_begun(step, is_named)
+        return folder
+
+    def _note_begun(self, step: int, is_begun: bool) -> None:
+        self._writing = step if is_begun else NONE
+        if not is_begun:
+            self._over = step
 
     def written(self, step: int, done: bool) -> bool:
         """Exchange whether the shards of `step` were written.
@@ -85,7 +103,7 @@ class CommonSave:
             AloneError: another node is gone, or was gone at an earlier exchange.
         """
         self._over = step
-        return self._broadcast_first(done)
+        return self._broadcast_first(done)[0]
 
     def give_up(self, step: int) -> None:
         """Report this node's failure in the exchanges of `step` that are still due. Raises AloneError."""
@@ -94,14 +112,15 @@ class CommonSave:
         if self._writing == step or self.prepared(step, made=False):
             self.written(step, done=False)
 
-    def _broadcast_first(self, answer: bool) -> bool:
-        """Return the first node's answer."""
+    def _broadcast_first(self, answer: bool, text: str = "") -> tuple[bool, str]:
+        """Return the first node's answer and text."""
         self._check()
         try:
-            return self._group.broadcast_first([answer])[0] == [1]
+            [number], text = self._group.broadcast_first([answer], text)
         except AloneError as error:
             self._lost = str(error)
             raise
+        return number == 1, text
 
     def _check(self) -> None:
         if self._lost:

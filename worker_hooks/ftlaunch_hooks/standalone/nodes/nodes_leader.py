@@ -74,9 +74,10 @@ class NodesLeader(NodeLeader):
         if other is not None:
             raise AloneError(
                 f"cannot attach: the FTLAUNCH_* variables of node {other} are not those of node 0; the interval of"
-                " snapshots, those of saves and keeping, and how the job begins must be the same on all nodes"
+                " snapshots, those of saves and keeping, how the job begins, and its checkpoint store must be the same"
+                " on all nodes"
             )
-        self._check_shared()
+        self._prepare_directory()
         kind, step, lineage = self._first_chooses(common_step(nodes))
         try:
             self._memory.begin_lineage(lineage, step if kind == Resume.MEMORY else NONE, self._peers.pages)
@@ -84,8 +85,8 @@ class NodesLeader(NodeLeader):
             raise AloneError(f"cannot attach: {self._memory.directory}: {error.strerror}") from None
         self._orders.decide_resume(kind, step)
 
-    def _check_shared(self) -> None:
-        """Check that all nodes see the checkpoint directory of the first node. Raises AloneError on all nodes."""
+    def _prepare_directory(self) -> None:
+        """Take the first node's directory into custody, and check that all nodes see it. Raises AloneError on all."""
         directory = self._settings.checkpoint_dir
         mark = 0
         error = ""

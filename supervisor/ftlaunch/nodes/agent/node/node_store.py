@@ -117,6 +117,7 @@ class NodeStore:
         link.ask(
             {
                 "do": "attach",
+                "is_checked": True,
                 "store": spec.saving.checkpoint_store,
                 "directory": str(spec.checkpoint_dir),
                 "job": spec.job_id,
