@@ -1,4 +1,4 @@
-"""What snapshots need from an accelerator: synchronization, streams, memory figures, pinned memory, graph capture.
+"""All that ftlaunch asks of an accelerator: order, streams, events, memory, random numbers, pinning, graph capture.
 
 All of it goes through `torch.accelerator`, `torch.Stream` and the device's own module, so that a device that has
 registered with torch needs no line here. Only pinning and graph capture are CUDA's own: torch has no call that pins
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +44,42 @@ def find_accelerator() -> torch.device | None:
     accelerator = torch.accelerator.current_accelerator()  # the one that torch was built for
     if accelerator is None:
         return None
-    is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", torch.accelerator.is_available)
+    is_initialized = getattr(_module_of(accelerator.type), "is_initialized", torch.accelerator.is_available)
     return accelerator if is_initialized() else None
+
+
+def _module_of(kind: str) -> Any:
+    """Return torch's module for a type of device; None where a backend has registered none."""
+    return getattr(torch, kind, None)
+
+
+def begin_to_use(kind: str) -> bool:
+    """Begin to use the accelerator of a type in this process. Return whether there is one."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != kind or not torch.accelerator.is_available():
+        return False
+    init = getattr(_module_of(kind), "init", None)
+    if init is not None:
+        init()
+    return True
+
+
+def nearest_device(name: str) -> torch.device:
+    """Return the device of this name, or the one that stands for it in this process.
+
+    Args:
+        name: a type, or a type with a number. Where this process has fewer devices of the type, the current one stands
+            for those that are missing; where it has none, the CPU does.
+    """
+    device = torch.device(name)
+    if device.type in ("cpu", "meta"):
+        return device
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != device.type or not torch.accelerator.is_available():
+        return torch.device("cpu")
+    if (device.index or 0) >= torch.accelerator.device_count():
+        return torch.device(device.type, torch.accelerator.current_device_index())
+    return device
 
 
 def devices_in_use() -> list[torch.device]:
@@ -57,8 +92,16 @@ def devices_in_use() -> list[torch.device]:
         return []
     current = torch.accelerator.current_device_index()
     numbers = range(torch.accelerator.device_count())
-    others = [number for number in numbers if number != current and torch.accelerator.memory_reserved(number)]
+    others = [number for number in numbers if number != current and _holds_memory(number)]
     return [torch.device(accelerator.type, number) for number in (current, *others)]
+
+
+def _holds_memory(number: int) -> bool:
+    """Return whether torch holds memory of a device; True where its allocator does not tell."""
+    try:
+        return torch.accelerator.memory_reserved(number) > 0
+    except RuntimeError:  # a pluggable allocator, for instance
+        return True
 
 
 # --- order --------------------------------------------------------------------------------------------------------
@@ -87,6 +130,16 @@ def own_stream(device: torch.device) -> torch.Stream:
 def order_after_script(device: torch.device) -> None:
     """Make what is queued on this process's own stream from now on wait for what this thread has queued so far."""
     own_stream(device).wait_stream(torch.accelerator.current_stream(device))
+
+
+def record_events(devices: Iterable[torch.device]) -> list[torch.Event]:
+    """Return an event for each device, behind what this thread has queued on the device's current stream."""
+    events = []
+    for device in devices:
+        event = torch.Event(device)
+        event.record(torch.accelerator.current_stream(device))
+        events.append(event)
+    return events
 
 
 def prepare_thread(device: torch.device) -> None:
@@ -140,9 +193,14 @@ class DeviceMemory:
 
 def memory_of(device: torch.device) -> DeviceMemory | None:
     """Return the memory of a device; None where the device reports none."""
-    module: Any = torch.get_device_module(device)
-    stats = torch.accelerator.memory_stats(device)
-    if not stats or not hasattr(module, "mem_get_info"):
+    module = _module_of(device.type)
+    if not hasattr(module, "mem_get_info"):
+        return None
+    try:
+        stats = torch.accelerator.memory_stats(device)
+    except RuntimeError:  # the allocator keeps no figures: a pluggable one, for instance
+        return None
+    if not stats:
         return None
     free, total = module.mem_get_info(device)
     return DeviceMemory(
@@ -154,6 +212,55 @@ def memory_of(device: torch.device) -> DeviceMemory | None:
         peak_reserved=stats["reserved_bytes.all.peak"],
         retries=stats["num_alloc_retries"],
     )
+
+
+# --- random numbers -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RandomStates:
+    """The states of the generators of an accelerator."""
+
+    kind: str
+    """type of the accelerator"""
+    current: int
+    """number of this process's current device"""
+    states: list[Tensor]
+    """by device, in this process's memory; empty where torch's module for the accelerator does not give them"""
+
+
+def random_states() -> RandomStates | None:
+    """Return the states of the generators of all devices that this process sees; None where it uses no accelerator."""
+    accelerator = find_accelerator()
+    if accelerator is None:
+        return None
+    module = _module_of(accelerator.type)
+    states: list[Tensor] = []
+    if hasattr(module, "get_rng_state_all"):
+        states = list(module.get_rng_state_all())
+    elif hasattr(module, "get_rng_state"):
+        states = [module.get_rng_state()]
+    return RandomStates(accelerator.type, torch.accelerator.current_device_index(), states)
+
+
+def put_back_random_states(kind: str, states: Sequence[Tensor]) -> None:
+    """Put the generators of an accelerator back.
+
+    Args:
+        kind: type of the accelerator, which is in use.
+        states: of all devices that this process sees, or a single one: that of the current device.
+    """
+    module = _module_of(kind)
+    if len(states) > 1:
+        module.set_rng_state_all(states)
+    else:
+        module.set_rng_state(states[0])
+
+
+def default_generators() -> list[torch.Generator]:
+    """Return the generators of the accelerator's devices, as far as torch's module for it lists them."""
+    accelerator = torch.accelerator.current_accelerator()
+    return [] if accelerator is None else list(getattr(_module_of(accelerator.type), "default_generators", ()))
 
 
 # --- memory that devices write to by themselves -------------------------------------------------------------------

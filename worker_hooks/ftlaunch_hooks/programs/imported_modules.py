@@ -49,15 +49,18 @@ class ImportedModules:
         """
         import torch  # noqa: PLC0415 - it is what takes a second
 
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            return "a module initialises CUDA when it is imported, and CUDA does not survive a fork", ""
-        # Fork once on trial: torch.cuda then knows whether a fork breaks it, and OpenBLAS ends its threads at a fork.
-        spoilt = getattr(torch.cuda, "_is_in_bad_fork", bool)
+        accelerator = torch.accelerator.current_accelerator()  # the one that torch was built for; asks no driver
+        kind = "cuda" if accelerator is None else accelerator.type
+        module = getattr(torch, kind, None)
+        if getattr(module, "is_initialized", bool)():
+            return f"a module initialises {kind.upper()} when it is imported, and that does not survive a fork", ""
+        # Fork once on trial: torch then knows whether a fork breaks it, and OpenBLAS ends its threads at a fork.
+        spoilt = getattr(module, "_is_in_bad_fork", bool)
         trial = os.fork()
         if trial == 0:
             os._exit(int(spoilt()))
         if os.waitpid(trial, 0)[1] != 0:
-            why = "a module asks CUDA for its devices when it is imported, and CUDA does not survive a fork after that"
+            why = f"a module asks {kind.upper()} for its devices when it is imported, and a fork breaks that"
             return why, ""
         threads = [path for path in _listed(_TASKS) if path.name != str(os.getpid())]
         if threads:

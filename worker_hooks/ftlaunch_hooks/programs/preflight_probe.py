@@ -44,9 +44,10 @@ def facts() -> dict[str, Any]:
         return {**found, "torch": None, "why": f"{type(error).__name__}: {error}"}
     found |= {"torch": torch.__version__, "cuda": torch.version.cuda, "devices": [], "why": ""}
     try:
-        for number in range(torch.cuda.device_count()):
-            free, total = torch.cuda.mem_get_info(number)
-            found["devices"].append({"name": torch.cuda.get_device_name(number), "free": free, "total": total})
+        for number in range(torch.accelerator.device_count()):
+            module = torch.get_device_module(torch.accelerator.current_accelerator())
+            free, total = module.mem_get_info(number)
+            found["devices"].append({"name": module.get_device_name(number), "free": free, "total": total})
     except RuntimeError as error:
         found["why"] = str(error).strip().splitlines()[0]
     return found
@@ -75,10 +76,12 @@ def rank() -> dict[str, Any]:
     import torch  # noqa: PLC0415 - as above
     from torch import distributed  # noqa: PLC0415
 
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    side = _SIDE_GPU if device == "cuda" else _SIDE_CPU
+    device = torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.accelerator.is_available():
+        device = accelerator
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count())
+    side = _SIDE_CPU if device.type == "cpu" else _SIDE_GPU
     matrix = torch.ones(side, side, device=device)
 
     def multiply() -> None:
@@ -105,7 +108,7 @@ def rank() -> dict[str, Any]:
     reduced = _best(reduce)
     distributed.barrier()
     distributed.destroy_process_group()
-    return {"rank": own_rank, "device": device, "product": product, "all_reduce": reduced, "right": all(right)}
+    return {"rank": own_rank, "device": device.type, "product": product, "all_reduce": reduced, "right": all(right)}
 
 
 def _say(doing: str) -> None:

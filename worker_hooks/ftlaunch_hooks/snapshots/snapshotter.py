@@ -142,7 +142,6 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         return self._need
 
     def _collect(self, step: int) -> TensorState:
-        device_port.wait_for_devices()  # state_dict() may read what a queued copy still writes to
         collected = self._state.collect(step)
         self._state.sample(collected)
         self._size_of(collected)
@@ -171,8 +170,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         """
         for tries_left in reversed(range(_TRIES)):
             began = time.perf_counter()
-            # This also concerns tensors in this process's memory: state_dict() may have queued copies into them, and
-            # offloading optimizers queue copies into pinned memory.
+            # A thread of the script may have queued more since the state was collected.
             device_port.wait_for_devices()
             slot.host.run()
             private = slot.device.copy_on_devices() if self._may_copy_privately(slot, new) else None
@@ -190,7 +188,6 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
             if tries_left:
                 if private is not None:
                     self._release(private)
-                device_port.wait_for_devices()
                 collected = self._state.collect(new.step)
                 new = replace(new, state=replace(new.state, collected=collected))
                 self._state.sample(collected)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
 from ftlaunch_hooks.state.attached import LOOPS, RESERVED_NAMES, RNG, check_attachable, make_parts
@@ -228,13 +229,17 @@ class RankState:
         return whole
 
     def _collect(self) -> Collected:
-        """Collect all parts now.
+        """Collect all parts now, with what is queued on devices done.
+
+        This concerns tensors in this process's memory as well: offloading optimizers queue copies into pinned memory,
+        which a state_dict() may read, and a state_dict() may queue copies itself, whose values are compared next.
 
         Once training has begun, this forgets restored states of generators (`_rng_read`): the generators have moved on.
 
         Raises:
             StateError: something cannot be saved.
         """
+        device_port.wait_for_devices()
         names = self._names
         names.keys = {}
         names.stepped = {id(parameter) for parameter in self._stepped_parameters()}
@@ -253,6 +258,7 @@ class RankState:
         variables = self.loop_variables or self.restored_variables
         if variables is not None and (tree := dict(variables.collect(self._collector))):
             state[loop_variables.NAME] = tree
+        device_port.wait_for_devices()
         items = self._collector.finish()
         state[memory_layout.NAME] = self._collector.layouts
         collected = Collected(items, state, self._collector.outside, self._collector.watch)

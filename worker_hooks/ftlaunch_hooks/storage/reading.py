@@ -17,6 +17,7 @@ from torch import Tensor
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_contract.shared_keys import has_rank, own_key
+from ftlaunch_hooks.devices.device_port import nearest_device
 from ftlaunch_hooks.storage.own_copies import equal
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
@@ -211,7 +212,7 @@ class Lookup:
         dtype, shape = self.info(key)
         if like is not None and (is_sharded(like) or not self.layout.is_known):
             return torch.empty_like(like.detach(), dtype=dtype)
-        place = _available_device(device) if like is None else str(like.device)
+        place = str(nearest_device(device) if like is None else like.device)
         return self.layout.allocate(key, shape=shape, dtype=dtype, device=place)
 
     def get(self, key: str, device: str) -> Tensor:
@@ -219,15 +220,6 @@ class Lookup:
         tensor = self.allocate(key, device)
         self.fill({key: tensor})
         return tensor
-
-
-def _available_device(device: str) -> str:
-    kind, _, number = device.partition(":")
-    if kind == "cuda" and not torch.cuda.is_available():
-        return "cpu"
-    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        return kind
-    return device
 
 
 def _describe(dtype: torch.dtype, shape: Collection[int]) -> str:

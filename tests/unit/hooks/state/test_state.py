@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.support.snapshots import Box, make_pages, net, save, train
 from torch import nn
 
 from ftlaunch_contract.pages.page import open_pages
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.state.collector import Owner, TensorItem, owner_of_slot, share_out
 from ftlaunch_hooks.state.state import RankState, StateError
 
@@ -99,6 +101,49 @@ def test_what_was_collected_to_agree_on_is_of_its_boundary_alone(memory: Path) -
     assert state.agree(3)
     box.content = {"epoch": 4}
     assert state.collect(4).state["box"]["state"] == {"epoch": 4}
+    for page in pages:
+        page.close()
+
+
+class Offloaded:
+    """An object whose state a device still writes, and whose state_dict() has a device write a copy of more."""
+
+    def __init__(self, queue: list[Callable[[], object]]) -> None:
+        self.queue = queue
+        self.here = torch.zeros(2)
+        queue.append(lambda: self.here.fill_(7.0))
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        fetched = torch.zeros(2)
+        self.queue.append(lambda: fetched.fill_(8.0))
+        return {"here": self.here.clone(), "fetched": fetched}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        raise AssertionError("nothing is restored here")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_is_queued_on_devices_is_done_before_state_is_read_and_compared(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    """Taken out (the wait before, or the one after): zeros are saved, and replicas may be taken for apart."""
+    queue: list[Callable[[], object]] = []
+
+    def wait() -> None:
+        while queue:
+            queue.pop(0)()
+
+    monkeypatch.setattr(device_port, "wait_for_devices", wait)
+    make_pages(memory, ranks)
+    pages = open_pages(memory, ranks)
+    for page in pages:
+        page.begin(0, 1, 0)
+    state = RankState({"box": Offloaded(queue)}, (), 0, ranks, pages)
+    assert state.agree(3)
+    found = {item.key.partition("@")[0]: item.tensor.tolist() for item in state.collect(3).items}
+    assert not queue, "nothing is queued while values are compared"
+    assert found["box.here"] == [7.0, 7.0]
+    assert found["box.fetched"] == [8.0, 8.0]
     for page in pages:
         page.close()
 

@@ -8,14 +8,26 @@ StepProof calls all of this in the thread that trains.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ftlaunch_hooks.devices import device_port
+
 _BUFFERS = 4
+
+
+class Event(Protocol):
+    """What tells whether a device has done what was queued before; torch.Event is one."""
+
+    def query(self) -> bool:
+        """Return whether it has."""
+
+    def synchronize(self) -> None:
+        """Wait until it has."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +45,23 @@ class StagingBuffer:
 class DeviceStaging:
     """The buffers of one rank, and the copies that are under way."""
 
-    def __init__(self, sample_bytes: int, make_event: Callable[[], Any], *, is_pinned: bool) -> None:
+    def __init__(self, sample_bytes: int, record: Callable[[], Sequence[Event]], *, is_pinned: bool) -> None:
         """Make the buffers.
 
         Args:
             sample_bytes: bytes of the samples of one step.
-            make_event: makes an event of the device, with record(), query() and synchronize() as torch.cuda.Event has.
+            record: returns events behind what is queued, one for each device.
             is_pinned: whether the buffers are pinned. A copy from a device into memory that is not pinned waits.
         """
-        self._make_event = make_event
+        self._record = record
         self._free = [_make_buffer(sample_bytes, is_pinned=is_pinned) for _ in range(_BUFFERS)]
-        self._sent: deque[tuple[int, StagingBuffer, bool, Any]] = deque()
-        """step, buffer, whether the buffer has a loss, and the event behind the copy"""
+        self._sent: deque[tuple[int, StagingBuffer, bool, Sequence[Event]]] = deque()
+        """step, buffer, whether the buffer has a loss, and the events behind the copies"""
 
     @classmethod
-    def of_device(cls, device: torch.device, sample_bytes: int) -> DeviceStaging:
-        """Make pinned buffers for parameters on a device other than the CPU."""
-        module: Any = torch.get_device_module(device)
-        return cls(sample_bytes, module.Event, is_pinned=True)
+    def of_devices(cls, devices: Sequence[torch.device], sample_bytes: int) -> DeviceStaging:
+        """Make pinned buffers for parameters on devices other than the CPU, and for a loss on one of them."""
+        return cls(sample_bytes, lambda: device_port.record_events(devices), is_pinned=True)
 
     def acquire_buffer(self) -> StagingBuffer | None:
         """Return a free buffer, or None while copies into all buffers are under way."""
@@ -61,10 +72,8 @@ class DeviceStaging:
         self._free.append(buffer)
 
     def send(self, step: int, buffer: StagingBuffer, *, has_loss: bool) -> None:
-        """Record an event behind the copies into `buffer`, which are all queued on the current stream."""
-        event = self._make_event()
-        event.record()
-        self._sent.append((step, buffer, has_loss, event))
+        """Record events behind the copies into `buffer`, which are all queued on the devices' current streams."""
+        self._sent.append((step, buffer, has_loss, self._record()))
 
     def arrivals(self, *, must_wait: bool) -> Iterator[tuple[int, StagingBuffer, bool]]:
         """Yield the complete copies, the oldest first: step, buffer, and whether the buffer has a loss.
@@ -75,10 +84,11 @@ class DeviceStaging:
             must_wait: whether to wait for all copies that are under way.
         """
         while self._sent:
-            step, buffer, has_loss, event = self._sent[0]
+            step, buffer, has_loss, events = self._sent[0]
             if must_wait:
-                event.synchronize()
-            elif not event.query():
+                for event in events:
+                    event.synchronize()
+            elif not all(event.query() for event in events):
                 return
             self._sent.popleft()
             yield step, buffer, has_loss

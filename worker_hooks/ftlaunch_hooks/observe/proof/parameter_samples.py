@@ -85,9 +85,9 @@ class ParameterSamples:
         layout = "\n".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in shapes.items())
         self.checksum = zlib.crc32(layout.encode())
         """checksum of names, shapes and dtypes: with equal checksums the samples have the same layout"""
-        devices = [local_of(tensor).device for tensor in self._trained.values()]
-        self.device = next((device for device in devices if device.type != "cpu"), None)
-        """the first device other than the CPU on which a parameter lies; None if all lie in this process's memory"""
+        devices = dict.fromkeys(local_of(tensor).device for tensor in self._trained.values())
+        self.devices = [device for device in devices if device.type != "cpu"]
+        """the devices other than the CPU on which parameters lie; empty if all lie in this process's memory"""
         self._memory: memoryview | None = None
         """the memory for which `_outputs` were made"""
         self._outputs: dict[tuple[int, int], list[Tensor]] = {}

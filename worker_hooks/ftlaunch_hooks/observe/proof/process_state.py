@@ -16,12 +16,14 @@ import xxhash
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ftlaunch_hooks.devices import device_port
+
 _GROUPS = 64
 """largest number of an optimizer's parameter groups whose learning rates are read"""
 
 
 def fingerprint_random_numbers(*, has_all_generators: bool) -> int:
-    """Return a hash, of 64 bits, of the states of torch's global generators, including the generators of GPUs.
+    """Return a hash, of 64 bits, of the states of torch's global generators, including the accelerator's.
 
     The state of a GPU's generator lies in this process's memory, so that the function waits for no device.
 
@@ -30,9 +32,9 @@ def fingerprint_random_numbers(*, has_all_generators: bool) -> int:
             costs ten times as much as reading torch's.
     """
     fingerprint = xxhash.xxh3_64(torch.get_rng_state().numpy().data)
-    if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        for generator in torch.cuda.default_generators:
-            fingerprint.update(generator.get_state().numpy().data)
+    accelerator = device_port.random_states()
+    for state in () if accelerator is None else accelerator.states:
+        fingerprint.update(state.numpy().data)
     if has_all_generators:
         _update_with_other_generators(fingerprint)
     return fingerprint.intdigest()

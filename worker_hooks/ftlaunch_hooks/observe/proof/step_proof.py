@@ -97,9 +97,9 @@ class StepProof:
         self._ring = FingerprintRing(
             ring_path(directory, rank), sample_bytes=self._samples.bytes_needed, names_checksum=self._samples.checksum
         )
-        device = self._samples.device
+        devices = self._samples.devices
         size = self._samples.bytes_needed
-        self._staging = None if device is None else DeviceStaging.of_device(device, size)
+        self._staging = DeviceStaging.of_devices(devices, size) if devices else None
         self._device_loss: Tensor | None = None
         """the last loss of the step under way, if the loss lies on a device"""
         self._before: dict[int, StepFingerprint] = {}

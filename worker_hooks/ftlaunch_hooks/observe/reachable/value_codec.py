@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ftlaunch_hooks.devices.device_port import nearest_device
 from ftlaunch_hooks.observe.reachable.fingerprints import base_of_container
 from ftlaunch_hooks.observe.reachable.kinds import (
     CONTAINERS,
@@ -364,7 +365,7 @@ class Decoder:
             with torch.no_grad():
                 now.copy_(saved)
             return now
-        fresh = saved.clone().to(_device(tree["device"]))
+        fresh = saved.clone().to(nearest_device(tree["device"]))
         return fresh.requires_grad_() if tree.get("requires_grad") else fresh
 
     def _packed(self, content: str, tree: Json, path: str, now: Any) -> Any:
@@ -494,17 +495,6 @@ def can_be_filled(target: Tensor, saved: Tensor) -> bool:
     if not has_same_form or target.grad_fn is not None or target.is_inference() or target.is_meta:
         return False
     return all(stride for stride, size in zip(target.stride(), target.shape, strict=True) if size > 1)
-
-
-def _device(name: str) -> torch.device:
-    """Return the device of this name, or a device of this process in its place."""
-    device = torch.device(name)
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        if (device.index or 0) >= torch.cuda.device_count():
-            return torch.device("cuda", torch.cuda.current_device())
-    return device
 
 
 def _class_at(address: str) -> type | None:

@@ -1,55 +1,51 @@
-"""The random number generators of accelerators other than CUDA's, through the device modules of torch.accelerator.
-
-Such a module (torch.xpu, torch.mps, torch_npu's torch.npu) has get_rng_state() and set_rng_state(), and, where a
-process sees several devices, get_rng_state_all() and set_rng_state_all().
-"""
+"""Saves the random number generators of an accelerator, and puts them back or says that they begin anew."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from ftlaunch_hooks.devices.device_port import find_accelerator
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.process.say import say
 
 
-def random_state() -> dict[str, Any]:
-    """Return the states of the generators of all devices, in their order; empty for CUDA, or where none is in use.
+def state_to_save() -> dict[str, Any]:
+    """Return the states of the generators of all devices; empty where no accelerator is in use."""
+    found = device_port.random_states()
+    return {} if found is None else {"type": found.kind, "current": found.current, "states": found.states}
 
-    CUDA's generators are read by rng.py.
+
+def put_back(saved: dict[str, Any]) -> None:
+    """Put the generators back, and say which of them begin anew.
+
+    Where this process sees another number of devices, only its current one gets a state: that of the device that was
+    current when the state was saved.
+
+    Args:
+        saved: the result of `state_to_save`.
     """
-    accelerator = find_accelerator()
-    if accelerator is None or accelerator.type == "cuda":
-        return {}
-    module: Any = torch.get_device_module(accelerator)
-    if hasattr(module, "get_rng_state_all"):
-        return {"type": accelerator.type, "states": list(module.get_rng_state_all())}
-    if hasattr(module, "get_rng_state"):
-        return {"type": accelerator.type, "states": [module.get_rng_state()]}
-    return {"type": accelerator.type, "states": []}
-
-
-def put_back_random_state(saved: dict[str, Any]) -> None:
-    """Put the generators back; warn where another accelerator or another number of devices is there now."""
-    now = random_state()
-    if not now and not saved:
+    if saved and saved["states"]:
+        device_port.begin_to_use(saved["type"])
+    now = device_port.random_states()
+    if now is None and not saved:
         return
-    before = _describe_generators(saved)
-    here = _describe_generators(now)
-    if before != here or not saved["states"]:
+    here = _describe(*((None, 0) if now is None else (now.kind, len(now.states))))
+    before = _describe(saved.get("type"), len(saved.get("states", ())))
+    if now is None or not now.states or not saved or not saved["states"] or now.kind != saved["type"]:
         say(
             f"random numbers of accelerators are not put back (saved: {before}, in this process: {here}): they begin"
             " anew, and a run that draws from them is not exact"
         )
         return
-    module = torch.get_device_module(saved["type"])
-    if hasattr(module, "set_rng_state_all"):
-        module.set_rng_state_all(saved["states"])
-    else:
-        module.set_rng_state(saved["states"][0])
+    states = saved["states"]
+    if len(now.states) != len(states):
+        say(
+            f"this process has {here}, and the saved state {before}: the random numbers of the current device go on,"
+            " those of others begin anew, and a run that draws from them is not exact"
+        )
+        states = [states[saved["current"]]]
+    device_port.put_back_random_states(saved["type"], states)
 
 
-def _describe_generators(state: dict[str, Any]) -> str:
+def _describe(kind: str | None, count: int) -> str:
     """Return the accelerator's type and its number of generators, for a message."""
-    return f"{state.get('type', 'no accelerator')} with {len(state.get('states', ()))} generators"
+    return f"{kind or 'no accelerator'} with {count} generators"

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import list_names
 from ftlaunch_hooks.state.random_numbers.made_generators import make
@@ -180,7 +181,7 @@ def _later(places: Mapping[str, Any]) -> dict[str, Later]:
 
 def _known_ids() -> set[int]:
     """Return the ids of the generators that rng.py saves."""
-    known: list[object] = [random._inst, torch.default_generator, *torch.cuda.default_generators]
+    known: list[object] = [random._inst, torch.default_generator, *device_port.default_generators()]
     if (numpy := sys.modules.get("numpy")) is not None:
         known.append(numpy.random.mtrand._rand)
     return set(map(id, known))

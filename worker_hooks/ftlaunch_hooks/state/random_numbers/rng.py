@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.random_numbers import accelerators, shared
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators
 
@@ -30,8 +29,8 @@ class Generators:
     def state(self) -> dict[str, Any]:
         """Return the states of the generators: tensors, tuples and numbers that `encode` takes.
 
-        NumPy's state is read only if NumPy has been imported, those of GPUs only if CUDA is initialised. Then the
-        states of all GPUs that the process sees are read: a state is a seed and an offset on the host.
+        NumPy's state is read only if NumPy has been imported, those of an accelerator only if it is in use. Then the
+        states of all its devices that the process sees are read: a state is a seed and an offset on the host.
         """
         version, words, gauss = random.getstate()
         if words != self._python:
@@ -40,10 +39,7 @@ class Generators:
         state: dict[str, Any] = {"python": (version, self._words, gauss), "torch": torch.get_rng_state()}
         if (numpy := sys.modules.get("numpy")) is not None:
             state["numpy"] = shared.numpy_to_save(numpy.random.get_state(legacy=False))
-        if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-            states = [generator.get_state() for generator in torch.cuda.default_generators]
-            state["gpus"] = {"current": torch.cuda.current_device(), "states": states}
-        if accelerator := accelerators.random_state():
+        if accelerator := accelerators.state_to_save():
             state["accelerator"] = accelerator
         if own := self.own.state():
             state["own"] = own
@@ -56,25 +52,12 @@ class Generators:
         if numpy is not None:
             # The state includes the second of two normal numbers that were drawn at once.
             words = shared.frozen_numpy(numpy.random.get_state(legacy=False))
-        if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-            words += tuple(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
-        words += tuple(state.numpy().tobytes() for state in accelerators.random_state().get("states", ()))
+        words += tuple(state.numpy().tobytes() for state in accelerators.state_to_save().get("states", ()))
         return random.getstate(), torch.get_rng_state().numpy().tobytes(), *words
 
     def check(self, state: dict[str, Any]) -> None:
-        """Warn of parts of a saved state that cannot be put back.
-
-        Raises:
-            StateError: an attached generator was not saved.
-        """
+        """Raise StateError if an attached generator was not saved."""
         self.own.check(state.get("own", {}))
-        gpus = _gpus(state)
-        now = torch.cuda.device_count()
-        if gpus is not None and "gpus" in state and len(gpus["states"]) != now:
-            say(
-                f"this process sees {now} GPUs, {len(gpus['states'])} when the state was saved: the random numbers of "
-                "the current one go on, those of others begin anew"
-            )
 
     def put_back(self, state: dict[str, Any]) -> None:
         """Put the generators back where `state` found them, bit for bit."""
@@ -82,33 +65,18 @@ class Generators:
         torch.set_rng_state(state["torch"])
         if "numpy" in state:
             shared.put_back_numpy(state["numpy"])
-        if (gpus := _gpus(state)) is not None:
-            _put_back_gpus(**gpus)
-        accelerators.put_back_random_state(state.get("accelerator", {}))
+        accelerators.put_back(_of_accelerator(state))
         self.own.put_back(state.get("own", {}))
 
 
-def _gpus(state: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what was saved of GPUs; None where there are none now."""
-    if not torch.cuda.is_available():
-        return None
+def _of_accelerator(state: dict[str, Any]) -> dict[str, Any]:
+    """Return what was saved of an accelerator, in today's form; empty if there is nothing."""
     if "cuda" in state:  # earlier versions wrote the state of the current GPU alone
-        return {"current": 0, "states": [state["cuda"]]}
-    return state.get("gpus")
-
-
-def _put_back_gpus(current: int, states: list[Tensor]) -> None:
-    """Put the generators of GPUs back.
-
-    Where this process sees another number of GPUs, only its current one gets a state, that of the current one then.
-    """
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    generators = torch.cuda.default_generators
-    if len(generators) != len(states):
-        generators = (generators[torch.cuda.current_device()],)
-        states = [states[current]]
-    for generator, state in zip(generators, states, strict=True):
-        generator.set_state(state)
+        return {"type": "cuda", "current": 0, "states": [state["cuda"]]}
+    if "gpus" in state:
+        return {"type": "cuda", **state["gpus"]}
+    accelerator: dict[str, Any] = state.get("accelerator", {})
+    return {"current": 0, **accelerator} if accelerator else {}
 
 
 class Buffers:

@@ -8,16 +8,13 @@ from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 
 
 class FakeEvent:
-    """An event of a device that this test drives."""
+    """An event of a device that this test drives: one more must have happened than the first."""
 
     made: list[FakeEvent] = []  # noqa: RUF012 - of all tests
 
     def __init__(self) -> None:
-        self.is_recorded = self.has_happened = False
+        self.has_happened = False
         self.made.append(self)
-
-    def record(self) -> None:
-        self.is_recorded = True
 
     def query(self) -> bool:
         return self.has_happened
@@ -26,13 +23,19 @@ class FakeEvent:
         self.has_happened = True
 
 
+def record() -> list[FakeEvent]:
+    """Events of two devices, of which the first has happened at once."""
+    FakeEvent().has_happened = True
+    FakeEvent()
+    return FakeEvent.made[-2:]
+
+
 def send(staging: DeviceStaging, step: int) -> FakeEvent:
     buffer = staging.acquire_buffer()
     assert buffer is not None
     buffer.samples.fill_(step)
     buffer.loss.fill_(step / 2)
     staging.send(step, buffer, has_loss=True)
-    assert FakeEvent.made[-1].is_recorded
     return FakeEvent.made[-1]
 
 
@@ -42,7 +45,7 @@ def arrived(staging: DeviceStaging, *, must_wait: bool = False) -> list[tuple[in
 
 
 def test_samples_are_read_in_the_order_of_the_steps_once_they_are_there() -> None:
-    staging = DeviceStaging(8, FakeEvent, is_pinned=False)
+    staging = DeviceStaging(8, record, is_pinned=False)
     events = [send(staging, step) for step in (1, 2, 3)]
     events[1].has_happened = True
     assert arrived(staging) == []
@@ -52,7 +55,7 @@ def test_samples_are_read_in_the_order_of_the_steps_once_they_are_there() -> Non
 
 
 def test_where_all_buffers_are_on_their_way_there_is_none_until_one_has_arrived() -> None:
-    staging = DeviceStaging(8, FakeEvent, is_pinned=False)
+    staging = DeviceStaging(8, record, is_pinned=False)
     events = [send(staging, step) for step in range(4)]
     assert staging.acquire_buffer() is None
     events[0].has_happened = True
