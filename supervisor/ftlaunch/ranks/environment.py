@@ -83,6 +83,8 @@ def _shared_variables(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
         # takes an empty seed for none.
         "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or seeds.HASH_SEED,
         "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
+        # torch.cuda.is_available() then asks NVML: a module that asks it when it is imported can still be forked.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": base.get("PYTORCH_NVML_BASED_CUDA_CHECK", "1"),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         **spec.launch.env,
     }

@@ -172,6 +172,21 @@ def _relax_capture() -> None:
     ctypes.CDLL(_DRIVER).cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
 
+def find_undetermined_order() -> str:
+    """Return why kernels of the accelerator in use may compute in another order each time; "" if nothing says so.
+
+    Torch's own switches are read, no others. On other accelerators than CUDA the first may say nothing of kernels.
+    """
+    accelerator = find_accelerator()
+    if accelerator is None:
+        return ""
+    if not torch.are_deterministic_algorithms_enabled():
+        return "torch.use_deterministic_algorithms(True) was not called"
+    if accelerator.type == "cuda" and torch.backends.cudnn.benchmark:
+        return "torch.backends.cudnn.benchmark is on, which chooses kernels by the clock"
+    return ""
+
+
 # --- memory -------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.progress import SlowWork
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.data.positions import Positions
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.foreign_weights import load_weights
 from ftlaunch_hooks.process import bootstrap
@@ -62,6 +63,12 @@ _OTHER_SEED = (
     "step {step} was saved by a job of another seed: what the script draws before attach() without a seed of its own"
     " (an unseeded split, say) differs from what it drew then, and a run that depends on it is not exact; give the"
     " checkpoint together with the seed.json that lies beside it"
+)
+
+
+_ANY_ORDER = (
+    "{what}: state and data position are exact, but kernels of a GPU may compute in another order each time, so that"
+    " the numbers from here on need not be those of a run without a break, bit for bit"
 )
 
 
@@ -111,6 +118,8 @@ def restore(
             if coordinator.rank == 0 and step > 0:
                 for name in positions.with_workers():
                     say(_WORKERS.format(name=name))
+                if order := device_port.find_undetermined_order():
+                    say(_ANY_ORDER.format(what=order))
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
                 random = _RANDOM_OWN if state.stands_for is None else _RANDOM_OF_OTHER
                 before = _ranks(restored.world_size)

@@ -150,8 +150,8 @@ class RanksKilled(JobEvent):
         return {"ranks": list(self.ranks), "why": self.why or None}
 
     def sentence(self) -> str:
-        """Return the reason."""
-        return self.why
+        """Return which ranks are killed, and why."""
+        return self.why or f"rank {', '.join(map(str, self.ranks))} did not leave within the grace: SIGKILL"
 
 
 @dataclass(frozen=True)

@@ -67,3 +67,17 @@ def test_without_any_device_the_cpu_stands_for_all(accelerator: SimpleNamespace)
     accelerator.current_accelerator = lambda: None
     assert str(device_port.nearest_device("xpu")) == "cpu"
     assert device_port.random_states() is None
+
+
+def test_what_keeps_kernels_from_a_fixed_order_is_named(
+    accelerator: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "use_deterministic_algorithms(True) was not called" in device_port.find_undetermined_order()
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert not device_port.find_undetermined_order()
+    monkeypatch.setattr(accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    assert "cudnn.benchmark is on" in device_port.find_undetermined_order()
+    accelerator.current_accelerator = lambda: None
+    assert not device_port.find_undetermined_order()
