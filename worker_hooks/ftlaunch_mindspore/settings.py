@@ -181,7 +181,7 @@ def join(given: CheckpointSettings) -> Coordinator:
             "cannot keep this training: msrun has not numbered its processes; start all of them on one machine"
         )
     if (page := bootstrap.own_page() or bootstrap.acquire_page_for_launcher()) is not None:
-        supervised = Supervised(page)
+        supervised = Supervised(page, park=lambda: None)
         if supervised.attempt == 0 and given.directory not in (None, supervised.checkpoint_dir.absolute()):
             say(
                 f"checkpoints go to {supervised.checkpoint_dir}, as the supervisor says, and not to directory="

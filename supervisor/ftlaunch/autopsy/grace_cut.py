@@ -1,8 +1,15 @@
-"""Cuts the grace short if every remaining rank is provably blocked on a dead rank, or on a rank that hangs.
+"""Cuts the grace short where the ranks that remain can do nothing with it.
 
-A moment after SIGTERM, a collector examines the remaining ranks as in an autopsy, in a process of its own, and
-`blocked_ranks` judges the dumps. In the ordinary case all ranks have gone by then, and nothing is examined. The
-supervisor's event loop calls a `GraceCut`, which never waits for the collector.
+After a hang, ranks with hooks are not killed at once: a rank that waits for the one that hangs leaves by itself, and
+leaves its devices in order, which a rank that is killed cannot do (public reports tell of GPUs that were lost when
+ranks were killed in the middle of NCCL's transfers). The grace is over once only the rank that hangs remains, or when
+all have had the time to leave.
+
+Ranks without hooks are killed if every remaining one is provably blocked on a dead rank, or on a rank that hangs. A
+moment after SIGTERM, a collector examines them as in an autopsy, in a process of its own, and `blocked_ranks` judges
+the dumps. In the ordinary case all ranks have gone by then, and nothing is examined.
+
+The supervisor's event loop calls a `GraceCut`, which never waits for the collector.
 """
 
 from __future__ import annotations
@@ -22,6 +29,8 @@ from ftlaunch.system.file_thread import FileThread
 # From SIGTERM to the first examination. A rank whose default action or thread handles the signal has gone
 # within 0.1 s.
 _FIRST_PAUSE_SECONDS = 0.2
+# In which ranks with hooks leave after a hang: longer than they wait for their devices (parking.py of the hooks).
+_PARKING_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0  # until the next examination if some rank was at work; doubled each time
 
 
@@ -45,22 +54,29 @@ class GraceCut:
         self._autopsy: Autopsy | None = None  # the examination under way
         self._culprit = -1  # the rank that is dead or hangs; -1: nothing is watched
         self._hung: RankDump | None = None  # the culprit's dump, if the culprit hangs
+        self._parked_by: float | None = None  # monotonic seconds by which ranks with hooks leave after a hang
         self._due = 0.0  # monotonic seconds of the next examination
         self._pause_seconds = _PAUSE_SECONDS
         self._left: list[int] = []
         self._before: Mapping[int, BlockedAt] = {}  # result of the examination before
 
-    def begin(self, cause: Cause | None, now: float, hang: Mapping[int, RankDump]) -> None:
+    def begin(self, cause: Cause | None, now: float, hang: Mapping[int, RankDump], *, are_attached: bool) -> None:
         """Begin to watch after SIGTERM was sent, if the cause is the death or the hang of a rank.
 
         Args:
             cause: why the ranks are to leave; None: no rank has failed.
             now: monotonic seconds.
             hang: dumps of the autopsy of a hang, by rank, which count as the first examination; empty: no autopsy.
+            are_attached: whether all ranks have hooks, which leave by themselves.
         """
         # After a preemption all ranks save, so that none is blocked on the culprit.
         culprit = None if cause is None or cause.kind == PREEMPTED else self._group.ranks.get(cause.rank)
         if cause is None or culprit is None:
+            return
+        if cause.kind == HANG and are_attached:
+            self._culprit = cause.rank
+            self._due = now + _FIRST_PAUSE_SECONDS
+            self._parked_by = now + _PARKING_SECONDS
             return
         self._hung = hang.get(cause.rank) if cause.kind == HANG else None
         if not culprit.alive or self._hung is not None:
@@ -78,6 +94,9 @@ class GraceCut:
         if self._culprit < 0:
             return False
         left = self._group.living
+        if self._parked_by is not None:
+            self.why = self._judge_parking(left, now, self._parked_by)
+            return bool(self.why)
         if left != self._left:  # a rank that was at work has gone, so that the others may be blocked now
             self._left = left
             self._pause_seconds = _PAUSE_SECONDS
@@ -88,6 +107,15 @@ class GraceCut:
         elif now >= self._due:
             self._examine(now)
         return bool(self.why)
+
+    def _judge_parking(self, left: list[int], now: float, parked_by: float) -> str:
+        """Return why the ranks that are left are to be killed; "" while they have time."""
+        if left == [self._culprit] and now >= self._due:
+            return f"rank {self._culprit} hangs, and does not leave by itself: SIGKILL"
+        if left and now >= parked_by:
+            ranks = ", ".join(map(str, left))
+            return f"rank {ranks} did not leave within {_PARKING_SECONDS:g} s of the hang: SIGKILL"
+        return ""
 
     def end(self) -> None:
         """Stop watching, because the ranks are gone or are being killed."""

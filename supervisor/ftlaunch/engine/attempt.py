@@ -16,7 +16,6 @@ from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.progress import AttemptProgress
 from ftlaunch.health.resume_proof import ProofWatch
 from ftlaunch.health.stragglers import Stragglers
-from ftlaunch.policy.cause_kinds import HANG
 from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.log_files import tail
@@ -193,24 +192,17 @@ class Attempt:
         self._context.pages.ask_leave()
         self.group.ask_to_leave()
 
-    def end(self, cause: Cause | None, now: float) -> bool:
+    def end(self, cause: Cause | None, now: float) -> None:
         """Tell all ranks to leave.
 
         Args:
             cause: the failure for which the ranks leave; None: the job was asked to stop.
             now: monotonic seconds.
-
-        Returns:
-            True if the ranks were killed at once, because they hang and a grace is of no use to them.
         """
         self.examination.end()
         self._context.pages.ask_leave()
-        if cause is not None and cause.kind == HANG and all_attached(self.group.views()):
-            self.kill()  # hung ranks with hooks have nothing to do with a grace
-            return True
         self.group.ask_to_leave()
-        self.grace_cut.begin(cause, now, self.examination.dumps)
-        return False
+        self.grace_cut.begin(cause, now, self.examination.dumps, are_attached=all_attached(self.group.views()))
 
     def announce_stop(self, deadline: float) -> tuple[int, int] | None:
         """Announce the step at which all ranks are to stop.

@@ -252,14 +252,12 @@ class Supervisor:
         self.attempt.examination.begin()
 
     def _end_ranks(self) -> None:
-        """Tell all ranks to leave, and give them the grace; hanging ranks are killed at once."""
+        """Tell all ranks to leave, and give them the grace."""
         assert self.attempt is not None
         cause = None if self.state is JobState.LEAVING else self.incidents.cause
         now = self._context.clock()
-        if self.attempt.end(cause, now):
-            self._context.loop.cancel(Event.GRACE_OVER)
-        else:
-            self._context.loop.post_at(now + self._context.spec.grace, Event.GRACE_OVER)
+        self.attempt.end(cause, now)
+        self._context.loop.post_at(now + self._context.spec.grace, Event.GRACE_OVER)
 
     def _announce_stop(self) -> None:
         """Announce the step at which all ranks stop. Half of the grace is for reaching the step, half for saving."""

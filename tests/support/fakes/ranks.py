@@ -88,6 +88,7 @@ class FakeGroup:
         self.ranks: dict[int, FakeRank] = {}
         self.obeys = True
         self.calls: list[str] = []
+        self.asked_at = self.killed_at = -1.0
         self.errors: dict[int, Mapping[str, object]] = {}
         self._stopped: set[int] = set()
         self._restarts: dict[int, int] = {}
@@ -215,15 +216,18 @@ class FakeGroup:
         return []
 
     def ask_to_leave(self) -> None:
-        """End all ranks if they obey."""
+        """End all ranks that are not stopped, if they obey."""
         self.calls.append("ask to leave")
+        self.asked_at = self.world.clock()
         if self.obeys:
             for rank in self.living:
-                self.exit(rank, -15)
+                if rank not in self._stopped:
+                    self.exit(rank, -15)
 
     def kill(self) -> None:
         """End all ranks."""
         self.calls.append("kill")
+        self.killed_at = self.world.clock()
         for rank in self.living:
             self.exit(rank, -9)
 

@@ -35,8 +35,33 @@ def test_a_hang_is_suspected_then_seen_then_judged(tmp_path: Path) -> None:
     assert suspected["age"] == pytest.approx(30.0, abs=0.5)
     assert seen["age"] == pytest.approx(60.0, abs=0.5)
     assert (incident["kind"], incident["step"], incident["verdict"]) == ("hang", 3, "restart")
-    assert world.groups[0].calls.count("kill") == 1, "hung ranks with hooks get no grace"
-    assert "ask to leave" not in world.groups[0].calls
+    assert "kill" not in world.groups[0].calls, "all have left by themselves"
+    assert world.supervisor.state is JobState.DONE
+
+
+@pytest.mark.parametrize(
+    ("others_leave", "seconds", "ranks", "why"),
+    [
+        (True, 0.2, [1], "rank 1 hangs, and does not leave by itself: SIGKILL"),
+        (False, 5.0, [0, 1], "rank 0, 1 did not leave within 5 s of the hang: SIGKILL"),
+    ],
+)
+def test_after_a_hang_ranks_that_are_well_leave_by_themselves_before_any_is_killed(
+    tmp_path: Path, *, others_leave: bool, seconds: float, ranks: list[int], why: str
+) -> None:
+    """Taken out (`_judge_parking`): the hung rank has the grace of an hour."""
+    world = World(tmp_path, hang_timeout="60s", grace="1h")
+    hangs_once(world)
+
+    def stop_one_or_all() -> None:
+        world.groups[0].obeys = others_leave
+        world.groups[0].freeze(1)
+
+    world.clock.at(5.0, stop_one_or_all)
+    world.run()
+    (killed,) = world.fields_of("ranks_killed")
+    assert (killed["ranks"], killed["why"]) == (ranks, why)
+    assert world.groups[0].killed_at - world.groups[0].asked_at == pytest.approx(seconds, abs=0.3)
     assert world.supervisor.state is JobState.DONE
 
 

@@ -90,10 +90,17 @@ def devices_in_use() -> list[torch.device]:
     accelerator = find_accelerator()
     if accelerator is None:
         return []
-    current = torch.accelerator.current_device_index()
+    current = torch.device(accelerator.type, torch.accelerator.current_device_index())
+    return [current, *(device for device in devices_with_memory() if device != current)]
+
+
+def devices_with_memory() -> list[torch.device]:
+    """Return the devices on which torch holds memory for this process; all where its allocator does not tell."""
+    accelerator = find_accelerator()
+    if accelerator is None:
+        return []
     numbers = range(torch.accelerator.device_count())
-    others = [number for number in numbers if number != current and _holds_memory(number)]
-    return [torch.device(accelerator.type, number) for number in (current, *others)]
+    return [torch.device(accelerator.type, number) for number in numbers if _holds_memory(number)]
 
 
 def _holds_memory(number: int) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Resume
+from ftlaunch_hooks.devices.parking import park
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.passed_training import PassedTraining
@@ -314,5 +315,5 @@ def _join(action: str, function: str) -> Coordinator:
     error_file.come_first()
     if _coordinator is None:
         page = bootstrap.own_page() or bootstrap.acquire_page_for_launcher()
-        _coordinator = Supervised(page) if page is not None else standalone.join()
+        _coordinator = Supervised(page, park) if page is not None else standalone.join()
     return _coordinator

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,11 +39,12 @@ class Supervised:
     even = False  # the supervisor ends ranks that wait for a rank that has left its loop
     patience_ns = 10_000_000
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, park: Callable[[], None]) -> None:
         """Read the environment, and open the pages of the node's ranks.
 
         Args:
             page: this rank's page.
+            park: leaves the devices in order before this process ends itself; may take some seconds.
 
         Raises:
             OSError: the memory directory is gone.
@@ -50,6 +52,7 @@ class Supervised:
         """
         environ = os.environ
         self.page = self.orders = page
+        self._park = park
         self.rank = int(environ["RANK"])
         self.world_size = int(environ["WORLD_SIZE"])
         self.node = node_ranks.parse(environ.get(protocol.ENV_NODE_RANKS), self.world_size)
@@ -83,7 +86,7 @@ class Supervised:
         if self.page.leave:
             patience = min(max(self.page.step_seconds, _LEAST_LAG_SECONDS), _MOST_LAG_SECONDS)
             wait_until(lambda: not self._lags(), time.monotonic() + patience)
-            os._exit(protocol.EXIT_STOPPED)
+            self._exit()
         if self.page.stop_at != NONE or self.page.stop_wanted:
             return  # a second SIGTERM changes nothing
         self.page.stop_wanted = signum
@@ -104,12 +107,17 @@ class Supervised:
 
     def on_orphaned(self) -> None:
         """End this process. The snapshots stay in memory for the next supervisor."""
+        self._exit()
+
+    def _exit(self) -> NoReturn:
+        """End this process, once its devices are left in order."""
+        self._park()
         os._exit(protocol.EXIT_STOPPED)
 
     def at_boundary(self, step: int) -> None:
         """End this process if the attempt is over. The supervisor reads everything else from the page."""
         if self.page.q[_LEAVE] and not self._lags():
-            os._exit(protocol.EXIT_STOPPED)
+            self._exit()
 
     def save_as(self, request: SavingRequest) -> None:
         """Do nothing: the supervisor reads the request from the page."""

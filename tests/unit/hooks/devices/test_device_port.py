@@ -55,9 +55,7 @@ def test_a_backend_without_a_module_of_its_own_is_waited_for(
     ("name", "place"),
     [("cpu", "cpu"), ("meta", "meta"), ("xpu", "xpu"), ("xpu:3", "xpu:3"), ("xpu:4", "xpu:1"), ("cuda:0", "cpu")],
 )
-def test_the_nearest_device_stands_for_one_that_is_missing(
-    accelerator: SimpleNamespace, name: str, place: str
-) -> None:
+def test_the_nearest_device_stands_for_one_that_is_missing(accelerator: SimpleNamespace, name: str, place: str) -> None:
     assert str(device_port.nearest_device(name)) == place
 
 
