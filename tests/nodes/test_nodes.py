@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
@@ -56,3 +58,22 @@ def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJo
     assert nodes.resumed() == ("memory", 12, 0)
     nodes.assert_same_end(alone)
     nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_ranks_that_wait_for_one_that_hangs_leave_by_themselves_on_three_machines(tmp_path: Path) -> None:
+    """Killed in the middle of a transfer, they could take GPUs with them. Taken out: all ranks are killed at once."""
+    job = NodesJob(tmp_path, nodes=3, ranks=1)
+    job.env["FAULT"] = "gil 1 12"
+    job.options = ("--grace", "1h")
+    job.begin("--hang-timeout", "5s", "--startup-timeout", "60s", "--verify-resume", "off")
+    assert job.codes() == [0, 0, 0], job.transcript
+    assert job.fired() == ["gil 1 0"]
+    (incident,) = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1), incident
+    (killed,) = job.events("ranks_killed")
+    assert killed["ranks"] == [1]
+    assert killed["why"] == "rank 1 hangs, and does not leave by itself: SIGKILL"
+    assert job.resumed() == ("memory", 12, 0)
+    job.assert_clean()
+    job.dispose()
