@@ -175,7 +175,7 @@ HOOKS = Picture(
     top=ROOT / "worker_hooks",
     column=150,
     places={
-        "ftlaunch_hooks/adapters": Place(4, 0, 4), "ftlaunch_hooks/job": Place(0, 1, 8),
+        "ftlaunch_hooks/devices": "device_port.py", "ftlaunch_hooks/adapters": Place(4, 0, 4), "ftlaunch_hooks/job": Place(0, 1, 8),
         "ftlaunch_hooks/snapshots": Place(0, 2, 2), "ftlaunch_hooks/standalone": Place(2, 2),
         "ftlaunch_hooks/observe": Place(3, 2), "ftlaunch_hooks/passes": Place(4, 2),
         "ftlaunch_hooks/state": Place(5, 2),

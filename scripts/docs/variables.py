@@ -34,6 +34,7 @@ _GIVEN = {
     "CUDA_VISIBLE_DEVICES": "one GPU, with `virtual_local_rank`; else as it was",
     "OMP_NUM_THREADS": "`omp_threads` of the spec: 1 where there are several ranks and nobody has said",
     "PYTHONFAULTHANDLER": "1, unless it was set: a crash in C leaves a Python stack",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1, unless it was set: a module that asks for CUDA can still be forked",
     "PYTHONHASHSEED": "0, unless it was set: a set has the same order in every attempt, and on every node",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1, unless it was set",
     "PYTHONPATH": "begins with the folder of our `sitecustomize.py`, which takes it out again: it seeds what draws"
