@@ -175,7 +175,7 @@ HOOKS = Picture(
     top=ROOT / "worker_hooks",
     column=150,
     places={
-        "ftlaunch_hooks/devices": "device_port.py", "ftlaunch_hooks/adapters": Place(4, 0, 4), "ftlaunch_hooks/job": Place(0, 1, 8),
+        "ftlaunch_hooks/adapters": Place(4, 0, 4), "ftlaunch_hooks/job": Place(0, 1, 8),
         "ftlaunch_hooks/snapshots": Place(0, 2, 2), "ftlaunch_hooks/standalone": Place(2, 2),
         "ftlaunch_hooks/observe": Place(3, 2), "ftlaunch_hooks/passes": Place(4, 2),
         "ftlaunch_hooks/state": Place(5, 2),
@@ -223,7 +223,8 @@ _FILLS = {
 # The module with which to begin reading a folder, by the folder's path below its source root. A folder that is not
 # named here begins with its only module, or has none.
 _BEGIN = {
-    "ftlaunch/autopsy": "verdict.py", "ftlaunch/checkpoints": "save_scheduler.py", "ftlaunch/cli": "launch.py",
+    "ftlaunch_hooks/devices": "device_port.py", "ftlaunch/autopsy": "verdict.py",
+    "ftlaunch/checkpoints": "save_scheduler.py", "ftlaunch/cli": "launch.py",
     "ftlaunch/cli/terminal": "logs.py", "ftlaunch/common": "bulkheads.py",
     "ftlaunch/engine": "supervisor.py", "ftlaunch/health": "hang_detection.py", "ftlaunch/history": "journal.py",
     "ftlaunch/memory": "recovery_plan.py", "ftlaunch/notify": "notifier.py", "ftlaunch/policy": "state_machine.py",

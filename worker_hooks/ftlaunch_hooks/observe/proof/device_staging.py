@@ -20,7 +20,7 @@ from ftlaunch_hooks.devices import device_port
 _BUFFERS = 4
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """What tells whether a device has done what was queued before; torch.Event is one."""
 
     def query(self) -> bool:
@@ -45,7 +45,7 @@ class StagingBuffer:
 class DeviceStaging:
     """The buffers of one rank, and the copies that are under way."""
 
-    def __init__(self, sample_bytes: int, record: Callable[[], Sequence[Event]], *, is_pinned: bool) -> None:
+    def __init__(self, sample_bytes: int, record: Callable[[], Sequence[DeviceEvent]], *, is_pinned: bool) -> None:
         """Make the buffers.
 
         Args:
@@ -55,7 +55,7 @@ class DeviceStaging:
         """
         self._record = record
         self._free = [_make_buffer(sample_bytes, is_pinned=is_pinned) for _ in range(_BUFFERS)]
-        self._sent: deque[tuple[int, StagingBuffer, bool, Sequence[Event]]] = deque()
+        self._sent: deque[tuple[int, StagingBuffer, bool, Sequence[DeviceEvent]]] = deque()
         """step, buffer, whether the buffer has a loss, and the events behind the copies"""
 
     @classmethod
