@@ -290,6 +290,71 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     }
 
 
+def first_snapshot_cost(home: Path, rounds: int, mebibytes: int) -> dict[str, Any]:
+    """Measure the first snapshots of two slots against a copy of the same bytes, prepared in time and not, in turn."""
+    import torch
+
+    from ftlaunch_contract.pages.page import Page, create_page
+    from ftlaunch_contract.pages.words import PREPARING
+    from ftlaunch_contract.protocol import Flag
+    from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+    from ftlaunch_hooks.state.state import RankState
+
+    torch.set_num_threads(1)
+    model = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(mebibytes << 12)) for _ in range(64))
+    other = [torch.ones_like(parameter) for parameter in model]
+    plain: list[float] = []
+    first: dict[bool, list[float]] = {True: [], False: []}
+    ratios: dict[bool, list[float]] = {True: [], False: []}
+    preparing: list[float] = []
+    for number in range(2 * rounds):
+        is_prepared = number % 2 == 0
+        directory = home / f"first_{mebibytes}_{number}"
+        directory.mkdir()
+        create_page(directory / "page_00000")
+        page = Page(directory / "page_00000")
+        page.begin(0, os.getpid(), 0)
+        page.raise_flag(Flag.ATTACHED)
+        snapshots = Snapshotter(
+            state=RankState({"model": model}, (), rank=0, world_size=1),
+            page=page,
+            peers=[page],
+            directory=directory,
+            rank=0,
+            versions={},
+        )
+        snapshots.prepares_slots = is_prepared
+        began = time.perf_counter()
+        snapshots.fit(0)
+        for step in range(2):
+            while page.q[PREPARING]:
+                time.sleep(0.001)
+            preparing += [time.perf_counter() - began] if is_prepared else []
+            began = time.perf_counter()
+            with torch.no_grad():
+                for source, target in zip(model, other, strict=True):
+                    target.copy_(source)
+            middle = time.perf_counter()
+            snapshots.capture(step)
+            ended = time.perf_counter()
+            plain.append((middle - began) * 1000)
+            first[is_prepared].append((ended - middle) * 1000)
+            ratios[is_prepared].append((ended - middle) / (middle - began))
+            began = time.perf_counter()
+        snapshots.close()
+        page.close()
+        shutil.rmtree(directory)
+    size = f"{mebibytes} MiB"
+    return {
+        f"copy of {size}": figure(plain, "ms", ""),
+        f"first snapshot of {size} in a slot, laid out in the way": figure(first[False], "ms", ""),
+        f"first snapshot of {size} in a slot, prepared": figure(first[True], "ms", ""),
+        f"{size}, laid out in the way / copy": figure(ratios[False], "x", ""),
+        f"{size}, prepared / copy": figure(ratios[True], "x", "<= 1.2"),
+        f"preparing a slot of {size} in its thread": figure([seconds * 1000 for seconds in preparing], "ms", ""),
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -308,6 +373,8 @@ def main() -> None:
         figures |= observed_cost(memory, args.rounds)
         figures |= fingerprint_cost(memory, args.rounds)
         figures |= snapshot_cost(memory, args.rounds)
+        for mebibytes in (256, 1024):
+            figures |= first_snapshot_cost(memory, args.rounds, mebibytes)
     finally:
         shutil.rmtree(home)
         shutil.rmtree(memory)

@@ -147,6 +147,7 @@ AGREED_BASE = _rank("agreed_base", 48, "(First rank of a node) step + 1 of the n
 ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory, in bits; 0 when it does not.")
 NEWEST_SNAPSHOT = _rank("newest_snapshot", 44, "Step + 1 of this rank's newest snapshot.")
 MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be held for the saver, and is not there.")
+PREPARING = _rank("preparing", 51, "1: this rank prepares the slot of its next snapshot beside the training.")
 ENDLESS = 1 << 31
 """what an adapter gives for a number of steps that it does not know: any total from here on has no end"""
 MOST_STEPS = (1 << 48) - 1

@@ -85,6 +85,7 @@ class Boundary:
             interval=coordinator.memory_interval.steps,
             auto=coordinator.memory_interval.auto,
         )
+        snapshots.prepares_slots = coordinator.memory_interval.steps > 0
         node = coordinator.node
         self._schedule = StepSchedule(
             place=node.place(coordinator.rank),
@@ -194,6 +195,7 @@ class Boundary:
             self._schedule.save_every(request.steps, request.ahead)
         if request.memory_steps is not None:
             self._schedule.keep_interval(request.memory_steps)
+            self._snapshots.prepares_slots = request.memory_steps > 0
         self._coordinator.save_as(request)
         if leads:
             others = [peer for place, peer in enumerate(peers) if place]

@@ -30,6 +30,11 @@ class AdaptiveInterval:
         self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)  # seconds that each step has taken without snapshots
         self._stall = 0.0  # seconds since the last snapshot
 
+    @property
+    def is_auto(self) -> bool:
+        """Whether the interval is adapted to the cost of snapshots."""
+        return self._auto
+
     def fix(self, interval: int) -> None:
         """Keep to `interval` steps from now on."""
         self.interval = interval

@@ -68,6 +68,10 @@ class MemoryBudget:
         if 0 < self._planned < need:
             self.progress.grew()
 
+    def allows(self, held: int, more: int) -> bool:
+        """Return whether this rank's slots, which take `held` bytes, may take `more` bytes by the last agreement."""
+        return held + more <= self.slots * self._planned
+
     def spaced(self, interval: int) -> int:
         """Return the interval that the memory allows where `interval` steps were asked for. Only rank 0 calls this.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, MOST_STEPS, NEWEST_SNAPSHOT, STEP
+from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, MOST_STEPS, NEWEST_SNAPSHOT, PREPARING, STEP
 from ftlaunch_contract.protocol import Flag
 
 # bits of ASKED
@@ -82,6 +82,14 @@ class PeerProgress:
     def any_missed(self, step: int) -> bool:
         """Whether a rank has no snapshot of `step`, which was to be held for the saver."""
         return any(peer.q[_MISSED] > step and peer.save_step != step for peer in self._peers)
+
+    def set_preparing(self, value: bool) -> None:
+        """Record whether this rank is preparing the slot of its next snapshot."""
+        self._page.q[PREPARING] = int(value)
+
+    def any_preparing(self) -> bool:
+        """Whether a rank is preparing the slot of its next snapshot."""
+        return any(peer.q[PREPARING] for peer in self._peers)
 
     # --- asking for a new agreement on the memory -----------------------------------------------------------
 

@@ -73,6 +73,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
         find_trouble: returns why a snapshot of this moment is not to be trusted; empty: nothing is known.
         spent: seconds that the training loop has waited for snapshots so far, but not for other ranks.
         laying_out: seconds, a part of `spent`, in which slots got their first files.
+        prepares_slots: whether snapshots come at intervals, so that slots may be prepared before they are needed.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
         self.find_trouble: Callable[[], str] = _find_nothing
         self.spent = 0.0
         self.laying_out = 0.0
+        self.prepares_slots = False
         slots = [slot_type(directory, rank, number) for number in range(PEER_SLOTS)]
         slots.append(slot_type(directory, rank, STAGED, storage=storage or directory / "storage"))
         self.slots = Slots(page, self.budget, slots)

@@ -1,6 +1,7 @@
 """A tensor file of a snapshot slot, mapped for writing.
 
-The file's memory is reserved before it is mapped, and pinned where devices write to it by themselves.
+The file's memory is reserved, mapped page by page, and pinned where devices write to it by themselves. That may be done
+in another thread before the file is needed (slot_preparation.py). Until then a new file has a temporary name.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
@@ -21,20 +23,29 @@ from ftlaunch_hooks.devices.device_port import PinError, PinnedMap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.mapped import tensor_over
 
+TEMPORARY = ".tmp"
+"""what is behind the name of a file that is not whole yet"""
+_PIECE = 4 << 20  # bytes that are reserved and mapped at a time; whoever stops a preparation waits for one piece
 _HEADER_ROOM = 4096  # bytes left in a header, besides as many as it has, for more tensors whose sizes change
 
 
 class SlotFile:
-    """A tensor file of a slot, mapped for writing.
+    """A tensor file of a slot, mapped for writing once `take_place` has returned.
 
     Tensors whose sizes change lie at its end, behind a header with room for more. If only those change, the file and
     the memory of all others stay: making a file of 1 GiB anew costs a second of page faults.
     """
 
     def __init__(
-        self, path: Path, chunks: Collection[Chunk], writer: torch.device | None = None, varying: Collection[str] = ()
+        self,
+        path: Path,
+        chunks: Collection[Chunk],
+        writer: torch.device | None = None,
+        varying: Collection[str] = (),
+        *,
+        is_ahead: bool = False,
     ) -> None:
-        """Take over the file at `path` if it is laid out for `chunks`, or make it anew. Raises OSError.
+        """Take over the file at `path` if it is laid out for `chunks`, or begin to make it anew. Raises OSError.
 
         Args:
             path: the file.
@@ -42,22 +53,103 @@ class SlotFile:
             writer: a device that will write to the file; None for none. The file is pinned for it in its present
                 layout; what `lay_out_tail` puts at its end is not pinned.
             varying: the names of chunks whose sizes change.
+            is_ahead: whether another file at `path` is still in use. Then it stays until `take_place`; otherwise it is
+                deleted at once, as there may be no room for both.
         """
+        self.chunks: Mapping[str, Chunk] = {chunk.name: chunk for chunk in chunks}
+        self.writer = writer
         self._fixed, tail = tensor_file.split_off_tail(chunks, varying)
         ordered = self._fixed + tail
         header, _ = tensor_file.build_header(ordered)
         if varying:
             header, _ = tensor_file.build_header(ordered, 2 * len(header) + _HEADER_ROOM)
         self._header_size = len(header)
+        self._header, offsets = tensor_file.build_header(ordered, self._header_size)
+        self._size = _size(self._header, offsets, ordered)
+        self._path = path
+        self._temporary = path.with_name(path.name + TEMPORARY)
+        self._ready = 0  # bytes from the beginning on that are reserved and mapped
+        self._pinned: PinnedMap | None = None
+        self._needs_pin = writer is not None
+        self.tensors: dict[str, Tensor] = {}
+        self.fd = _adopt(path, self._header, self._size)
+        self._is_named = self.fd >= 0
+        """whether the file is at `path`, with all its memory reserved"""
+        if not self._is_named:
+            if not is_ahead:
+                path.unlink(missing_ok=True)
+            self.fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if not self._is_named:
+                _check_room(self.fd, self._size)
+                os.ftruncate(self.fd, self._size)
+            self._mapped = mmap.mmap(self.fd, self._size, mmap.MAP_SHARED)
+        except OSError:
+            self.close()
+            raise
+        self.tensors = {
+            chunk.name: tensor_over(self._mapped, chunk, at) for chunk, at in zip(ordered, offsets, strict=True)
+        }
+
+    @property
+    def missing(self) -> int:
+        """Return the bytes of memory that `prepare` has still to reserve."""
+        return 0 if self._is_named else self._size - self._ready
+
+    def prepare(self, is_stopped: Callable[[], bool] | None = None) -> bool:
+        """Reserve the file's memory, and take the page faults now, not at the first copy. What is in a file stays.
+
+        Args:
+            is_stopped: asked before each piece of 4 MiB; None: all pieces are prepared.
+
+        Returns:
+            Whether all is prepared; False if `is_stopped` has returned True. A later call then goes on from there.
+
+        Raises:
+            OSError: there is no room; the file is to be closed.
+        """
+        while self._ready < self._size:
+            if is_stopped is not None and is_stopped():
+                return False
+            end = min(self._ready + _PIECE, self._size)
+            if not self._is_named:
+                os.posix_fallocate(self.fd, self._ready, end - self._ready)  # ENOSPC here instead of SIGBUS later
+            touched = torch.frombuffer(self._mapped, dtype=torch.uint8, offset=self._ready, count=end - self._ready)
+            touched[:: mmap.PAGESIZE].sum()  # reads a byte of each page; the GIL is released meanwhile
+            self._ready = end
+        return True
+
+    def pin(self) -> None:
+        """Pin the memory for the device that writes to it, once; all of it is prepared."""
+        if self._needs_pin and self.writer is not None:
+            self._needs_pin = False
+            self._pinned = _pin(self._mapped, self._size, self.writer)
+
+    def take_place(self) -> None:
+        """Do what is left to be prepared, and give the file its name, in place of any other file. Raises OSError."""
+        self.prepare()
+        self.pin()
+        if not self._is_named:
+            atomic.write_all(self.fd, self._header)
+            self._temporary.rename(self._path)
+            self._is_named = True
+
+    def fits(self, chunks: Collection[Chunk]) -> bool:
+        """Whether `lay_out_tail` can lay the file out for these chunks."""
+        return self._find_tail(chunks) is not None
+
+    def _find_tail(self, chunks: Collection[Chunk]) -> tuple[list[Chunk], bytes, Sequence[int]] | None:
+        """Return all chunks in the order of a file whose beginning stays, its header and offsets; None: impossible."""
+        known = {chunk.name: chunk for chunk in chunks}
+        fixed = {chunk.name for chunk in self._fixed}
+        if any(known.get(chunk.name) != chunk for chunk in self._fixed):
+            return None
+        behind = tensor_file.file_order(chunk for chunk in chunks if chunk.name not in fixed)
+        ordered = self._fixed + behind
         header, offsets = tensor_file.build_header(ordered, self._header_size)
-        size = _size(header, offsets, ordered)
-        self.fd = _adopt(path, header, size)
-        if self.fd < 0:
-            self.fd = _create(path, header, size)
-        # MAP_POPULATE takes the page faults now, not at the first copy
-        mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        self._pinned = None if writer is None else _pin(mapped, size, writer)
-        self.tensors = {chunk.name: tensor_over(mapped, chunk, at) for chunk, at in zip(ordered, offsets, strict=True)}
+        if not tensor_file.lies_aligned_behind(self._fixed, behind) or len(header) != self._header_size:
+            return None
+        return ordered, header, offsets
 
     def lay_out_tail(self, chunks: Collection[Chunk]) -> bool:
         """Lay the file out for other chunks, if those at its beginning stay. Raises OSError.
@@ -65,24 +157,21 @@ class SlotFile:
         Returns:
             False if that is not possible. Then nothing has happened, and the file must be made anew.
         """
-        known = {chunk.name: chunk for chunk in chunks}
-        fixed = {chunk.name for chunk in self._fixed}
-        if any(known.get(chunk.name) != chunk for chunk in self._fixed):
+        found = self._find_tail(chunks)
+        if found is None:
             return False
-        behind = tensor_file.file_order(chunk for chunk in chunks if chunk.name not in fixed)
-        ordered = self._fixed + behind
-        header, offsets = tensor_file.build_header(ordered, self._header_size)
-        if not tensor_file.lies_aligned_behind(self._fixed, behind) or len(header) != self._header_size:
-            return False
+        ordered, header, offsets = found
         size = _size(header, offsets, ordered)
         before = os.fstat(self.fd).st_size
         if size > before:
-            _reserve(self.fd, size - before, before)
+            _check_room(self.fd, size - before)
+            os.posix_fallocate(self.fd, before, size - before)
         elif size < before:
             os.ftruncate(self.fd, size)
         os.lseek(self.fd, 0, os.SEEK_SET)
         atomic.write_all(self.fd, header)
-        self.tensors = {name: self.tensors[name] for name in fixed}
+        self.chunks = {chunk.name: chunk for chunk in chunks}
+        self.tensors = {chunk.name: self.tensors[chunk.name] for chunk in self._fixed}
         tail = list(zip(ordered, offsets, strict=True))[len(self._fixed) :]
         if tail:
             # A map begins at a page, and has at least one byte: in front of an empty tail there is the header.
@@ -92,12 +181,17 @@ class SlotFile:
         return True
 
     def close(self) -> None:
-        """Unmap the file. An ordinary map lives as long as a tensor over it; a pinned one ends here."""
+        """Unmap the file, and delete it if it has not taken its place.
+
+        An ordinary map lives as long as a tensor over it; a pinned one ends here.
+        """
         if self._pinned is not None:
             self._pinned.close()
             self._pinned = None
         self.tensors = {}
         os.close(self.fd)
+        if not self._is_named:
+            self._temporary.unlink(missing_ok=True)
 
 
 def _size(header: bytes, offsets: Sequence[int], chunks: Sequence[Chunk]) -> int:
@@ -116,31 +210,14 @@ def _adopt(path: Path, header: bytes, size: int) -> int:
     return -1
 
 
-def _create(path: Path, header: bytes, size: int) -> int:
-    """Make the file anew, and return its descriptor. It gets its name once all its memory is reserved."""
-    path.unlink(missing_ok=True)  # first: there may be no room for the old file and the new one
-    temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _reserve(fd, size)
-        atomic.write_all(fd, header)
-        temporary.rename(path)
-    except OSError:
-        os.close(fd)
-        temporary.unlink(missing_ok=True)
-        raise
-    return fd
+def _check_room(fd: int, size: int) -> None:
+    """Raise OSError (ENOSPC) where statvfs reports less than `size` bytes on the file's file system.
 
-
-def _reserve(fd: int, size: int, begin: int = 0) -> None:
-    """Reserve `size` bytes of the file's memory from `begin` on: ENOSPC here instead of SIGBUS later.
-
-    Where statvfs reports too little, nothing is tried: until it failed, the try would take memory that others need.
+    Nothing is tried then: until it failed, the try would take memory that others need.
     """
     disk = os.fstatvfs(fd)
     if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.posix_fallocate(fd, begin, size)
 
 
 _refused = False

@@ -136,6 +136,20 @@ class Slots(Generic[SlotT]):
             return number
         return None
 
+    def next_to_write(self) -> int | None:
+        """Return the slot in memory that `vacate` chooses if it is called now; None if it waits, or there is none."""
+        page = self._page
+        policy = self._policy()
+        if not self._budget.slots:
+            return None
+        keep = page.save_step if page.save_step > page.saved else page.reading
+        free = policy.free(policy.used(self._budget.slots), keep)
+        return free[0] if free else None
+
+    def in_memory(self) -> Sequence[SlotT]:
+        """Return the slots in memory, by their numbers."""
+        return self._slots[:STAGED]
+
     def commit(self, number: int, step: int) -> None:
         """Publish that the slot holds all of `step`."""
         self._page.set_slot(number, step)

@@ -32,6 +32,7 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
 
 _TRIES = 3  # of copying a state to which a thread of the script writes
+_LEAST_PREPARED = 32 << 20  # bytes; a smaller slot is laid out in about 20 ms
 _MIN_PAUSE_SECONDS = 0.001  # least wait for writes that began before a copy
 _TORN = (
     "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
@@ -101,6 +102,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         self._private_room = PrivateRoom()
         self._measured: list[TensorItem] | None = None  # the items of which `_need` was computed
         self._need = 0  # bytes that one snapshot takes
+        self._is_state_new = True  # whether the first step may add to the state, as it does to an optimizer's
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None  # the copy in the snapshot thread; None after `settle`
         self._knows_of_writes = False  # whether a thread of the script was seen to write during a copy
@@ -126,12 +128,18 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         """
         self.settle()
         self._state = state
+        self._is_state_new = True
         self.trainings = trainings
 
     # --- what RankSnapshots asks for ----------------------------------------------------------------------------
 
     def _measure(self, step: int) -> int:
-        return self._size_of(self._state.collect(step))
+        need = self._size_of(self._state.collect(step))
+        for slot in self.slots.in_memory():
+            slot.end_preparation()  # what is prepared by now counts
+        # Rank 0 writes the next order after the agreement: it then knows of every rank that will prepare a slot.
+        self._progress.set_preparing(self._may_prepare())
+        return need
 
     def _size_of(self, collected: Collected) -> int:
         """Return what a snapshot takes, and compare that with the memory agreed on, where the tensors are others."""
@@ -150,7 +158,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
 
     def _copy(self, number: int, new: Snapshot[TensorState]) -> None:
         slot = self.slots[number]
-        is_first = not slot.exists
+        is_first = not slot.is_laid_out
         began = time.perf_counter()
         slot.lay_out(new.state.collected.items)
         if is_first:
@@ -237,6 +245,49 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         health = slot.health(new.trouble, checks_parameters=new.hold is not None)
         head += f',"{health_mark.KEY}":{json.dumps(health)}'
         return f'{{{head},"state":{self._json.dumps(collected.state)}}}'.encode()
+
+    # --- slots of the next snapshots ----------------------------------------------------------------------------
+
+    def fit(self, step: int) -> None:
+        """Do what RankSnapshots does, and prepare the slot of the next snapshot.
+
+        The first step makes an optimizer's state. So the ranks agree once more after it, before a snapshot needs a slot
+        for that.
+        """
+        super().fit(step)
+        in_memory = self.slots.in_memory()
+        if not self.budget.allows(self.slots.memory, 0):
+            for slot in in_memory:
+                slot.drop_prepared()
+        if self._may_prepare() and self._is_state_new:
+            self._progress.grew()
+        self._is_state_new = False
+        if self._measured is not None:
+            self._prepare_next(self._measured)
+
+    def commit(self, number: int, new: Snapshot[TensorState]) -> None:
+        """Do what RankSnapshots does, and prepare the next snapshot's slot, if one follows. Raises SnapshotError."""
+        super().commit(number, new)
+        if new.hold not in (Why.STOP, Why.END):
+            self._prepare_next(new.state.collected.items)
+
+    def _may_prepare(self) -> bool:
+        return self.prepares_slots and self._need >= _LEAST_PREPARED and self.budget.slots > 0
+
+    def _prepare_next(self, items: list[TensorItem]) -> None:
+        """Prepare the slot of the next snapshot in a thread, for these items, if that slot is not as they need it."""
+        number = self.slots.next_to_write() if self._may_prepare() else None
+        for other, slot in enumerate(self.slots.in_memory()):
+            if other != number:
+                slot.end_preparation()
+        self._progress.set_preparing(number is not None)
+        if number is not None and not self.slots[number].prepare(
+            items, self._has_room_for, on_end=lambda: self._progress.set_preparing(False)
+        ):
+            self._progress.set_preparing(False)
+
+    def _has_room_for(self, more: int) -> bool:
+        return self.budget.allows(self.slots.memory, more)
 
     # --- between step boundaries ------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ _SNAPSHOT = 1  # flag of a packed order
 _AGREE = 2  # flag of a packed order
 _ASKS = 0xFF  # the bits of a packed order that ask for something
 _NEVER = 1 << 62
+_MOST_POSTPONED_NS = 60_000_000_000  # for longer no snapshot waits until slots are prepared
 _SIGN_SECONDS = 1.0  # between signs of life of a rank that waits for the saver
 _LONG_NS = 1_000_000_000  # a wait for the saver that is longer is reported
 _WAITED = (
@@ -119,6 +120,7 @@ class StepSchedule:
         self._ahead = 0  # by how much the script's count of steps is ahead of the job's
         self._awaited = NONE  # the newest step that `await_saver` was called for
         self._has_warned_of_wait = False
+        self._postponed_until_ns = 0  # monotonic time; 0: no snapshot is postponed
         self._all_pages = [page.q for page in peers]
         self._passed = 0  # a step that every rank has completed
         # While the requests are these, no order for a step before `_idle_before` asks for anything.
@@ -264,11 +266,26 @@ class StepSchedule:
             keep = self._page.reading
         if hold is not None:
             self._held = step
-        due = every > 0 and step % every == 0
+        due = every > 0 and step % every == 0 and not self._postpones()
         agree = self._budget.progress.wanted() and self._budget.progress.left_before(step) is None
         order = BoundaryOrder(snapshot=due, hold=hold, keep=keep if keep < step else NONE, agree=agree)
         self._idle_before = 0 if order.asks or keep != NONE else self._next(step, every)
         return order
+
+    def _postpones(self) -> bool:
+        """Whether no snapshot is due as long as a rank prepares the slot for it: it would hold up the loop ten times.
+
+        An interval that was asked for holds from the beginning on. So does that of a job on several nodes: each would
+        begin at another step, and until all have begun, no step would be common to them.
+        """
+        may = self._pace.is_auto and self._announced is None
+        if not (may and self._budget.progress.any_preparing()):
+            self._postponed_until_ns = 0
+            return False
+        now_ns = time.monotonic_ns()
+        if not self._postponed_until_ns:
+            self._postponed_until_ns = now_ns + _MOST_POSTPONED_NS
+        return now_ns < self._postponed_until_ns
 
     def _interval(self, step: int) -> int:
         """Return the interval in force at `step`; tell the supervisor the interval that this node alone would have."""
