@@ -95,7 +95,7 @@ class Slot(SlotDirectory):
                         varying=self._varying_in(group, chunks[group]),
                         is_ahead=True,
                     )
-            if not self._prepared:
+            if all(file.is_prepared for file in self._prepared.values()):
                 return False
             if has_room(sum(file.missing for file in self._prepared.values())):
                 self._preparation = SlotPreparation(self._prepared, on_end)

@@ -96,6 +96,11 @@ class SlotFile:
         """Return the bytes of memory that `prepare` has still to reserve."""
         return 0 if self._is_named else self._size - self._ready
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` has nothing left to do."""
+        return self._ready == self._size
+
     def prepare(self, is_stopped: Callable[[], bool] | None = None) -> bool:
         """Reserve the file's memory, and take the page faults now, not at the first copy. What is in a file stays.
 

@@ -41,7 +41,7 @@ OFFSETS = {
     "resumed_from": 15, "stop_wanted": 16, "want_save": 17, "shard_step": 18, "seen_steps": 19,
     "saves_asked": 20, "save_every": 21, "save_every_ns": 22, "save_keep": 23,
     "slot_steps": (32, 36), "need": 40, "held": 41, "sized": 42, "asked": 43, "newest_snapshot": 44, "missed": 45,
-    "agreed": 46, "agreed_slots": 47, "agreed_base": 48, "intent": 49, "wanted": 50, "memory": (52, 55),
+    "agreed": 46, "agreed_slots": 47, "agreed_base": 48, "intent": 49, "wanted": 50, "preparing": 51, "memory": (52, 55),
     "schedule": (64, 127),
     "replicas": (128, 193), "losses": (200, 215), "digests": (216, 231), "own_steps": 232, "own_ns": 233,
     "exit_futex": (240, 247), "proof": (248, 255),
