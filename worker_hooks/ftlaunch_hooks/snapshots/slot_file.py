@@ -6,6 +6,7 @@ in another thread before the file is needed (slot_preparation.py). Until then a 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -23,9 +24,11 @@ from ftlaunch_hooks.devices.device_port import PinError, PinnedMap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.mapped import tensor_over
 
+_libc = ctypes.CDLL(None)
+_POPULATE_READ = 22  # MADV_POPULATE_READ
 TEMPORARY = ".tmp"
 """what is behind the name of a file that is not whole yet"""
-_PIECE = 4 << 20  # bytes that are reserved and mapped at a time; whoever stops a preparation waits for one piece
+_PIECE = 16 << 20  # bytes that are prepared at a time where somebody may stop that, and waits for one piece
 _HEADER_ROOM = 4096  # bytes left in a header, besides as many as it has, for more tensors whose sizes change
 
 
@@ -105,7 +108,7 @@ class SlotFile:
         """Reserve the file's memory, and take the page faults now, not at the first copy. What is in a file stays.
 
         Args:
-            is_stopped: asked before each piece of 4 MiB; None: all pieces are prepared.
+            is_stopped: asked before each piece of 16 MiB; None: all is prepared at once, which is a little faster.
 
         Returns:
             Whether all is prepared; False if `is_stopped` has returned True. A later call then goes on from there.
@@ -116,11 +119,10 @@ class SlotFile:
         while self._ready < self._size:
             if is_stopped is not None and is_stopped():
                 return False
-            end = min(self._ready + _PIECE, self._size)
+            end = self._size if is_stopped is None else min(self._ready + _PIECE, self._size)
             if not self._is_named:
                 os.posix_fallocate(self.fd, self._ready, end - self._ready)  # ENOSPC here instead of SIGBUS later
-            touched = torch.frombuffer(self._mapped, dtype=torch.uint8, offset=self._ready, count=end - self._ready)
-            touched[:: mmap.PAGESIZE].sum()  # reads a byte of each page; the GIL is released meanwhile
+            _map_pages(torch.frombuffer(self._mapped, dtype=torch.uint8, offset=self._ready, count=end - self._ready))
             self._ready = end
         return True
 
@@ -213,6 +215,12 @@ def _adopt(path: Path, header: bytes, size: int) -> int:
         return fd
     os.close(fd)
     return -1
+
+
+def _map_pages(memory: Tensor) -> None:
+    """Take the page faults of a part of a map, which begins at a page. The GIL is released meanwhile."""
+    if _libc.madvise(ctypes.c_void_p(memory.data_ptr()), ctypes.c_size_t(memory.nbytes), _POPULATE_READ):
+        memory[:: mmap.PAGESIZE].sum()  # before Linux 5.14: a byte of each page is read, which takes longer
 
 
 def _check_room(fd: int, size: int) -> None:
