@@ -216,15 +216,15 @@ def test_nothing_is_prepared_without_an_interval_or_for_a_small_state(memory: Pa
 
 
 def test_what_the_ranks_have_agreed_on_bounds_what_is_prepared(memory: Path, rank: Rank) -> None:
-    """Taken out: `has_room`. With one slot, a file beside the one in use would be a second slot."""
+    """Taken out: `has_room`. With two slots, a file beside the one in use would be a third slot."""
     rank.snapshots.fit(0)
     rank.take(0)
-    rank.snapshots.budget.slots = 1
-    rank.value.tensor = torch.zeros(LARGE + (1 << 20))
     rank.take(1)
-    assert not temporary(memory, 0).exists()
+    rank.snapshots.budget.slots = 2
+    rank.value.tensor = torch.zeros(LARGE + (1 << 20))
+    rank.take(2)
     assert not temporary(memory, 1).exists()
-    assert rank.snapshots.slots.memory < 5 * (LARGE + (1 << 20))
+    assert content(memory, rank.page) == {1: 1, 2: 2}
 
 
 def test_what_is_prepared_counts_as_memory_that_the_rank_holds(memory: Path, rank: Rank) -> None:
