@@ -1,0 +1,285 @@
+// What torch asks of a backend besides operators: the current device, streams, events, generators, pinned memory.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "generators.h"
+#include "memory.h"
+#include "operators.h"
+#include "runtime.h"
+
+namespace sim {
+
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::DeviceType;
+using c10::Stream;
+
+constexpr DeviceType kType = DeviceType::PrivateUse1;
+
+Device device(int number) {
+  return Device(kType, static_cast<DeviceIndex>(number));
+}
+
+int number_of(const Device& device) {
+  return device.has_index() ? device.index() : current_device();
+}
+
+Stream make_stream(int device_number, int stream) {
+  return Stream(Stream::UNSAFE, device(device_number), stream);
+}
+
+int number_of(const Stream& stream) {
+  return static_cast<int>(stream.id());
+}
+
+struct Event {
+  RecordingPtr recording;  // the last one
+};
+
+struct SimGuard final : c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override {
+    return kType;
+  }
+
+  Device exchangeDevice(Device to) const override {
+    const Device before = getDevice();
+    set_current_device(number_of(to));
+    return before;
+  }
+
+  Device getDevice() const override {
+    return device(current_device());
+  }
+
+  void setDevice(Device to) const override {
+    set_current_device(number_of(to));
+  }
+
+  void uncheckedSetDevice(Device to) const noexcept override {
+    try {
+      set_current_device(number_of(to));
+    } catch (const c10::Error&) {  // torch has asked not to be told
+    }
+  }
+
+  Stream getStream(Device of) const override {
+    return make_stream(number_of(of), current_stream(number_of(of)));
+  }
+
+  Stream getDefaultStream(Device of) const override {
+    return make_stream(number_of(of), 0);
+  }
+
+  Stream getStreamFromGlobalPool(Device of, bool /*is_high_priority*/) const override {
+    return make_stream(number_of(of), next_stream(number_of(of)));
+  }
+
+  Stream getNewStream(Device of, int /*priority*/) const override {
+    return make_stream(number_of(of), next_stream(number_of(of)));
+  }
+
+  Stream exchangeStream(Stream to) const override {
+    const Stream before = getStream(to.device());
+    set_current_stream(to.device_index(), number_of(to));
+    return before;
+  }
+
+  DeviceIndex deviceCount() const noexcept override {
+    return is_plugged_in() ? kDevices : 0;
+  }
+
+  bool queryStream(const Stream& stream) const override {
+    return is_idle(stream.device_index(), number_of(stream));
+  }
+
+  void synchronizeStream(const Stream& stream) const override {
+    const c10::DeviceGuard as_others_do(stream.device());  // so the thread's current device is used as well
+    synchronize_stream(stream.device_index(), number_of(stream));
+  }
+
+  void synchronizeDevice(DeviceIndex number) const override {
+    synchronize_device(number);
+  }
+
+  void record(void** event, const Stream& stream, DeviceIndex /*number*/, c10::EventFlag /*flag*/) const override {
+    if (*event == nullptr) {
+      *event = new Event();
+    }
+    static_cast<Event*>(*event)->recording = sim::record(stream.device_index(), number_of(stream));
+  }
+
+  void block(void* event, const Stream& stream) const override {
+    if (event != nullptr) {
+      wait_in_stream(stream.device_index(), number_of(stream), static_cast<Event*>(event)->recording);
+    }
+  }
+
+  bool queryEvent(void* event) const override {
+    return event == nullptr || has_happened(static_cast<Event*>(event)->recording);
+  }
+
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      synchronize(static_cast<Event*>(event)->recording);
+    }
+  }
+
+  void destroyEvent(void* event, DeviceIndex /*number*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+
+  double elapsedTime(void* first, void* last, DeviceIndex /*number*/) const override {
+    TORCH_CHECK(first != nullptr && last != nullptr, "cannot measure: an event was not recorded");
+    return milliseconds_between(static_cast<Event*>(first)->recording, static_cast<Event*>(last)->recording);
+  }
+
+  void recordDataPtrOnStream(const c10::DataPtr& pointer, const Stream& stream) const override {
+    device_allocator()->recordStream(pointer, stream);
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, SimGuard);
+
+// --- generators -----------------------------------------------------------------------------------------------------
+
+class SimGenerator final : public c10::GeneratorImpl {
+ public:
+  explicit SimGenerator(DeviceIndex number, at::Generator cpu = at::detail::createCPUGenerator())
+      : c10::GeneratorImpl(Device(kType, number), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        cpu_(std::move(cpu)) {}
+
+  at::Generator cpu() const {
+    return cpu_;
+  }
+
+  static DeviceType device_type() {
+    return kType;
+  }
+
+  void set_current_seed(uint64_t seed) override {
+    cpu_.set_current_seed(seed);
+  }
+
+  uint64_t current_seed() const override {
+    return cpu_.current_seed();
+  }
+
+  uint64_t seed() override {
+    return cpu_.seed();
+  }
+
+  void set_offset(uint64_t /*offset*/) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "a generator of the simulated accelerator has no offset");
+  }
+
+  uint64_t get_offset() const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "a generator of the simulated accelerator has no offset");
+  }
+
+  void set_state(const c10::TensorImpl& state) override {
+    cpu_.unsafeGetGeneratorImpl()->set_state(state);
+  }
+
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    return cpu_.unsafeGetGeneratorImpl()->get_state();
+  }
+
+ private:
+  SimGenerator* clone_impl() const override {
+    return new SimGenerator(device().index(), cpu_.clone());
+  }
+
+  at::Generator cpu_;
+};
+
+// --- the rest -------------------------------------------------------------------------------------------------------
+
+struct SimHooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override {
+    return true;
+  }
+
+  bool isAvailable() const override {
+    return is_plugged_in();
+  }
+
+  bool hasPrimaryContext(DeviceIndex number) const override {
+    return has_context(number);
+  }
+
+  void init() const override {}
+
+  DeviceIndex deviceCount() const override {
+    return is_plugged_in() ? kDevices : 0;
+  }
+
+  void setCurrentDevice(DeviceIndex number) const override {
+    set_current_device(number);
+  }
+
+  DeviceIndex getCurrentDevice() const override {
+    return static_cast<DeviceIndex>(current_device());
+  }
+
+  DeviceIndex exchangeDevice(DeviceIndex number) const override {
+    const DeviceIndex before = getCurrentDevice();
+    if (number >= 0) {
+      set_current_device(number);
+    }
+    return before;
+  }
+
+  DeviceIndex maybeExchangeDevice(DeviceIndex number) const override {
+    return exchangeDevice(number);
+  }
+
+  bool isPinnedPtr(const void* address) const override {
+    return is_pinned(address);
+  }
+
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    return host_allocator();
+  }
+
+  Device getDeviceFromPtr(void* address) const override {
+    return device(device_of(address));
+  }
+
+  const at::Generator& getDefaultGenerator(DeviceIndex number) const override {
+    return default_generator(number);
+  }
+
+  at::Generator getNewGenerator(DeviceIndex number) const override {
+    return at::make_generator<SimGenerator>(number < 0 ? getCurrentDevice() : number);
+  }
+
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    resize_storage(storage, bytes);
+  }
+};
+
+const bool registered [[maybe_unused]] = [] {
+  c10::SetAllocator(kType, device_allocator());
+  at::setHostAllocator(kType, host_allocator());
+  at::RegisterPrivateUse1HooksInterface(new SimHooks());
+  return true;
+}();
+
+}  // namespace
+
+const at::Generator& default_generator(int number) {
+  static auto* generators = new std::vector<at::Generator>{
+      at::make_generator<SimGenerator>(DeviceIndex{0}), at::make_generator<SimGenerator>(DeviceIndex{1})};
+  return generators->at(number < 0 ? current_device() : number);
+}
+
+at::Generator cpu_generator_of(const at::Generator& generator) {
+  return at::check_generator<SimGenerator>(generator)->cpu();
+}
+
+}  // namespace sim
