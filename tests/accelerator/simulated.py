@@ -29,7 +29,7 @@ _driver: Any = None
 
 def register() -> None:
     """Build the extension where it was not built before, and register it with torch. Once is enough."""
-    global _driver
+    global _driver  # noqa: PLW0603 - torch knows one such backend, for as long as the process lives
     if _driver is not None:
         return
     _driver = build.load()
@@ -62,13 +62,15 @@ def plugged_in() -> Iterator[None]:
         unplug()
 
 
-def set_delays(*, copy_ms: int, kernel_ms: int) -> None:
-    """Set how many milliseconds each copy takes, and after how many a kernel writes its result; 0 for none.
+def set_delays(*, kernel_ms: int = 0, copy_ms: int = 0, fetch_ms: int = 0) -> None:
+    """Set how late things are that are queued from now on. What is queued on one stream still comes one by one.
 
-    This concerns what is queued from now on. What is queued on one stream is executed one after the other.
+    Args:
+        kernel_ms: after how many milliseconds a kernel writes its result.
+        copy_ms: how many milliseconds a copy to a device's memory takes, from the host or from a device.
+        fetch_ms: how many milliseconds a copy from a device to the host takes.
     """
-    _driver.set_copy_ms(copy_ms)
-    _driver.set_kernel_ms(kernel_ms)
+    _driver.set_delays(kernel_ms, copy_ms, fetch_ms)
 
 
 def limit_allocations(largest_bytes: int | None) -> None:

@@ -18,8 +18,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("is_forked", &sim::is_forked);
   m.def("has_context", &sim::has_context);
   m.def("break_device", [](int device) { sim::break_device(device, "a test has broken it"); });
-  m.def("set_copy_ms", [](int64_t value) { sim::knobs().copy_ms = value; });
-  m.def("set_kernel_ms", [](int64_t value) { sim::knobs().kernel_ms = value; });
+  m.def("set_delays", [](int64_t kernel_ms, int64_t copy_ms, int64_t fetch_ms) {
+    sim::knobs().kernel_ms = kernel_ms;
+    sim::knobs().copy_ms = copy_ms;
+    sim::knobs().fetch_ms = fetch_ms;
+  });
   m.def("set_largest_allocation", [](int64_t value) { sim::knobs().largest_allocation = value; });
   m.def("set_refuses_pinning", [](bool value) { sim::knobs().refuses_pinning = value; });
   m.def("pin", [](uintptr_t address, size_t size) {

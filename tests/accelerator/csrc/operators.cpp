@@ -75,7 +75,7 @@ void copy_from_device(const at::Tensor& from, const at::Tensor& to, bool non_blo
     copy_now(to, bytes_of(from));
     return;
   }
-  queue_copy(device, stream, bytes_of(to), bytes_of(from), knobs().copy_ms);
+  queue_copy(device, stream, bytes_of(to), bytes_of(from), knobs().fetch_ms);
   if (!non_blocking) {
     synchronize_stream(device, stream);
   }

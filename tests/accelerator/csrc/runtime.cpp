@@ -196,6 +196,7 @@ void unplug() {
     }
   }
   knobs().copy_ms = 0;
+  knobs().fetch_ms = 0;
   knobs().kernel_ms = 0;
   knobs().largest_allocation = -1;
   knobs().refuses_pinning = false;

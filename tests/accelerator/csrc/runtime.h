@@ -20,8 +20,9 @@ constexpr size_t kMemory = size_t{1} << 30;  // bytes of each device
 
 // What a test can set while the devices are in use.
 struct Knobs {
-  std::atomic<int64_t> copy_ms{0};    // how long the execution of each copy takes
   std::atomic<int64_t> kernel_ms{0};  // how long after it begins to execute a kernel writes its result
+  std::atomic<int64_t> copy_ms{0};    // how long a copy to memory of a device takes
+  std::atomic<int64_t> fetch_ms{0};   // how long a copy from a device to memory of the host takes
   std::atomic<int64_t> largest_allocation{-1};  // bytes; allocations above it fail; -1 for no limit
   std::atomic<bool> refuses_pinning{false};
 };

@@ -1,0 +1,358 @@
+"""Checks of what the hooks promise on an asynchronous accelerator. Each raises Differs where a value is another one.
+
+They hold with the hooks as they are. test_planted_bugs.py takes one protection out at a time and expects Differs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import create_page, open_pages, page_path
+from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.state.state import RankState
+from tests.accelerator import simulated
+from tests.support.snapshots import Box, equal, save
+
+SIZE = 4000
+"""values of a tensor"""
+LATE_MS = 40
+"""how late a write or a copy is, where it is to be late"""
+
+Check = Callable[[Path], None]
+
+
+class Differs(AssertionError):
+    """What was saved or restored has other values than it is to have."""
+
+
+def compare(found: Any, wanted: Any, what: str) -> None:
+    """Raise Differs unless both are equal bit for bit."""
+    if not equal(found, wanted):
+        raise Differs(f"{what} differs")
+
+
+class Net(nn.Module):
+    mean: Tensor
+
+    def __init__(self, device: str, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, size, device="cpu").to(device))
+        self.register_buffer("mean", torch.zeros(3, device=device))
+
+
+class Training:
+    """A model and an optimizer whose gradients are made by hand, so that a twin on the CPU has the same values."""
+
+    def __init__(self, device: str, size: int = SIZE) -> None:
+        self.model = Net(device, size)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+        self.model.weight.grad = torch.zeros(size, device=device)
+
+    def step(self, number: int) -> None:
+        assert self.model.weight.grad is not None
+        self.model.weight.grad.fill_(number)
+        self.optimizer.step()
+
+    def objects(self) -> dict[str, Any]:
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def values(self) -> dict[str, Tensor]:
+        momentum = self.optimizer.state[self.model.weight]["momentum_buffer"]
+        gradient = self.model.weight.grad
+        assert gradient is not None
+        return {
+            "model.weight": self.model.weight.detach(),
+            "model.mean": self.model.mean,
+            "optimizer.state.model.weight.momentum_buffer": momentum,
+            "grad.model.weight": gradient,
+        }
+
+
+class Snapshots:
+    """The snapshots of one rank with some objects, in a directory on tmpfs."""
+
+    def __init__(self, memory: Path, objects: dict[str, Any]) -> None:
+        create_page(page_path(memory, 0))
+        [self.page] = open_pages(memory, 1)
+        self.page.begin(0, os.getpid(), 0)
+        self.memory = memory
+        self.snapshotter = Snapshotter(RankState(objects, (), 0, 1), self.page, [self.page], memory, 0, {})
+
+    def content(self, step: int) -> dict[str, Tensor]:
+        """Return all tensors that the snapshot of a step holds, once its slot says that it is whole."""
+        self.snapshotter.settle()
+        slot = layout.slot_dir(self.memory, 0, self.page.slot_steps().index(step))
+        return {
+            key: value for group in layout.GROUPS for key, value in load_file(slot / f"{group}.safetensors").items()
+        }
+
+    def close(self) -> None:
+        torch.accelerator.synchronize(0)  # a check may have left copies into the slots behind
+        torch.accelerator.synchronize(1)
+        self.snapshotter.close()
+        self.page.close()
+
+
+@contextmanager
+def snapshots_of(memory: Path, objects: dict[str, Any]) -> Iterator[Snapshots]:
+    snapshots = Snapshots(memory, objects)
+    try:
+        yield snapshots
+    finally:
+        snapshots.close()
+
+
+def expect_step(snapshots: Snapshots, step: int, twin: Training) -> None:
+    """Raise Differs unless the snapshot of a step holds the twin's values."""
+    found = snapshots.content(step)
+    for name, wanted in twin.values().items():
+        compare(found[name], wanted, f"{name} in the snapshot of step {step}")
+
+
+# --- snapshots of device memory -------------------------------------------------------------------------------
+
+
+def assert_boundary_is_saved(memory: Path, device: str = "sim:0") -> None:
+    """Kernels of the step before are still to write at the boundary, and those of the step after write soon."""
+    training, twin = Training(device), Training("cpu")
+    with snapshots_of(memory, training.objects()) as snapshots:
+        for step in range(1, 5):
+            simulated.set_delays(kernel_ms=LATE_MS if step > 2 else 0)
+            training.step(step)
+            twin.step(step)
+            snapshots.snapshotter.capture(step)
+            simulated.set_delays()
+            with torch.no_grad():
+                training.model.weight.add_(1)
+            expect_step(snapshots, step, twin)
+            with torch.no_grad():
+                training.model.weight.copy_(twin.model.weight)
+
+
+def assert_second_device_is_saved(memory: Path) -> None:
+    """The current device is the first one, and all state lies on the second."""
+    assert_boundary_is_saved(memory, "sim:1")
+
+
+def assert_other_streams_are_saved(memory: Path) -> None:
+    """A stream that the script has forked off writes before and after the boundary."""
+    training, twin = Training("sim:0"), Training("cpu")
+    training.step(1)
+    twin.step(1)
+    stream = torch.Stream("sim:0")
+    with snapshots_of(memory, training.objects()) as snapshots, torch.no_grad():
+        for step in range(1, 4):
+            torch.accelerator.synchronize()
+            simulated.set_delays(kernel_ms=LATE_MS)
+            with stream:
+                training.model.weight.fill_(step)
+            simulated.set_delays()
+            twin.model.weight.fill_(step)
+            snapshots.snapshotter.capture(step)
+            with stream:
+                training.model.weight.fill_(-step)
+            expect_step(snapshots, step, twin)
+
+
+def assert_next_step_is_not_saved(memory: Path) -> None:
+    """The bytes are still on their way to the slot when the next step overwrites the script's tensors."""
+    training, twin = Training("sim:0"), Training("cpu")
+    with snapshots_of(memory, training.objects()) as snapshots:
+        for step in range(1, 5):
+            training.step(step)
+            twin.step(step)
+            simulated.set_delays(copy_ms=LATE_MS, fetch_ms=LATE_MS)
+            snapshots.snapshotter.capture(step)
+            assert snapshots.snapshotter.is_copying == (step > 1), "the first snapshot has no private copy"
+            simulated.set_delays()
+            with torch.no_grad():
+                training.model.weight.add_(1)
+            expect_step(snapshots, step, twin)
+            with torch.no_grad():
+                training.model.weight.sub_(training.model.weight)
+                training.model.weight.copy_(twin.model.weight)
+
+
+def assert_filled_memory_is_ordered(memory: Path) -> None:
+    """torch.use_deterministic_algorithms() fills the new memory of a private copy, late, on the script's stream."""
+    training, twin = Training("sim:0"), Training("cpu")
+    torch.use_deterministic_algorithms(True)
+    try:
+        with snapshots_of(memory, training.objects()) as snapshots:
+            for step in range(1, 4):
+                training.step(step)
+                twin.step(step)
+                torch.accelerator.synchronize()
+                simulated.set_delays(kernel_ms=LATE_MS, fetch_ms=3 * LATE_MS)
+                snapshots.snapshotter.capture(step)
+                simulated.set_delays()
+                torch.accelerator.synchronize()
+                assert snapshots.snapshotter.is_copying == (step > 1)
+                expect_step(snapshots, step, twin)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def assert_no_other_context(memory: Path) -> None:
+    """A rank whose device is the second one never uses the first, where other ranks need the memory."""
+    torch.accelerator.set_device_index(1)
+    training, twin = Training("sim:1"), Training("cpu")
+    create_page(page_path(memory, 0))
+    [page] = open_pages(memory, 1)
+    page.begin(0, os.getpid(), 0)
+    snapshotter = Snapshotter(RankState(training.objects(), (), 0, 1), page, [page], memory, 0, {})
+    try:
+        for step in range(1, 4):
+            training.step(step)
+            twin.step(step)
+            snapshotter.capture(step)
+            assert snapshotter.is_copying == (step > 1)
+            snapshotter.settle()
+    finally:
+        snapshotter.close()
+        page.close()
+    if simulated.has_context(0):
+        raise Differs("the first device has a context of this process")
+
+
+# --- snapshots of host memory that a device writes to ---------------------------------------------------------
+
+
+class Mirror:
+    """State in pinned memory that the device writes to by itself, as an optimizer has that offloads its state."""
+
+    def __init__(self, device: str) -> None:
+        self.on_device = torch.zeros(SIZE, device=device)
+        self.held = torch.zeros(SIZE, pin_memory=True)
+
+    def queue(self, value: int) -> None:
+        """The copy is made some time after this has returned."""
+        self.on_device.fill_(value)
+        self.held.copy_(self.on_device, non_blocking=True)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.held = state["held"]
+
+
+class Held(Mirror):
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self.held}
+
+
+class Cloned(Mirror):
+    """What is read inside state_dict() must have been written before."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self.held.clone()}
+
+
+class Fetched(Mirror):
+    """state_dict() itself queues the copy that it returns."""
+
+    def queue(self, value: int) -> None:
+        self.on_device.fill_(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self.on_device.to("cpu", non_blocking=True)}
+
+
+def assert_mirror_is_saved(memory: Path, kind: type[Mirror], device: str = "sim:0") -> None:
+    """No attached tensor lies on a device, and copies to the attached one are queued at the boundary."""
+    mirror = kind(device)
+    with snapshots_of(memory, {"mirror": mirror}) as snapshots:
+        for step in range(1, 4):
+            simulated.set_delays(fetch_ms=LATE_MS)
+            mirror.queue(step)
+            snapshots.snapshotter.capture(step)
+            found = snapshots.content(step)["mirror.held"]
+            torch.accelerator.synchronize(torch.device(device))
+            compare(found, torch.full((SIZE,), float(step)), f"the mirror in the snapshot of step {step}")
+
+
+def assert_held_mirror_is_saved(memory: Path) -> None:
+    assert_mirror_is_saved(memory, Held)
+
+
+def assert_cloned_mirror_is_saved(memory: Path) -> None:
+    assert_mirror_is_saved(memory, Cloned)
+
+
+def assert_fetched_mirror_is_saved(memory: Path) -> None:
+    assert_mirror_is_saved(memory, Fetched)
+
+
+def assert_mirror_of_second_device_is_saved(memory: Path) -> None:
+    """The current device is the first one, and nothing is attached that lies on the second."""
+    assert_mirror_is_saved(memory, Held, "sim:1")
+
+
+# --- samples that a device sends at each boundary -------------------------------------------------------------
+
+
+def assert_samples_arrive_whole(memory: Path) -> None:
+    """Samples are read once their copy has ended, whether they are waited for or not."""
+    staging = DeviceStaging.of_device(torch.device("sim", 0), SIZE)
+    source = torch.zeros(SIZE, dtype=torch.uint8, device="sim:0")
+    simulated.set_delays(fetch_ms=LATE_MS)
+    read = []
+    for step in range(1, 9):
+        source.fill_(step)
+        if (buffer := staging.acquire_buffer()) is not None:
+            buffer.samples.copy_(source, non_blocking=True)
+            staging.send(step, buffer, has_loss=False)
+        read += [(step, bytes(buffer.memory)) for step, buffer, _ in staging.arrivals(must_wait=step % 4 == 0)]
+    torch.accelerator.synchronize()
+    compare(read, [(step, bytes([step]) * SIZE) for step in range(1, 9)], "samples")
+
+
+# --- restore --------------------------------------------------------------------------------------------------
+
+
+def assert_restored(memory: Path) -> None:
+    """Values, devices and random numbers of two devices come back, into memory that the script still writes to."""
+
+    def make() -> tuple[Training, Training, Box, RankState]:
+        first, second, box = Training("sim:0"), Training("sim:1"), Box(held=torch.arange(9.0, device="sim:1"))
+        objects = {"model": first.model, "optimizer": first.optimizer, "box": box}
+        objects |= {"model2": second.model, "optimizer2": second.optimizer}
+        return first, second, box, RankState(objects, (), 0, 1)
+
+    def draw() -> list[list[float]]:
+        return [torch.rand(3, device=device).tolist() for device in ("sim:0", "sim:1", "cpu")]
+
+    torch.manual_seed(3)
+    first, second, box, state = make()
+    state.restore_rng()
+    first.step(1)
+    second.step(2)
+    draw()
+    saved = save(state, memory)
+    wanted = draw()
+    again, again2, emptied, resumed = make()
+    torch.manual_seed(99)
+    again.step(5)
+    again2.step(5)
+    emptied.content["held"].zero_()
+    simulated.set_delays(kernel_ms=LATE_MS, copy_ms=LATE_MS)
+    with torch.no_grad():
+        again.model.weight.zero_()  # the kernels are still to write when the values are put back
+        again2.model.weight.zero_()
+    resumed.restore(saved)
+    resumed.restore_rng()
+    simulated.set_delays()
+    pairs = [(first.values(), again.values()), (second.values(), again2.values()), (box.content, emptied.content)]
+    for before, after in pairs:
+        for name, value in after.items():
+            compare(str(value.device), str(before[name].device), f"the device of {name}")
+            compare(value.cpu(), before[name].cpu(), name)
+    compare(draw(), wanted, "random numbers")
