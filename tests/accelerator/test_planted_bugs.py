@@ -213,9 +213,16 @@ PLANTED = [
     "bug", PLANTED, ids=lambda bug: f"{bug.plant.__name__}-{bug.check.__name__.removeprefix('assert_')}"
 )
 def test_a_planted_bug_is_found(bug: PlantedBug, memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is late must still be under way when the script goes on: on a busy machine that takes a longer delay."""
     bug.plant(monkeypatch)
-    with pytest.raises(Differs):
-        bug.check(memory)
+    for late_ms in (checks.LATE_MS, 5 * checks.LATE_MS, 25 * checks.LATE_MS):
+        monkeypatch.setattr(checks, "LATE_MS", late_ms)
+        (directory := memory / str(late_ms)).mkdir()
+        try:
+            bug.check(directory)
+        except Differs:
+            return
+    pytest.fail("no value differs")
 
 
 def test_each_check_finds_a_planted_bug() -> None:
