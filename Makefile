@@ -39,7 +39,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-store bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras azurite frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes demo-nodes-apart test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-size bench-peers bench-store bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu accelerator gpu-wheels browser chaos chaos-nodes chaos-stores slurm extras azurite frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ bench-frameworks: frameworks  ## measure jobs of Transformers and of Lightning: 
 
 gpu:  ## run on one GPU what needs one, and measure: with any Python that has torch 2.10 (DEVICE=cpu: without a GPU)
 	$(PYTHON) scripts/gpu --device $(DEVICE)
+
+accelerator: $(STAMP)  ## build the simulated accelerator that tests/accelerator needs, once for each torch (g++; two minutes; the tests do it, too)
+	$(BIN)/python -m tests.accelerator.build
 
 gpu-wheels:  ## fetch what a machine with a GPU and without a network may lack (FOR: its version of Python)
 	$(PYTHON) -m pip download --quiet --only-binary :all: --python-version $(FOR) --dest build/gpu-wheels \

@@ -79,3 +79,7 @@ def load() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+if __name__ == "__main__":
+    print(library())

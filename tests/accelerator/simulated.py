@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.backend_registration import rename_privateuse1_backend
 
 from tests.accelerator import build
 
@@ -33,8 +34,8 @@ def register() -> None:
     if _driver is not None:
         return
     _driver = build.load()
-    torch.utils.rename_privateuse1_backend(TYPE)
-    torch._register_device_module(TYPE, sys.modules[__name__])
+    rename_privateuse1_backend(TYPE)
+    torch._register_device_module(TYPE, sys.modules[__name__])  # type: ignore[no-untyped-call]
     atexit.register(_driver.unplug)
 
 
@@ -150,7 +151,8 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def get_rng_state(device: Any = None) -> Tensor:
-    return _driver.default_generator(_number(device)).get_state()
+    state: Tensor = _driver.default_generator(_number(device)).get_state()
+    return state
 
 
 def get_rng_state_all() -> list[Tensor]:

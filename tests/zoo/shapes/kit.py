@@ -1,14 +1,17 @@
 """What every shape of the zoo calls: where it is killed, and what it was at its end.
 
-FT_DEVICE: where tensors are made that are not told where. ZOO_OUT: the folder for what it leaves. ZOO_KILL:
+FT_DEVICE: where tensors are made that are not told where; `sim` for the simulated accelerator, whose delays ZOO_DELAYS
+has as JSON. ZOO_OUT: the folder for what it leaves. ZOO_KILL:
 `rank:step:how ...`, each done once; how is `memory`, a SIGKILL, or `storage`, a SIGKILL after which the rank's memory
 is gone.
 """
 
 import hashlib
+import json
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +25,14 @@ OUT = Path(os.environ["ZOO_OUT"])
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
-if (DEVICE := os.environ.get("FT_DEVICE", "cpu")) != "cpu":
+if (DEVICE := os.environ.get("FT_DEVICE", "cpu")).startswith("sim"):
+    sys.path.append(str(Path(__file__).parents[3]))
+    from tests.accelerator import simulated
+
+    simulated.register()
+    simulated.plug_in()
+    simulated.set_delays(**json.loads(os.environ.get("ZOO_DELAYS", "{}")))
+if DEVICE != "cpu":
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic
     torch.set_default_device(DEVICE)
 random.seed(0)
