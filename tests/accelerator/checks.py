@@ -300,19 +300,23 @@ def assert_mirror_of_second_device_is_saved(memory: Path) -> None:
 
 
 def assert_samples_arrive_whole(memory: Path) -> None:
-    """Samples are read once their copy has ended, whether they are waited for or not."""
-    staging = DeviceStaging.of_device(torch.device("sim", 0), SIZE)
-    source = torch.zeros(SIZE, dtype=torch.uint8, device="sim:0")
+    """Samples of two devices are read once their copies have ended, whether they are waited for or not."""
+    devices = [torch.device("sim", number) for number in range(simulated.DEVICES)]
+    staging = DeviceStaging.of_devices(devices, 3 * SIZE // 4)
+    places = [devices[0], devices[1], devices[1]]  # the second device is ready later
+    sources = [torch.zeros(SIZE // 4, dtype=torch.uint8, device=device) for device in places]
     simulated.set_delays(fetch_ms=LATE_MS)
     read = []
     for step in range(1, 9):
-        source.fill_(step)
         if (buffer := staging.acquire_buffer()) is not None:
-            buffer.samples.copy_(source, non_blocking=True)
+            for source, samples in zip(sources, buffer.samples.chunk(3), strict=True):
+                source.fill_(step)
+                samples.copy_(source, non_blocking=True)
             staging.send(step, buffer, has_loss=False)
         read += [(step, bytes(buffer.memory)) for step, buffer, _ in staging.arrivals(must_wait=step % 4 == 0)]
-    torch.accelerator.synchronize()
-    compare(read, [(step, bytes([step]) * SIZE) for step in range(1, 9)], "samples")
+    for device in devices:
+        torch.accelerator.synchronize(device)
+    compare(read, [(step, bytes([step]) * (3 * SIZE // 4)) for step in range(1, 9)], "samples")
 
 
 # --- restore --------------------------------------------------------------------------------------------------

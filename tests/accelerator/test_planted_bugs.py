@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from ftlaunch_hooks.devices import device_port
+from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -146,11 +147,16 @@ class WaitsForNothing(torch.Event):
 
 
 def staged_samples_count_as_arrived(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(simulated, "Event", HasHappened)
+    patch.setattr(torch, "Event", HasHappened)
 
 
 def no_wait_for_staged_samples(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(simulated, "Event", WaitsForNothing)
+    patch.setattr(torch, "Event", WaitsForNothing)
+
+
+def samples_of_the_current_device_only(patch: pytest.MonkeyPatch) -> None:
+    of_devices = DeviceStaging.of_devices
+    patch.setattr(DeviceStaging, "of_devices", lambda devices, size: of_devices(devices[:1], size))
 
 
 # --- restore --------------------------------------------------------------------------------------------------
@@ -202,6 +208,7 @@ PLANTED = [
     PlantedBug(copies_on_the_script_s_memory, checks.assert_next_step_is_not_saved),
     PlantedBug(staged_samples_count_as_arrived, checks.assert_samples_arrive_whole),
     PlantedBug(no_wait_for_staged_samples, checks.assert_samples_arrive_whole),
+    PlantedBug(samples_of_the_current_device_only, checks.assert_samples_arrive_whole),
     PlantedBug(no_restore, checks.assert_restored),
     PlantedBug(random_numbers_begin_anew, checks.assert_restored),
     PlantedBug(only_the_current_device_s_random_numbers, checks.assert_restored),
