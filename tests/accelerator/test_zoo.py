@@ -10,10 +10,15 @@ from tests.gpu.test_zoo import check, skip_what_cannot_run
 from tests.support.harness import FtJob
 from tests.zoo.test_zoo import ALL, disturb, finals, logs, losses, undisturbed
 
-NAMES = [name for name, shape in ALL.items() if shape.promise == "Exact"]
+LONG = {"accumulation_clipped", "amp_scaler", "ema_swapped", "frozen_batchnorm", "lbfgs", "replay_buffer"}
+"""shapes that `make test-long` runs; the others, which are slow, are run by `make sweep`"""
+NAMES = [
+    pytest.param(name, marks=pytest.mark.long if name in LONG else pytest.mark.slow)
+    for name, shape in ALL.items()
+    if shape.promise == "Exact"
+]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shape_keeps_its_promise_on_a_late_device(name: str, job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,28 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {back(of_input), back(of_weight), back(of_bias)};
 }
 
+// It writes to the running statistics, and its schema does not say so: the CPU fallback would leave them as they are.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& mean, const std::optional<at::Tensor>& variance, bool training, double momentum,
+    double epsilon) {
+  const InOperator inside;
+  const auto fetch = [](const std::optional<at::Tensor>& given) {
+    return given.has_value() && given->defined() ? std::optional(given->cpu()) : std::nullopt;
+  };
+  const auto new_mean = fetch(mean);
+  const auto new_variance = fetch(variance);
+  auto [result, batch_mean, batch_deviation] = at::native_batch_norm(
+      input.cpu(), fetch(weight), fetch(bias), new_mean, new_variance, training, momentum, epsilon);
+  if (training && new_mean.has_value()) {
+    copy_from(*new_mean, *mean, false);
+  }
+  if (training && new_variance.has_value()) {
+    copy_from(*new_variance, *variance, false);
+  }
+  return {result.to(input.device()), batch_mean.to(input.device()), batch_deviation.to(input.device())};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
@@ -299,6 +321,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", local_scalar);
   m.impl("record_stream", record_stream);
   m.impl("is_pinned", is_pinned_tensor);
+  m.impl("native_batch_norm", batch_norm);
   m.impl("convolution_overrideable", convolution);
   m.impl("convolution_backward_overrideable", convolution_backward);
 }

@@ -260,6 +260,10 @@ void set_current_device(int device) {
   }
 }
 
+void go_back_to_device(int device) noexcept {
+  this_device = device;
+}
+
 int current_stream(int device) {
   device_at(device);
   return this_stream[device];

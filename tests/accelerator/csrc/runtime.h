@@ -62,6 +62,9 @@ int current_device();
 // Uses the device if it is not the current one already, as cudaSetDevice does.
 void set_current_device(int device);
 
+// Makes a device the current one without using it.
+void go_back_to_device(int device) noexcept;
+
 int current_stream(int device);
 void set_current_stream(int device, int stream);
 

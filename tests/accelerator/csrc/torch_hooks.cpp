@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "generators.h"
@@ -60,11 +59,9 @@ struct SimGuard final : c10::impl::DeviceGuardImplInterface {
     set_current_device(number_of(to));
   }
 
+  // As CUDA's does, which sets the device once it is used: the end of a guard makes no context.
   void uncheckedSetDevice(Device to) const noexcept override {
-    try {
-      set_current_device(number_of(to));
-    } catch (const c10::Error&) {  // torch has asked not to be told
-    }
+    go_back_to_device(number_of(to));
   }
 
   Stream getStream(Device of) const override {
@@ -98,7 +95,6 @@ struct SimGuard final : c10::impl::DeviceGuardImplInterface {
   }
 
   void synchronizeStream(const Stream& stream) const override {
-    const c10::DeviceGuard as_others_do(stream.device());  // so the thread's current device is used as well
     synchronize_stream(stream.device_index(), number_of(stream));
   }
 
