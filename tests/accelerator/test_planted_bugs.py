@@ -5,7 +5,7 @@ This shows that the checks would notice. PLANTED is the whole list of what is ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.reading import Lookup
 from tests.accelerator import checks, simulated
 from tests.accelerator.checks import Check, Differs
+
+pytestmark = pytest.mark.long
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -46,16 +48,16 @@ def no_wait_at_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_wait_before_state_dict(patch: pytest.MonkeyPatch) -> None:
-    """The second wait of a boundary, before the bytes are copied, stays."""
-    _skip_one_wait(patch, skipped=0)
+    """The waits of a boundary after state_dict(), and before the bytes are copied, stay."""
+    _skip_waits(patch, skipped=(0,))
 
 
-def no_wait_before_the_copy(patch: pytest.MonkeyPatch) -> None:
+def no_wait_after_state_dict(patch: pytest.MonkeyPatch) -> None:
     """The first wait of a boundary, before state_dict(), stays."""
-    _skip_one_wait(patch, skipped=1)
+    _skip_waits(patch, skipped=(1, 2))
 
 
-def _skip_one_wait(patch: pytest.MonkeyPatch, skipped: int) -> None:
+def _skip_waits(patch: pytest.MonkeyPatch, skipped: Collection[int]) -> None:
     wait, capture = device_port.wait_for_devices, Snapshotter.capture
     waits = 0
 
@@ -66,7 +68,7 @@ def _skip_one_wait(patch: pytest.MonkeyPatch, skipped: int) -> None:
 
     def wait_or_not() -> None:
         nonlocal waits
-        if waits != skipped:
+        if waits not in skipped:
             wait()
         waits += 1
 
@@ -163,7 +165,7 @@ def samples_of_the_current_device_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def random_numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(accelerators, "put_back_random_state", lambda saved: None)
+    patch.setattr(accelerators, "put_back", lambda saved: None)
 
 
 def only_the_current_device_s_random_numbers(patch: pytest.MonkeyPatch) -> None:
@@ -196,7 +198,7 @@ PLANTED = [
     PlantedBug(no_wait, checks.assert_held_mirror_is_saved),
     PlantedBug(no_wait_at_all, checks.assert_boundary_is_saved),
     PlantedBug(no_wait_before_state_dict, checks.assert_cloned_mirror_is_saved),
-    PlantedBug(no_wait_before_the_copy, checks.assert_fetched_mirror_is_saved),
+    PlantedBug(no_wait_after_state_dict, checks.assert_fetched_mirror_is_saved),
     PlantedBug(only_the_current_device_at_all, checks.assert_second_device_is_saved),
     PlantedBug(only_the_current_device, checks.assert_mirror_of_second_device_is_saved),
     PlantedBug(only_other_devices, checks.assert_held_mirror_is_saved),

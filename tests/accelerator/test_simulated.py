@@ -13,6 +13,8 @@ import torch
 
 from tests.accelerator import simulated
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 LATE_MS = 300
 

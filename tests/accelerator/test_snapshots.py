@@ -114,6 +114,8 @@ from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.state.collector import TensorItem
 from tests.accelerator import simulated
 
+pytestmark = pytest.mark.long
+
 with simulated.plugged_in():
     for number in (0, 1):
         slot = Slot(Path(sys.argv[1]), 0, number)

@@ -101,7 +101,7 @@ class StepProof:
         size = self._samples.bytes_needed
         self._staging = DeviceStaging.of_devices(devices, size) if devices else None
         self._device_loss: Tensor | None = None
-        """the last loss of the step under way, if the loss lies on a device"""
+        """the last loss of the step under way, if the loss lies on a device of parameters"""
         self._before: dict[int, StepFingerprint] = {}
         """the fingerprints by the process before, by step, of steps that are not made again yet"""
         self._restored: StepFingerprint | None = None
@@ -244,7 +244,7 @@ class StepProof:
     def _note_seen_loss(self, loss: Tensor) -> None:
         if loss.device.type == "cpu":
             self._ring.note_loss(self._step, loss.item())
-        else:
+        elif loss.device in self._samples.devices:
             self._device_loss = loss
 
     # --- at a boundary ----------------------------------------------------------------------------------------
