@@ -210,6 +210,7 @@ def test_nothing_is_prepared_without_an_interval_or_for_a_small_state(memory: Pa
     rank.snapshots.prepares_slots = True
     rank.value.tensor = torch.zeros(4)
     rank.take(1)
+    assert not temporary(memory, 0).exists(), "for the step after, whose slot has a large file"
     rank.take(2)
     assert not rank.page.q[PREPARING]
     assert not layout.slot_dir(memory, 0, 2).exists()
