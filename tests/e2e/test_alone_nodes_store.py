@@ -116,7 +116,9 @@ def test_what_a_stop_saved_is_in_the_store_and_empty_machines_go_on(nodes: Store
     nodes.assert_went_on(calm, at=step)
 
 
-@pytest.mark.parametrize("is_shared", [False, True], ids=["a disk each", "a shared disk"])
+@pytest.mark.parametrize(
+    "is_shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["a disk each", "a shared disk"]
+)
 def test_machines_that_are_lost_with_all_they_had(
     nodes: StoredAloneNodes, calm: AloneNodes, *, is_shared: bool
 ) -> None:
@@ -177,6 +179,7 @@ def test_a_step_that_only_the_first_node_still_has_whole_is_given_up_on_all(
     assert f"step {newest} in {nodes.address} is refused" in nodes.said()
 
 
+@pytest.mark.slow
 def test_empty_machines_whose_store_is_damaged_refuse_to_begin_anew(nodes: StoredAloneNodes) -> None:
     nodes.begin(*SLOW)
     wait_for(nodes.has_stored, "a step in the store")
@@ -190,6 +193,7 @@ def test_empty_machines_whose_store_is_damaged_refuse_to_begin_anew(nodes: Store
     wait_for(lambda: not carriers(nodes.tag), "the end of all processes")
 
 
+@pytest.mark.slow
 def test_nodes_with_different_stores_are_refused(nodes: StoredAloneNodes) -> None:
     nodes.places = lambda node, below: {  # type: ignore[method-assign]
         "FTLAUNCH_CHECKPOINT_DIR": f"{nodes.address}{node}",
