@@ -1,1 +1,1 @@
-"""What the hooks ask of an accelerator, and how they leave it. Nothing of snapshots is decided here."""
+"""What the hooks ask of an accelerator. Nothing of snapshots is decided here."""

@@ -18,9 +18,9 @@ from typing import Any
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Resume
-from ftlaunch_hooks.devices.parking import park
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
+from ftlaunch_hooks.job.parking import park
 from ftlaunch_hooks.job.passed_training import PassedTraining
 from ftlaunch_hooks.job.restore import AttachError, check_usable, open_step, saved_object
 from ftlaunch_hooks.job.script_end import at_ordinary_end

@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from ftlaunch_hooks.devices import device_port
-from ftlaunch_hooks.devices.parking import park
+from ftlaunch_hooks.job.parking import park
 
 DEVICE = torch.device("cpu")
 
