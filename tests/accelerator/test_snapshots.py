@@ -14,6 +14,7 @@ from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from tests.accelerator import checks, simulated
 from tests.accelerator.checks import Check, Training, expect_step, snapshots_of
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 LARGE = 200_000
 """values of a tensor: more than are sampled of it at a boundary"""
@@ -113,8 +114,6 @@ import torch
 from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.state.collector import TensorItem
 from tests.accelerator import simulated
-
-pytestmark = pytest.mark.long
 
 with simulated.plugged_in():
     for number in (0, 1):

@@ -307,7 +307,7 @@ def shrink(stored: StoredCheckpoints, home: Path) -> None:
 
 @pytest.fixture
 def keeper(proxy: FaultyProxy, address: str, home: Path) -> Iterator[tuple[Keeper, threading.Event]]:
-    """An open keeper that may send 8 MiB a second, and what makes it hurry."""
+    """An open keeper, and what makes it hurry."""
     hurried = threading.Event()
     made = Keeper(hurried.wait, say=lambda answer: True)
     opening: dict[str, Any] = {"do": "open", "store": address, "directory": str(home / "checkpoints"), "job": "net"}
@@ -318,7 +318,6 @@ def keeper(proxy: FaultyProxy, address: str, home: Path) -> Iterator[tuple[Keepe
             "memory": str(home / "memory"),
             "owner": "me",
             "newer_than": -1,
-            "bandwidth": 8 << 20,
             "life": "",
             "adopted": "",
             "meeting": None,
@@ -335,7 +334,7 @@ def test_an_upload_keeps_to_the_jobs_bandwidth_and_a_hurry_lifts_one(
 ) -> None:
     """Tried: with one limit for all uploads, the second is as fast as the hurried one."""
     made, hurried = keeper
-    upload = {"do": "publish", "keep": 5, "keep_every": None, "bandwidth": None}
+    upload = {"do": "publish", "keep": 5, "keep_every": None, "bandwidth": 8 << 20}
     commit(home, 10, ranks=1, size=SIZE)
     hurried.set()
     fast = made.carry_out(upload)
