@@ -143,7 +143,7 @@ class RanksKilled(JobEvent):
     priority = Priority.WARNING
     ranks: Sequence[int]
     why: str
-    """why the ranks are killed before the grace is over; empty if the grace is over"""
+    """why the ranks are killed before the grace is over; empty if it is over, or the user is in a hurry"""
 
     def fields(self) -> dict[str, Any]:
         """Return the killed ranks and the reason."""
@@ -151,7 +151,7 @@ class RanksKilled(JobEvent):
 
     def sentence(self) -> str:
         """Return which ranks are killed, and why."""
-        return self.why or f"rank {', '.join(map(str, self.ranks))} did not leave within the grace: SIGKILL"
+        return self.why or f"rank {', '.join(map(str, self.ranks))} has not left: SIGKILL"
 
 
 @dataclass(frozen=True)

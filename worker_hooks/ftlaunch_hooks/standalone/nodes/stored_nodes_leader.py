@@ -65,7 +65,6 @@ class StoredNodesLeader(NodesLeader):
                 self._keeper.attach()
         except AloneError as problem:
             error = str(problem)
-            say(error)
         reached = self._links.saves.gather([not error])
         if error:
             raise AloneError(error)
