@@ -26,7 +26,7 @@ from tests.support.checkpoints import common, image
 
 from ftlaunch.checkpoints.stores.fetching import fetch_files
 from ftlaunch.checkpoints.stores.index import StoredStep
-from ftlaunch.checkpoints.stores.store import open_store
+from ftlaunch.checkpoints.stores.store import SMALL_FILE, open_store
 from ftlaunch.checkpoints.stores.stored_catalog import StoreCatalog
 from ftlaunch.checkpoints.stores.stored_checkpoints import StoredCheckpoints
 from ftlaunch_contract.checkpoint import layout, verify, writer
@@ -35,8 +35,9 @@ from ftlaunch_contract.checkpoint.tensor_file import whole_chunk
 MIB = 1 << 20
 STEP = 1
 HEADER = 4096  # bytes of a file that are left for its header
-THREADS = 4  # files under way at the same time, as with ftlaunch
-SAME_PARTS = {"chunk_size": 8 * MIB, "max_concurrency": 6}  # as with ftlaunch
+THREADS = 4  # large files under way at the same time, as with ftlaunch
+SMALL_FILES = 16  # files of one request under way at the same time, as with ftlaunch
+SAME_PARTS = {"chunk_size": 8 * MIB, "max_concurrency": 8}  # as with ftlaunch
 """what `obstore.put` is told so that it sends what ftlaunch sends"""
 
 
@@ -106,7 +107,7 @@ def publish(prefix: str, home: Path) -> float:
 
 def put_same(prefix: str, home: Path) -> float:
     """Upload the step's files by obstore, with ftlaunch's concurrency."""
-    return _put(prefix, home, **SAME_PARTS)
+    return _put(prefix, home, SMALL_FILES, **SAME_PARTS)
 
 
 def put_defaults(prefix: str, home: Path) -> float:
@@ -120,13 +121,14 @@ def put_with_index(prefix: str, home: Path) -> float:
     return _put(prefix, home) + _seconds(lambda: obstore.put(store, "index", bytes(1024)))
 
 
-def _put(prefix: str, home: Path, **options: int) -> float:
+def _put(prefix: str, home: Path, small_files: int = THREADS, **options: int) -> float:
     store = S3Store(BUCKET, prefix=prefix)
     step = layout.iteration_dir(home / "checkpoints", STEP)
     names = [*verify.examine(step)["files"], layout.METADATA]
+    is_small = max((step / name).stat().st_size for name in names) <= SMALL_FILE
 
     def put_all() -> None:
-        with ThreadPoolExecutor(THREADS) as pool:
+        with ThreadPoolExecutor(small_files if is_small else THREADS) as pool:
             list(pool.map(lambda name: obstore.put(store, name, step / name, **options), names))
 
     return _seconds(put_all)

@@ -48,7 +48,7 @@ STEP_SECONDS = 0.04
 INTERVAL = 8
 KEEP = 2
 WIDTHS = (16, 1600)  # the second has shards of more than one part
-KILLS_A_JOB = 25  # after which a job may run to its end
+KILLS_A_JOB = 50  # after which a job may run to its end
 PAUSE_SECONDS = (0.1, 2.5)  # between two kills
 SERVER_SECONDS = (0.0, 2.0)  # in which the server is down
 KEEPER = "ftlaunch.checkpoints.stores.keeper"
@@ -92,6 +92,7 @@ class StoreChaos:
         self._tally = tally
         self._newest_stored = -1
         self._seen = 0  # events of the journal that were counted
+        self._has_lost_machine = False
 
     def run(self, kills: int, ends: dict[int, list[str]]) -> None:
         """Kill so often, let the job end, and judge it. ends: width -> the state that an undisturbed run ends in."""
@@ -121,8 +122,10 @@ class StoreChaos:
         words = ("--out", str(job.out), "--steps", str(STEPS), "--step-time", step_time)
         return (*words, "--width", str(self._width))
 
-    def _start(self, *options: str) -> None:
+    def _start(self) -> None:
         self._tally.starts += 1
+        # Else an empty machine would wait for a sign of life of the lost one, at each start until it has the store.
+        options = ("--take-over-store",) if self._has_lost_machine else ()
         self._job.start(
             "--checkpoint-dir", self._address, "--storage-interval", str(INTERVAL), "--keep", str(KEEP),
             "--max-restarts", "1000", "--backoff-first", "0.1s", "--backoff-max", "0.2s", *options,
@@ -167,7 +170,8 @@ class StoreChaos:
         shutil.rmtree(self._job.memory, ignore_errors=True)
         shutil.rmtree(self._job.run_dir, ignore_errors=True)
         self._seen = 0
-        self._start("--take-over-store")  # else each start would wait for a sign of life
+        self._has_lost_machine = True
+        self._start()
 
     def _kill_pids(self, pids: list[int]) -> bool:
         killed = False

@@ -9,6 +9,7 @@ from tests.support.harness import JOBS, FtJob
 
 from ftlaunch.checkpoints.catalog import CatalogEntry, listed
 from ftlaunch_contract.checkpoint import skipped_samples
+from ftlaunch_contract.checkpoint.layout import TRACKER
 
 UNSOUND = JOBS / "unsound.py"
 QUICK = ("--backoff-first", "0.1s", "--backoff-max", "0.2s", "--storage-interval", "5")
@@ -82,7 +83,8 @@ def test_no_loss_is_missed_however_short_the_steps(job: FtJob) -> None:
 
 
 def test_stop_ends_the_job_and_saves_nothing_bad(job: FtJob) -> None:
-    assert run(job, "nan 0", "--on-nan", "stop", args=ALONE, ranks=1) == 1
+    saved = job.run_dir / "checkpoints" / TRACKER
+    assert run(job, "nan 0", "--on-nan", "stop", args=(*ALONE, "--saved", str(saved)), ranks=1) == 1
     assert "rank 0: the loss of step 12 is nan; not restarting (on_nan: stop)" in job.stderr
     assert job.events("incident")[-1]["kind"] == "numerical"
     assert len(job.events("attempt_started")) == 1

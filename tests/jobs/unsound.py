@@ -27,6 +27,7 @@ parser.add_argument("--high", type=int, nargs=2, default=(0, 0), help="the loss 
 parser.add_argument("--told-nan", type=int, default=-1, help="NaN is told of this step, though it is none")
 parser.add_argument("--raise", dest="raises", action="store_true", help="raise where the loss is NaN")
 parser.add_argument("--flip", type=int, nargs=2, default=(-1, -1), help="rank and step: a bit flips after it")
+parser.add_argument("--saved", type=Path, help="in the tenth step, wait until this file of a save is there")
 args = parser.parse_args()
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 ATTEMPT = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -57,6 +58,8 @@ for step in job.steps(args.steps):
     seen.write(f"{number} {' '.join(map(str, numbers.tolist()))}\n")
     seen.flush()
     time.sleep(args.step_time)
+    while args.saved and number == 10 and not args.saved.exists():
+        time.sleep(0.01)
     optimizer.zero_grad()
     loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
     loss.backward()

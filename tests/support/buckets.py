@@ -104,6 +104,7 @@ class BucketServer:
             f"-master.port={master}", f"-master.port.grpc={master_grpc}",
             f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}",
             f"-master.volumeSizeLimitMB={self._volume_mib}", "-volume.max=100",
+            "-master.electionTimeout=1s", "-master.heartbeatInterval=100ms",  # else each start after a kill takes 15 s
             f"-filer.port={filer}", f"-filer.port.grpc={filer_grpc}",
             "-s3", f"-s3.port={s3}", f"-s3.port.grpc={s3_grpc}", "-s3.port.iceberg=0", "-s3.port.lance=0",
             f"-s3.config={self._home / 's3.json'}", "-s3.autoCreateBucket=false",

@@ -24,16 +24,15 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from ftlaunch.checkpoints.stores.store import ChangedError, Content, Spent
+from ftlaunch.checkpoints.stores.store import SMALL_FILE, ChangedError, Content, Spent
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 T = TypeVar("T")
 
-_PART = 8 << 20  # bytes; of a small file, all of it is one request
 _MOST_PARTS = 10_000  # of one object, in S3
-_PARTS = 6  # of one file that are sent at the same time; with 2, links that limit each connection stay half empty
+_PARTS = 8  # of one file that are sent at the same time; with 2, links that limit each connection stay half empty
 _PIECE = 1 << 20  # bytes of a download that are handed over at once: few enough to stay in the processor's cache
 RETRY_SECONDS = 60.0  # after the first try, in which another one may begin
 _AGAIN_SECONDS = 1.0  # between two tries of a request that obstore tries once
@@ -155,8 +154,8 @@ class BucketStore:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             try:
-                if size <= _PART:
-                    data = file.read(_PART)
+                if size <= SMALL_FILE:
+                    data = file.read(SMALL_FILE)
                     obstore.put(self._objects, name, data, use_multipart=False)
                     spent(len(data))
                 else:
@@ -281,8 +280,8 @@ def _version(meta: Any) -> str:
 
 
 def _part_size(size: int) -> int:
-    """Return the bytes of a part: `_PART`, or what a file needs to have no more than `_MOST_PARTS`."""
-    return max(_PART, -(-size // _MOST_PARTS))
+    """Return the bytes of a part: `SMALL_FILE`, or what a file needs to have no more than `_MOST_PARTS`."""
+    return max(SMALL_FILE, -(-size // _MOST_PARTS))
 
 
 def _parts(file: IO[bytes], size: int, spent: Spent) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ from pathlib import Path
 from ftlaunch.checkpoints.stores import index as indexes
 from ftlaunch.checkpoints.stores.fetching import fetch_object
 from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
+from ftlaunch.checkpoints.stores.sending import send_files
 from ftlaunch.checkpoints.stores.store import Spent
 from ftlaunch.checkpoints.stores.stored_checkpoints import (
     SIDE_FILES,
@@ -42,7 +43,7 @@ from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files import atomic, checksums
 from ftlaunch_contract.progress import ignore
 
-_THREADS = 4  # files that are sent or received at the same time
+_THREADS = 4  # files that are received at the same time
 _LOCK = ".cache.lock"  # in a node's directory, which agents of one machine may share
 
 
@@ -76,15 +77,6 @@ class CachedCheckpoints(StoredCheckpoints):
             if (damage := self._fetch_all([step])) is not None:
                 return damage
         return None
-
-    def _upload_files(self, paths: Iterable[Path], folder: str, spent: Spent) -> None:
-        """Upload files into a folder of the store, under their own names. Raises OSError."""
-
-        def upload(path: Path) -> None:
-            self._store.upload(path, f"{folder}/{path.name}", spent)
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(upload, paths))
 
     def _is_copy(self, step: int, path: Path) -> bool:
         """Return whether a checkpoint of the directory is the store's, and whole. Raises OSError."""
@@ -229,7 +221,7 @@ class HeadCheckpoints(CachedCheckpoints):
         }
         entries[layout.METADATA] = len(content), checksums.of_bytes(content)
         here = [directory / name for name in entries if (directory / name).exists()]
-        self._upload_files(here, folder, spent)
+        send_files(self._store, here, folder, spent)
         files = {
             name: StoredFile(object=f"{folder}/{name}", bytes=size, digest=checksums.of_blocks(digests))
             for name, (size, digests) in entries.items()
@@ -284,7 +276,7 @@ class NodeCheckpoints(CachedCheckpoints):
             written = [path for _, directory in layout.list_incomplete(staging) for path in directory.iterdir()]
             if not written:
                 raise OSError(errno.ENOENT, f"what was written in {staging} is gone")
-            self._upload_files([path for path in written if path.name != layout.MARK], folder, spent)
+            send_files(self._store, [path for path in written if path.name != layout.MARK], folder, spent)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 

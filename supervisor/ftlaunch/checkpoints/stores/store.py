@@ -19,6 +19,9 @@ from ftlaunch_contract.protocol import scheme_of
 Spent = Callable[[int], None]
 """Called with the number of bytes of each piece that was sent or received; waits where a bandwidth is to be kept."""
 
+SMALL_FILE = 8 << 20
+"""bytes; a file that is no larger is sent in one request"""
+
 
 class ChangedError(Exception):
     """An object was not replaced, because another process has replaced it since it was read."""

@@ -27,13 +27,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ftlaunch.checkpoints.stores import index as indexes
 from ftlaunch.checkpoints.stores.fetching import fetch_files
 from ftlaunch.checkpoints.stores.index import Index, StoredFile, StoredStep
+from ftlaunch.checkpoints.stores.sending import send_files
 from ftlaunch.checkpoints.stores.store import ChangedError, CheckpointStore, Spent, replace_object
 from ftlaunch_contract.checkpoint import health_mark, layout, metadata, retention, verify
 from ftlaunch_contract.checkpoint.retention import Candidate
@@ -42,7 +42,6 @@ from ftlaunch_contract.files import atomic, checksums, untrusted_json
 from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.progress import ignore
 
-_THREADS = 4  # files that are sent at the same time
 _MOST_TRIES = 3  # to go on in the place of a process whose last commits may reach the store late
 NOTE = "store.json"
 """name of the file in the checkpoint directory that lists the tokens of the claims that were made for the directory"""
@@ -602,12 +601,7 @@ class StoredCheckpoints:
                 name: (entry["bytes"], entry[checksums.NAME]) for name, entry in found["files"].items()
             }
             entries[layout.METADATA] = len(content), checksums.of_bytes(content)
-
-            def upload(name: str) -> None:
-                self._store.upload(path / name, f"{folder}/{name}", self._spent)
-
-            with ThreadPoolExecutor(_THREADS) as pool:
-                list(pool.map(upload, entries))
+            send_files(self._store, [path / name for name in entries], folder, self._spent)
         except (Damaged, FileNotFoundError):
             return None
         files = {
