@@ -51,6 +51,7 @@ WIDTHS = (16, 1600)  # the second has shards of more than one part
 KILLS_A_JOB = 50  # after which a job may run to its end
 PAUSE_SECONDS = (0.1, 2.5)  # between two kills
 SERVER_SECONDS = (0.0, 2.0)  # in which the server is down
+_END_SECONDS = 600.0  # in which a job that nobody disturbs any more ends
 KEEPER = "ftlaunch.checkpoints.stores.keeper"
 SAVER = "ftlaunch.checkpoints.saver"
 TARGETS = ("rank", "saver", "keeper", "supervisor", "server", "machine")
@@ -114,7 +115,7 @@ class StoreChaos:
     def _run_undisturbed(self) -> list[str]:
         calm = FtJob(Path(tempfile.mkdtemp(dir=self._job.home.parent)))
         calm.start(args=self._words(calm, "0"))
-        assert calm.wait() == 0, calm.stderr
+        assert calm.wait(_END_SECONDS) == 0, calm.stderr
         calm.dispose()
         return calm.final()
 
@@ -242,7 +243,7 @@ class StoreChaos:
     def _finish(self, end: list[str]) -> None:
         """Let the job end, and judge what it has left."""
         job = self._job
-        if code := job.wait(600.0):
+        if code := job.wait(_END_SECONDS):
             self._tally.problems.append(f"{job.home}: exit code {code}\n{job.stderr[-2000:]}")
             return
         self._audit()

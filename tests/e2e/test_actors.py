@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 from tests.support.harness import FtJob
 
+pytestmark = pytest.mark.timeout(600)
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_rlhf_actors.py"
 KILLS = {"policy": 40, "value": 60, "reference": 7, "reward": 12}
 """actor -> the call in which it dies; a call of each snapshot counts with those that are trained"""
+SECONDS = 240.0
+"""of a run, in which each of four actors imports torch, and torch's compiler, twice"""
 OFTEN = ("policy", "reward")  # in CI: one that is trained, and one that is frozen
 
 
 def run(job: FtJob, *args: str) -> dict[str, str]:
     """Run the script to its end; returns the digests of the trained models."""
     job.start(script=SCRIPT, args=("--out", str(job.out), *args), ranks=1)
-    assert job.wait() == 0, job.stderr
+    assert job.wait(SECONDS) == 0, job.stderr
     return {name: (job.out / name).read_text() for name in ("policy", "value")}
 
 

@@ -12,11 +12,15 @@ from tests.support.slurm_jobs import NODES, SlurmJob
 
 pytestmark = pytest.mark.timeout(240)
 
+PEER_INTERVAL = 2
+"""steps; by itself, a job on a busy machine may take so long an interval that there is no copy yet"""
+
 
 def started(slurm: Slurm, home: Path, step_time: float) -> SlurmJob:
     """A job that has made some steps, with a node that stands by."""
     job = SlurmJob(slurm, home)
-    job.submit("spare.sh", "--step-time", str(step_time), options=("--nnodes", str(NODES)))
+    options = ("--nnodes", str(NODES), "--peer-interval", str(PEER_INTERVAL))
+    job.submit("spare.sh", "--step-time", str(step_time), options=options)
     job.wait_standby()
     job.wait_step(5)
     return job
@@ -38,13 +42,14 @@ def assert_done(job: SlurmJob, alone: Any, *states: str) -> None:
 @pytest.mark.long
 def test_a_lost_node_is_replaced_by_the_spare(slurm: Slurm, job: SlurmJob, alone: Any) -> None:
     lost = job.worker(job.wait_standby())
+    job.wait_copied()
     lost.lose()
     assert job.wait_event("incident")["kind"] == "node-lost", job.transcript
     slurm.wait_removed(job.number, lost)
     assert_done(job, alone, "COMPLETED")
     (_, resumed) = job.events("resumed")
     assert resumed["source"] == "peer", job.transcript
-    assert resumed["steps_lost"] <= 1, "that one's copy was on its way"
+    assert resumed["steps_lost"] <= 2 * PEER_INTERVAL, "the copies of the newest such step were on their way"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from ftlaunch_contract.protocol import memory_root
 from tests.support.harness import ATTACHED, TINY
 from tests.support.machines import RANKS, Machine, NodesJob, result_of
 from tests.support.slurm import Slurm
@@ -87,6 +88,16 @@ class SlurmJob(NodesJob):
     def wait_step(self, step: int) -> dict[int, int]:
         """Wait until all ranks have completed `step` steps; return each rank's pid on its machine."""
         return self._wait_explained(lambda: self.ranks_at(step), f"step {step}", DEADLINE)
+
+    def wait_copied(self) -> None:
+        """Wait until there is a copy of each rank's snapshot in the memory of another machine, too."""
+
+        def copied() -> bool:
+            roots = [node.path(memory_root(0)) for node in self.slurm.nodes]
+            notes = [note for root in roots for note in root.glob("*/peers/*/*/copy.json")]
+            return len({_rank_of(note) for note in notes} - {None}) == NODES * RANKS
+
+        self._wait_explained(copied, "copies of all ranks", DEADLINE)
 
     def report(self) -> dict[str, Any]:
         """Return the report of the newest run."""
@@ -172,3 +183,12 @@ def _command(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return []
+
+
+def _rank_of(note: Path) -> int | None:
+    """Return whose snapshot a note is about; None if another note takes its place just now."""
+    try:
+        rank: int = json.loads(note.read_text())["rank"]
+    except FileNotFoundError:
+        return None
+    return rank
