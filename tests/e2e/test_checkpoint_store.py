@@ -129,6 +129,7 @@ def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(stored: StoredJo
     second.assert_clean()
 
 
+@pytest.mark.long
 def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: StoredJob, tmp_path: Path) -> None:
     """Taken out (`damaged_store`): the job says that each step is damaged, and begins with step 1."""
     first = stored.machine()
@@ -201,6 +202,7 @@ def test_a_keeper_that_dies_has_another_one_at_once(stored: StoredJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_keepers_that_die_again_and_again_cost_what_was_asked_and_the_next_step_is_stored(stored: StoredJob) -> None:
     job = stored.machine()
     stored.start(job, step_time="0.2")
@@ -262,6 +264,7 @@ def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob
     first.assert_clean()
 
 
+@pytest.mark.long
 def test_memory_of_before_is_not_taken_up_once_the_job_went_on_elsewhere(stored: StoredJob) -> None:
     """Taken out: the machine, come back, goes on from its memory, of a training that was begun anew elsewhere."""
     first = stored.machine()

@@ -110,6 +110,7 @@ def test_shards_are_put_together(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_it_says_how_far_it_is(trained: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program that exports tells of the bytes that it has written."""
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)

@@ -59,6 +59,7 @@ def test_a_command_that_was_cut_off_goes_on_from_memory(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_command_that_was_given_up_begins_anew(job: FtJob) -> None:
     job.start("--fresh", "--max-restarts", "0", args=("--out", str(job.out)), env={"FAULT": "exception 0 5"}, ranks=1)
     assert job.wait() == 1, job.stderr

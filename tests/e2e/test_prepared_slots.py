@@ -12,6 +12,7 @@ def preparing(job: FtJob, attempt: int) -> dict[int, int]:
     return {rank: sum(line[:2] == [str(attempt), str(rank)] for line in lines) for rank in range(2)}
 
 
+@pytest.mark.long
 def test_a_job_forks_while_slots_are_prepared_and_resumes_exactly(job: FtJob) -> None:
     """Taken out: preparing slots; joining the thread, without which a rank ends inside torch."""
     job.start(

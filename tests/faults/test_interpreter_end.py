@@ -30,6 +30,7 @@ def trained(job: FtJob) -> list[int]:
     return [len((job.out / f"trained_{rank}").read_text().splitlines()) for rank in (0, 1)]
 
 
+@pytest.mark.long
 def test_ranks_that_end_well_while_a_hang_is_examined_are_done(job: FtJob) -> None:
     """Taken out (`_judge_end_meanwhile`): an incident, and the job, which has done its work, is started once more."""
     run(job, "attached", "late", "--hang-timeout", "1s", "--teardown-timeout", "1s")

@@ -22,6 +22,7 @@ def resumed_exactly(job: FtJob, calm: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_python_without_the_names(job: FtJob, calm: FtJob) -> None:
     """Taken out (`os.pidfd_open` in `Leader`): the first rank cannot be started, AttributeError."""
     env = lacking_python(job.home)

@@ -23,6 +23,7 @@ def start(job: FtJob, *args: str, shell: str = WRAPPER, **more: object) -> None:
     job.start("--no-python", script="/bin/sh", args=words, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_python_below_a_shell_script_is_the_rank(job: FtJob, calm: FtJob) -> None:
     """Taken out: without `acquire_page_for_launcher` the script is refused, as a job below another one."""
     start(job, env={"FAULT": "sigkill 1 7"})

@@ -72,6 +72,7 @@ def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, int
     assert not list((job.run_dir / "checkpoints").glob(".staged-*")), "what was staged is gone"
 
 
+@pytest.mark.long
 def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
     args = ("--out", str(job.out), *WIDE, "--steps", "400", "--step-time", "0.02")
     job.start("--verify-resume", "off", "--storage-interval", "off", args=args, preexec_fn=in_small_shm("4m"))

@@ -71,6 +71,7 @@ def test_sigterm_to_everybody_twice(job: FtJob) -> None:
     assert len(job.losses()) == step
 
 
+@pytest.mark.long
 def test_sigterm_while_a_rank_is_stuck_in_a_collective(job: FtJob) -> None:
     """Rank 1 sleeps for ever in step 9, rank 0 waits for it in the all_reduce: no boundary will be reached."""
     job.start("--hang-timeout", "off", "--grace", "3s", args=args(job, *SLOW), env={"FAULT": "deaf 1 9"})
@@ -166,6 +167,7 @@ def test_other_signals_stop_likewise(job: FtJob, stop: str) -> None:
     assert [event["by"] for event in job.events("stop_requested")] == [f"{stop} to the supervisor"]
 
 
+@pytest.mark.long
 def test_second_interrupt_means_now(job: FtJob) -> None:
     """Ctrl-C twice: the ranks are killed, the newest snapshot is saved all the same."""
     options = ("--hang-timeout", "off", "--grace", "1h")  # nobody waits for that long

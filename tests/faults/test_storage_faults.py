@@ -53,6 +53,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FtJob]:
 # --- full, read-only, over quota, slow ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
     """Room for one checkpoint: the first stays, training goes on; told to stop, the job says where its state is."""
     with tmpfs(job.home / "disk", "5m") as disk:
@@ -221,6 +222,7 @@ def test_damaged_checkpoints_cost_steps_and_are_said(job: FtJob) -> None:
 # --- whose directory it is --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_second_job_on_the_same_checkpoints_is_refused(job: FtJob, other: FtJob) -> None:
     storage = job.home / "shared" / "checkpoints"
     words = ("--checkpoint-dir", str(storage))

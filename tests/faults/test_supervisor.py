@@ -139,6 +139,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "told", [pytest.param(False, id="to its end", marks=pytest.mark.slow), pytest.param(True, id="until told to stop")]
 )
@@ -193,6 +194,7 @@ def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) ->
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     "FT_TEST_PLAIN" in os.environ, reason="FT_TEST_PLAIN has ranks need the Python that is taken away: unset it"
 )

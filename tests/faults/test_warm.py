@@ -175,6 +175,7 @@ def test_the_ranks_end_with_the_supervisor(job: FtJob, how: str) -> None:
     wait_for(lambda: not any(map(alive, pids)), "the end of all ranks")
 
 
+@pytest.mark.long
 @either
 def test_what_has_changed_is_read_again(job: FtJob, how: str) -> None:
     script, module = job.home / "changing.py", job.home / "beside.py"

@@ -64,6 +64,7 @@ def test_a_module_that_is_in_the_way_is_left_out_alone(job: FtJob, kind: str) ->
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", [True, False])
 def test_without_torch_it_is_said_only_to_who_asked(job: FtJob, asked: bool) -> None:
     script = job.home / "script.py"

@@ -145,6 +145,7 @@ def test_what_was_brought_is_removed_once_the_job_has_its_own_state(loading: Loa
     assert loading.final() == alone.final()
 
 
+@pytest.mark.long
 def test_every_node_begins_with_weights_in_a_bucket(loading: LoadJob) -> None:
     fill_with_weights(loading)
     loading.script = SHAPES
@@ -164,6 +165,7 @@ def fill_with_weights(job: LoadJob) -> None:
     save_file(trained.state_dict(), job.bucket / "net/model.safetensors")
 
 
+@pytest.mark.long
 def test_a_bucket_that_changes_meanwhile_is_refused(loading: LoadJob) -> None:
     """Taken out (the comparison of digests): the ranks of one job begin with two models."""
     fill_with_weights(loading)
@@ -197,6 +199,7 @@ def test_a_step_that_is_gone_meanwhile_names_the_node(loading: LoadJob) -> None:
     assert "is not in " in loading.transcript
 
 
+@pytest.mark.long
 def test_a_node_with_another_address_is_named(loading: LoadJob) -> None:
     loading.fill_bucket()
     loading.begin_head()

@@ -174,6 +174,7 @@ def test_a_new_attempt_and_the_end_of_a_failed_one_are_followed(printing: Printi
     assert printing.codes() == [0, 0], printing.transcript
 
 
+@pytest.mark.long
 def test_a_node_that_is_lost_is_named_and_what_the_head_has_is_shown(printing: PrintingJob) -> None:
     printing.range = "1:2"
     printing.begin("--node-timeout", "2s", "--max-restarts", "5", "--rdzv-conf", "last_call_timeout=15")

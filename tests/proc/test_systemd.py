@@ -92,6 +92,7 @@ def test_what_is_no_job_spec_has_no_unit(name: str, says: str, tmp_path: Path) -
     assert says in err
 
 
+@pytest.mark.long
 def test_a_job_that_systemd_starts_again_is_not_stopped_from_elsewhere(job: FtJob) -> None:
     """By its exit code systemd would start it again, while `ftctl stop` says "stopped". Its ranks stop it as before."""
     command = "systemctl --user stop ftlaunch-night.service"
