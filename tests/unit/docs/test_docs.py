@@ -118,7 +118,8 @@ def test_every_make_target_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name_of)
 def test_every_path_in_backticks_exists(page: Path) -> None:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-    tops = {path.name for base in _BASES for path in base.iterdir()}
+    made = {name.rstrip("/") for name in read(".gitignore").split()}  # runs/ is there where a job has run
+    tops = {path.name for base in _BASES for path in base.iterdir()} - made
     named = [code for code in re.findall(r"`([^`\n]+)`", text) if _ROOM.fullmatch(code) and code.split("/")[0] in tops]
     missing = [code for code in named if not any((base / code).exists() for base in _BASES)]
     assert missing == []
