@@ -20,6 +20,8 @@ from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.storage.file_reads import SHARE_BYTES
+from ftlaunch_hooks.storage.parallel_read import Filling
 from tests.accelerator import simulated
 from tests.support.snapshots import Box, equal, save
 
@@ -360,3 +362,23 @@ def assert_restored(memory: Path) -> None:
             compare(str(value.device), str(before[name].device), f"the device of {name}")
             compare(value.cpu(), before[name].cpu(), name)
     compare(draw(), wanted, "random numbers")
+
+
+def assert_files_are_brought_whole(memory: Path) -> None:
+    """Files come through pinned memory, which is used again and again, into memory that the script still writes to."""
+    count = 5 * SHARE_BYTES // 2  # of each tensor, in bytes: more shares than there is pinned memory for
+    contents = [torch.randint(0, 256, (count,), dtype=torch.uint8) for _ in range(4)]
+    targets = [torch.ones(count, dtype=torch.uint8, device=f"sim:{number % 2}") for number in range(len(contents))]
+    filling = Filling()
+    simulated.set_delays(kernel_ms=10 * LATE_MS, copy_ms=LATE_MS)
+    for number, (content, target) in enumerate(zip(contents, targets, strict=True)):
+        path = memory / f"file{number % 3}"
+        offset = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as file:
+            file.write(content.numpy().tobytes())
+        target.zero_()  # the kernel is still to write when the file's bytes arrive
+        filling.add(path, offset, target)
+    filling.run()
+    simulated.set_delays()
+    for content, target in zip(contents, targets, strict=True):
+        compare(target.cpu(), content, "what was read")

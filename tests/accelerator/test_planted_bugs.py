@@ -152,7 +152,7 @@ def staged_samples_count_as_arrived(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch, "Event", HasHappened)
 
 
-def no_wait_for_staged_samples(patch: pytest.MonkeyPatch) -> None:
+def events_wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch, "Event", WaitsForNothing)
 
 
@@ -209,8 +209,11 @@ PLANTED = [
     PlantedBug(no_private_copy, checks.assert_next_step_is_not_saved),
     PlantedBug(copies_on_the_script_s_memory, checks.assert_next_step_is_not_saved),
     PlantedBug(staged_samples_count_as_arrived, checks.assert_samples_arrive_whole),
-    PlantedBug(no_wait_for_staged_samples, checks.assert_samples_arrive_whole),
+    PlantedBug(events_wait_for_nothing, checks.assert_samples_arrive_whole),
     PlantedBug(samples_of_the_current_device_only, checks.assert_samples_arrive_whole),
+    PlantedBug(no_wait, checks.assert_files_are_brought_whole),
+    PlantedBug(no_wait_for_the_own_stream, checks.assert_files_are_brought_whole),
+    PlantedBug(events_wait_for_nothing, checks.assert_files_are_brought_whole),
     PlantedBug(no_restore, checks.assert_restored),
     PlantedBug(random_numbers_begin_anew, checks.assert_restored),
     PlantedBug(only_the_current_device_s_random_numbers, checks.assert_restored),

@@ -70,8 +70,9 @@ def test_samples_are_read_once_they_have_arrived(memory: Path) -> None:
     assert_holds(checks.assert_samples_arrive_whole, memory)
 
 
-def test_what_was_saved_comes_back_to_its_device(memory: Path) -> None:
-    assert_holds(checks.assert_restored, memory)
+@pytest.mark.parametrize("check", [checks.assert_restored, checks.assert_files_are_brought_whole])
+def test_what_was_saved_comes_back_to_its_device(memory: Path, check: Check) -> None:
+    assert_holds(check, memory)
 
 
 def assert_holds(check: Check, memory: Path) -> None:

@@ -141,12 +141,14 @@ def order_after_script(device: torch.device) -> None:
 
 def record_events(devices: Iterable[torch.device]) -> list[torch.Event]:
     """Return an event for each device, behind what this thread has queued on the device's current stream."""
-    events = []
-    for device in devices:
-        event = torch.Event(device)
-        event.record(torch.accelerator.current_stream(device))
-        events.append(event)
-    return events
+    return [record_event(torch.accelerator.current_stream(device)) for device in devices]
+
+
+def record_event(stream: torch.Stream) -> torch.Event:
+    """Return an event behind what is queued on a stream."""
+    event = torch.Event(stream.device)
+    event.record(stream)
+    return event
 
 
 def prepare_thread(device: torch.device) -> None:
@@ -312,6 +314,17 @@ class PinnedMap:
         """Unpin the memory. Call this before the map is unmapped."""
         torch.cuda.check_error(int(self._runtime.cudaHostUnregister(self._address)))
         del self._mapped
+
+
+def allocate_pinned(size: int) -> Tensor:
+    """Return `size` bytes of host memory, uint8, from which devices copy by themselves.
+
+    The memory is pinned by torch. Where that is refused, it is ordinary memory, and each copy from it waits.
+    """
+    try:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return torch.empty(size, dtype=torch.uint8)
 
 
 def pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap:

@@ -1,9 +1,8 @@
 """Reads saved tensors into tensors in memory, many at once.
 
-A tensor costs one copy, into its place. A tensor that was saved in one piece is read directly (parallel_read.py), or
-copied out of the mapped file if its place is on a GPU. A tensor that was saved in shards, or that is wanted in shards,
-goes through torch.distributed.checkpoint's own planner (dcp_reader.py). `Lookup` also decides which of several copies a
-rank reads.
+A tensor costs one copy, into its place. What was saved in one piece just as this rank holds it, a whole tensor or a
+shard, is read directly (parallel_read.py). What is wanted in other shards than were saved goes through
+torch.distributed.checkpoint's own planner (dcp_reader.py). `Lookup` also decides which of several copies a rank reads.
 """
 
 from __future__ import annotations
@@ -43,14 +42,15 @@ def read(saved: SavedTensors, wanted: Mapping[str, Tensor], advance: Advance = i
     for key, target in wanted.items():
         if saved.partial:
             _check_there(saved, key, target)
-        piece = None if is_sharded(target) else _only_piece(saved, key)
+        piece = _piece_of(saved.pieces(key), target)
+        held = local_of(target)
         if piece is None:
             planned[key] = target
-        elif piece.file.path is not None and can_fill(target):
-            filling.add(piece.file.path, piece.offset, target)
+        elif piece.file.path is not None and can_fill(held):
+            filling.add(piece.file.path, piece.offset, held)
         else:
-            target.copy_(piece.tensor())
-            advance(target.nbytes)
+            held.copy_(piece.tensor())
+            advance(held.nbytes)
     filling.run()
     if planned:
         from ftlaunch_hooks.storage import dcp_reader  # noqa: PLC0415 - half a second's import, where it is needed
@@ -58,9 +58,10 @@ def read(saved: SavedTensors, wanted: Mapping[str, Tensor], advance: Advance = i
         dcp_reader.read_planned(saved, planned, advance)
 
 
-def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
-    first, *others = saved.pieces(key)
-    return None if others else first
+def _piece_of(pieces: Sequence[SavedChunk], target: Tensor) -> SavedChunk | None:
+    """Return the piece that is just what this rank holds of a tensor; None if there is none."""
+    part = _part_of(target)
+    return next((piece for piece in pieces if (piece.chunk.offset, piece.chunk.shape) == part), None)
 
 
 def _check_there(saved: SavedTensors, key: str, target: Tensor) -> None:
@@ -127,8 +128,7 @@ class Lookup:
 
     def _is_one_piece(self, key: str, target: Tensor) -> bool:
         """Whether the target is what one rank has saved."""
-        part = _part_of(target)
-        return any((piece.chunk.offset, piece.chunk.shape) == part for piece in self._saved.pieces(key))
+        return _piece_of(self._saved.pieces(key), target) is not None
 
     def _refuse_mosaic(self, key: str, found: str) -> None:
         if self._saved.has_other_values(found):
