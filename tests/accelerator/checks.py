@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
+from ftlaunch_hooks.snapshots import overlapped_copies
+from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.file_reads import SHARE_BYTES
@@ -29,6 +32,9 @@ SIZE = 4000
 """values of a tensor"""
 LATE_MS = 40
 """how late a write or a copy is, where it is to be late"""
+
+OVERLAPPED = 400_000
+"""values of a tensor that is large enough to be copied while training goes on"""
 
 Check = Callable[[Path], None]
 
@@ -225,6 +231,86 @@ def assert_no_other_context(memory: Path) -> None:
         page.close()
     if simulated.has_context(0):
         raise Differs("the first device has a context of this process")
+
+
+# --- snapshots that are copied until the next step of an optimizer ---------------------------------------------
+
+
+@contextmanager
+def only_buffers_fit() -> Iterator[None]:
+    """The device has no room for private copies, but for the buffers of overlapped ones; tensors have four pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PrivateRoom, "has_room", lambda *_: False)
+        patch.setattr(PrivateRoom, "has_room_for_buffers", lambda *_: True)
+        patch.setattr(overlapped_copies, "PIECE_WORDS", OVERLAPPED // 4)
+        yield
+
+
+def assert_overlapped_copy_ends_before_the_step(memory: Path) -> None:
+    """The optimizer's next step comes while pieces are late: it waits for them, and the snapshot is kept."""
+    training, twin = Training("sim:0", OVERLAPPED), Training("cpu", OVERLAPPED)
+    training.step(1)
+    twin.step(1)
+    with only_buffers_fit(), snapshots_of(memory, training.objects()) as snapshots:
+        for step in range(1, 4):
+            simulated.set_delays(kernel_ms=LATE_MS, copy_ms=LATE_MS, fetch_ms=LATE_MS)
+            snapshots.snapshotter.capture(step)
+            simulated.set_delays()
+            assert snapshots.snapshotter.is_copying
+            training.step(step + 1)
+            snapshots.snapshotter.settle()
+            if step not in snapshots.page.slot_steps():
+                raise Differs(f"the snapshot of step {step} is dropped")
+            expect_step(snapshots, step, twin)
+            twin.step(step + 1)
+
+
+def assert_changed_copy_is_dropped(memory: Path) -> None:
+    """Something else than the optimizer's step changes a parameter while its pieces are late."""
+
+    def change(weight: Tensor) -> None:
+        weight.add_(1)
+
+    assert_dropped(memory, change)
+
+
+def assert_copy_of_swapped_values_is_dropped(memory: Path) -> None:
+    """A parameter has other values while its pieces are read, and has its own again in the end."""
+
+    def swap(weight: Tensor) -> None:
+        before = weight.clone()
+        weight.fill_(7)
+        simulated.set_delays(copy_ms=12 * LATE_MS)  # after four pieces were read
+        weight.copy_(before)
+        simulated.set_delays()
+
+    assert_dropped(memory, swap)
+
+
+def assert_dropped(memory: Path, change: Callable[[Tensor], None]) -> None:
+    """change: changes a parameter after the boundary. The next snapshot is kept, as the parameter is known by then."""
+    training, twin = Training("sim:0", OVERLAPPED), Training("cpu", OVERLAPPED)
+    with only_buffers_fit(), snapshots_of(memory, training.objects()) as snapshots:
+        for step in (1, 2):
+            training.step(step)
+            twin.step(step)
+            before = training.model.weight.detach().clone()
+            torch.accelerator.synchronize()
+            snapshots.snapshotter.fit(step)
+            simulated.set_delays(kernel_ms=LATE_MS, copy_ms=LATE_MS)
+            assert snapshots.snapshotter.capture(step)
+            simulated.set_delays()
+            assert snapshots.snapshotter.is_copying
+            with torch.no_grad():
+                change(training.model.weight)
+            snapshots.snapshotter.settle()
+            if step in snapshots.page.slot_steps():
+                expect_step(snapshots, step, twin)
+            is_kept = step in snapshots.page.slot_steps()
+            assert is_kept == (step == 2), "the first is dropped, as the parameter is not known to change"
+            torch.accelerator.synchronize()
+            with torch.no_grad():
+                training.model.weight.copy_(before)
 
 
 # --- snapshots of host memory that a device writes to ---------------------------------------------------------

@@ -16,6 +16,7 @@ import torch
 from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.snapshots.copies import Copies
+from ftlaunch_hooks.snapshots.overlapped_copies import OverlappedCopies
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.random_numbers import accelerators
@@ -161,6 +162,42 @@ def samples_of_the_current_device_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeviceStaging, "of_devices", lambda devices, size: of_devices(devices[:1], size))
 
 
+# --- copies until the next step of an optimizer ---------------------------------------------------------------
+
+
+def no_wait_before_the_step(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Snapshotter, "_before_step", lambda *_: None)
+
+
+def no_fingerprint_is_compared(patch: pytest.MonkeyPatch) -> None:
+    run = OverlappedCopies.run
+
+    def run_and_say_nothing(self: OverlappedCopies) -> set[str]:
+        run(self)
+        return set()
+
+    patch.setattr(OverlappedCopies, "run", run_and_say_nothing)
+
+
+def no_wait_for_fingerprints(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OverlappedCopies, "_synchronize", lambda self: None)
+
+
+def fingerprints_are_of_the_script_s_memory(patch: pytest.MonkeyPatch) -> None:
+    """They are compared with those of what the script has in the end, not of what was copied."""
+    run = OverlappedCopies.run
+
+    def run_and_look_again(self: OverlappedCopies) -> set[str]:
+        run(self)
+        torch.accelerator.synchronize()
+        pieces, then = self._pieces, self._fingerprints
+        now = [self._fingerprint(piece.source) for piece in pieces]
+        self._synchronize()
+        return {piece.key for piece, one, other in zip(pieces, now, then, strict=True) if one.item() != other}
+
+    patch.setattr(OverlappedCopies, "run", run_and_look_again)
+
+
 # --- restore --------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +248,11 @@ PLANTED = [
     PlantedBug(staged_samples_count_as_arrived, checks.assert_samples_arrive_whole),
     PlantedBug(events_wait_for_nothing, checks.assert_samples_arrive_whole),
     PlantedBug(samples_of_the_current_device_only, checks.assert_samples_arrive_whole),
+    PlantedBug(no_wait_before_the_step, checks.assert_overlapped_copy_ends_before_the_step),
+    PlantedBug(no_fingerprint_is_compared, checks.assert_changed_copy_is_dropped),
+    PlantedBug(no_wait_for_the_own_stream, checks.assert_overlapped_copy_ends_before_the_step),
+    PlantedBug(no_wait_for_fingerprints, checks.assert_overlapped_copy_ends_before_the_step),
+    PlantedBug(fingerprints_are_of_the_script_s_memory, checks.assert_copy_of_swapped_values_is_dropped),
     PlantedBug(no_wait, checks.assert_files_are_brought_whole),
     PlantedBug(no_wait_for_the_own_stream, checks.assert_files_are_brought_whole),
     PlantedBug(events_wait_for_nothing, checks.assert_files_are_brought_whole),
@@ -240,7 +282,8 @@ def test_a_planted_bug_is_found(bug: PlantedBug, memory: Path, monkeypatch: pyte
 def test_each_check_finds_a_planted_bug() -> None:
     """A check that no bug fails may check nothing."""
     held = {check for name, check in vars(checks).items() if name.startswith("assert_")} - {
-        checks.assert_mirror_is_saved
+        checks.assert_mirror_is_saved,
+        checks.assert_dropped,
     }
     assert held == {bug.check for bug in PLANTED}
 

@@ -66,6 +66,18 @@ def test_host_memory_is_copied_once_the_device_has_written_it(memory: Path, chec
     assert_holds(check, memory)
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        checks.assert_overlapped_copy_ends_before_the_step,
+        checks.assert_changed_copy_is_dropped,
+        checks.assert_copy_of_swapped_values_is_dropped,
+    ],
+)
+def test_without_room_a_copy_goes_on_until_the_next_step(memory: Path, check: Check) -> None:
+    assert_holds(check, memory)
+
+
 def test_samples_are_read_once_they_have_arrived(memory: Path) -> None:
     assert_holds(checks.assert_samples_arrive_whole, memory)
 

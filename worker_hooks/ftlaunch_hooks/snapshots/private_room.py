@@ -42,6 +42,7 @@ class PrivateRoom:
 
     def __init__(self) -> None:
         self._peaks: dict[torch.device, _ScriptPeak] = {}
+        self._rooms: dict[torch.device, float] = {}  # bytes, when `has_room` was asked last
 
     def has_room(self, needed: dict[torch.device, int]) -> bool:
         """Whether private copies of `needed` bytes fit on each device. Ask at a boundary, while there are none.
@@ -49,8 +50,12 @@ class PrivateRoom:
         The first answer for a device is no: before a whole step was seen, the script's peak is not known. Once the
         allocator had to give back memory to serve the script, the answer is no for good.
         """
-        rooms = [self._has_room(device, size) for device, size in needed.items()]  # a list: each peak must be read
-        return all(rooms)
+        self._rooms = {device: self._room_on(device) for device in needed}
+        return all(self._rooms[device] > size for device, size in needed.items())
+
+    def has_room_for_buffers(self, size: int) -> bool:
+        """Whether buffers of `size` bytes fit on each device that `has_room` was asked about at this boundary."""
+        return bool(self._rooms) and all(room > size for room in self._rooms.values())
 
     def read_peaks(self, private: dict[torch.device, int]) -> None:
         """Read the allocators' peaks just before private copies are freed. private: their bytes on each device."""
@@ -59,18 +64,19 @@ class PrivateRoom:
             if memory is not None and device in self._peaks:
                 self._peaks[device].read(memory, size)
 
-    def _has_room(self, device: torch.device, needed: int) -> bool:
+    def _room_on(self, device: torch.device) -> float:
+        """Return how many bytes of a device the script leaves to others; 0 where that is not known."""
         memory = device_port.memory_of(device) if device_port.can_work_beside_capture(device) else None
         if memory is None:
-            return False
+            return 0
         peak = self._peaks.get(device)
         if peak is None:
             self._peaks[device] = _ScriptPeak(
                 retries=memory.retries, script=memory.peak_allocated, seen=memory.peak_allocated
             )
-            return False
+            return 0
         peak.read(memory, private=0)
         if memory.retries > peak.retries:
-            return False
+            return 0
         fragmented = max(memory.peak_reserved - max(memory.peak_allocated, peak.script), 0)
-        return needed + peak.script + fragmented + _SPARE * memory.total < memory.free + memory.reserved
+        return memory.free + memory.reserved - peak.script - fragmented - _SPARE * memory.total

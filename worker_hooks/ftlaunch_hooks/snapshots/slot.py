@@ -49,6 +49,7 @@ class Slot(SlotDirectory):
             path.with_name(path.name + TEMPORARY).unlink(missing_ok=True)
         self.host = Copies()  # from this process's memory
         self.device = Copies()  # from devices
+        self.on_devices: list[tuple[TensorItem, Tensor]] = []  # what `device` copies: items, and their places
         self._files: dict[str, SlotFile] = {}  # by group
         self._prepared: dict[str, SlotFile] = {}  # by group: files for the next snapshot, prepared at least in part
         self._preparation: SlotPreparation | None = None  # owns the files of `_prepared` as long as it runs
@@ -148,6 +149,7 @@ class Slot(SlotDirectory):
         items = [item for item in collected if item.owned]
         pairs = [(item, self._files[item.group].tensors[item.key]) for item in items]
         self.host, self.device = divide((item.tensor, copy) for item, copy in pairs)
+        self.on_devices = [(item, copy) for item, copy in pairs if device_port.is_on_device(item.tensor)]
         self._trained = [
             (item.key, copy)
             for item, copy in pairs
@@ -217,6 +219,7 @@ class Slot(SlotDirectory):
         """Unmap and close the files, which stay."""
         self.host = Copies()
         self.device = Copies()
+        self.on_devices = []
         self._chunks = {}
         self._collected = None
         self._trained = []

@@ -2,7 +2,8 @@
 
 The order is that of RankSnapshots (rank_snapshots.py, which also explains the words). At a boundary the training thread
 copies the state into a slot (slots.py, copies.py). Where devices have room for a private copy of what lies on them
-(private_room.py), a thread of the Snapshotter brings that copy to the slot while training goes on.
+(private_room.py), a thread of the Snapshotter brings that copy to the slot while training goes on. Where they have
+none, it brings what an optimizer's step alone changes before the next such step (overlapped_copies.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
+
 from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.checkpoint.seeds import Seeds
@@ -23,6 +27,7 @@ from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import Copies
+from ftlaunch_hooks.snapshots.overlapped_copies import BYTES_ON_DEVICE, OverlappedCopies, Overlapping
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.rank_snapshots import RankSnapshots, Snapshot
 from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
@@ -38,6 +43,12 @@ _TORN = (
     "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
     " of two of its values, and a run that resumes from it is not exact; let state_dict() return copies that are made"
     " under the thread's lock"
+)
+
+
+_DROPPED = (
+    "the snapshot of step {step} is dropped: `{name}`{more} changed before the next step of an optimizer, while it was"
+    " copied; from now on it is copied while the loop waits"
 )
 
 
@@ -100,11 +111,14 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
         self._private_room = PrivateRoom()
+        self._overlapping = Overlapping()
+        self._step_hook: RemovableHandle | None = None  # made for the first copies that must end before a step
         self._measured: list[TensorItem] | None = None  # the items of which `_need` was computed
         self._need = 0  # bytes that one snapshot takes
         self._is_state_new = True  # whether the first step may add to the state, as it does to an optimizer's
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None  # the copy in the snapshot thread; None after `settle`
+        self._must_end_before_step = False  # whether that copy reads what the step of an optimizer changes
         self._knows_of_writes = False  # whether a thread of the script was seen to write during a copy
         self._has_warned_of_writes = False
 
@@ -164,25 +178,34 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         if is_first:
             self.laying_out += time.perf_counter() - began
         self._publish_digest(new)
-        private, new = self._copy_untorn(slot, new)
-        if private is None:
+        later, new = self._copy_untorn(slot, new)
+        if later is None:
             self.commit(number, new)
+            return
+        self._must_end_before_step = isinstance(later, OverlappedCopies)
+        if isinstance(later, Copies):
+            self._copying = self._thread.submit(self._copy_and_commit, later, number, new)
         else:
-            self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
+            if self._step_hook is None:
+                self._step_hook = register_optimizer_step_pre_hook(self._before_step)
+            self._copying = self._thread.submit(self._overlap_and_commit, later, number, new)
 
-    def _copy_untorn(self, slot: Slot, new: Snapshot[TensorState]) -> tuple[Copies | None, Snapshot[TensorState]]:
+    def _copy_untorn(
+        self, slot: Slot, new: Snapshot[TensorState]
+    ) -> tuple[Copies | OverlappedCopies | None, Snapshot[TensorState]]:
         """Copy the state; if a thread writes to it meanwhile, collect and copy it again, a few times.
 
         Returns:
-            The copies from private sources that are left to be made (None for none), and the snapshot that was copied.
+            The copies that are left to be made while training goes on (None for none), from private sources or from the
+            script's, and the snapshot that was copied.
         """
         for tries_left in reversed(range(_TRIES)):
             began = time.perf_counter()
             # A thread of the script may have queued more since the state was collected.
             device_port.wait_for_devices()
             slot.host.run()
-            private = slot.device.copy_on_devices() if self._may_copy_privately(slot, new) else None
-            if private is None:
+            later = self._begin_beside(slot, new)
+            if later is None:
                 slot.device.run()
             if self._knows_of_writes:
                 # torch counts a write to a tensor at the end of the operation that writes. An operation that was under
@@ -194,8 +217,8 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
                 break
             self._knows_of_writes = True
             if tries_left:
-                if private is not None:
-                    self._release(private)
+                if isinstance(later, Copies):
+                    self._release(later)
                 collected = self._state.collect(new.step)
                 new = replace(new, state=replace(new.state, collected=collected))
                 self._state.sample(collected)
@@ -203,15 +226,25 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
             elif not self._has_warned_of_writes:
                 self._has_warned_of_writes = True
                 say(_TORN.format(name=written[0], tries=_TRIES))
-        return private, new
+        return later, new
 
-    def _may_copy_privately(self, slot: Slot, new: Snapshot[TensorState]) -> bool:
-        """Return whether what lies on devices may be brought to the slot while training goes on."""
+    def _begin_beside(self, slot: Slot, new: Snapshot[TensorState]) -> Copies | OverlappedCopies | None:
+        """Begin to copy what lies on devices; the rest of the way it may go while training goes on.
+
+        Returns:
+            What is left to be done; None where nothing was begun.
+        """
         if not slot.device.sources:
-            return False
+            return None
         has_room = self._private_room.has_room(slot.device.bytes_on_devices)
-        # The last copy is made in this thread: when the interpreter ends, no other thread takes work any more.
-        return has_room and new.hold is not Why.END
+        if new.hold is Why.END:
+            return None  # when the interpreter ends, no other thread takes work any more
+        if has_room:
+            return slot.device.copy_on_devices()
+        # What the saver waits for must not be dropped.
+        if new.hold is None and self._private_room.has_room_for_buffers(BYTES_ON_DEVICE):
+            return self._overlapping.begin(slot.on_devices)
+        return None
 
     def _release(self, private: Copies) -> None:
         """Free the memory of private copies. The peaks are read first, as the copies are not the script's."""
@@ -223,12 +256,34 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         device_port.prepare_thread(next(iter(private.bytes_on_devices)))
         private.run()
         self._release(private)  # not in the caller: the pool holds the arguments until after the result is known
+        self._commit_or_do_without(number, new)
+
+    def _commit_or_do_without(self, number: int, new: Snapshot[TensorState]) -> None:
         try:
             self.commit(number, new)
         except NoRoomError as error:
             self._do_without(number, error)
             if new.hold is not None:
                 self._progress.missed(new.step)
+
+    def _overlap_and_commit(self, copies: OverlappedCopies, number: int, new: Snapshot[TensorState]) -> None:
+        """Bring the script's own tensors to a slot, and commit it if none has changed. Runs in the snapshot thread."""
+        device_port.prepare_thread(copies.devices[0])
+        if not (changed := copies.run()):
+            self._commit_or_do_without(number, new)
+            return
+        self._overlapping.avoid(changed)
+        first, *others = sorted(changed)
+        more = f" and {len(others)} more" if others else ""
+        say(_DROPPED.format(step=new.step, name=first, more=more))
+        self._progress.failed()
+
+    def _before_step(self, *_: object) -> None:
+        """Before a step of an optimizer: wait for copies of what the step is about to change."""
+        if (copying := self._copying) is not None and self._must_end_before_step:
+            began = time.perf_counter()
+            wait([copying])
+            self.spent += time.perf_counter() - began
 
     def _publish_digest(self, new: Snapshot[TensorState]) -> None:
         """Write the digest of a part of the replicas to the page, where the supervisor compares the ranks' digests."""
@@ -312,4 +367,6 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
     def close(self) -> None:
         """Wait for a running copy, and unmap the slots. Their files stay, for the saver or the next attempt."""
         self._thread.shutdown()
+        if self._step_hook is not None:
+            self._step_hook.remove()
         super().close()
