@@ -238,8 +238,11 @@ def assert_no_other_context(memory: Path) -> None:
 
 @contextmanager
 def only_buffers_fit() -> Iterator[None]:
-    """The device has no room for private copies, but for the buffers of overlapped ones; tensors have four pieces."""
-    with pytest.MonkeyPatch.context() as patch:
+    """The device has no room for private copies, but for the buffers of overlapped ones; tensors have four pieces.
+
+    It is torch's default device as well: what is to lie in this process's memory must say so.
+    """
+    with pytest.MonkeyPatch.context() as patch, torch.device("sim:0"):
         patch.setattr(PrivateRoom, "has_room", lambda *_: False)
         patch.setattr(PrivateRoom, "has_room_for_buffers", lambda *_: True)
         patch.setattr(overlapped_copies, "PIECE_WORDS", OVERLAPPED // 4)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ftlaunch_hooks.observe.replica_digests import DigestPlan
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
+from ftlaunch_hooks.state.collector import TensorItem
 from tests.accelerator import checks, simulated
 from tests.accelerator.checks import Check, Training, expect_step, snapshots_of
 
@@ -89,6 +91,18 @@ def test_what_was_saved_comes_back_to_its_device(memory: Path, check: Check) -> 
 
 def assert_holds(check: Check, memory: Path) -> None:
     check(memory)
+
+
+def test_digests_of_replicas_are_those_of_the_same_values_in_memory() -> None:
+    values = torch.arange(100_000.0)
+
+    def digests(tensor: torch.Tensor) -> list[int]:
+        shape = tuple(tensor.shape)
+        plan = DigestPlan([TensorItem("w", tensor, (0,), shape, owned=True, settled=True, replica="w")])
+        return [plan.digest(index) for index in range(len(plan.parts))]
+
+    assert len(digests(values)) > 1
+    assert digests(values.to("sim:1")) == digests(values)
 
 
 # --- what a device refuses ------------------------------------------------------------------------------------

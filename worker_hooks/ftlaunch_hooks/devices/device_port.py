@@ -322,9 +322,9 @@ def allocate_pinned(size: int) -> Tensor:
     The memory is pinned by torch. Where that is refused, it is ordinary memory, and each copy from it waits.
     """
     try:
-        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
     except RuntimeError:
-        return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 def pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap:

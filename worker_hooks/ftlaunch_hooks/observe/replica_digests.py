@@ -1,9 +1,9 @@
 """Hashes replicas so that the supervisor can check that they are equal: at the same step every rank hashes one part.
 
-Replicas are the tensors that DistributedDataParallel keeps equal (`replicated.py`): parameters and their optimizer
-state, as far as these lie in this process's memory without gaps. Tensors on a GPU are left out. The parts of the
-replicas take turns. The supervisor reads the digests from the pages, and compares them. A part is about a 256th of all
-bytes, 16 MiB at most. Hashing a part takes half a millisecond, in the thread that copies snapshots.
+Replicas are the tensors that DistributedDataParallel keeps equal (`replicated.py`), and DTensors that every rank holds
+whole: parameters and their optimizer state, as far as they lie in memory without gaps. What lies on a device is fetched
+for that. The parts of the replicas take turns. The supervisor reads the digests from the pages, and compares them. A
+part is about a 256th of all bytes, 16 MiB at most. Hashing a part takes half a millisecond.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 import xxhash
 from torch import Tensor
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.replica_record import NAMES, ReplicaDigest, write_digest
+from ftlaunch_hooks.devices.device_port import is_on_device
 from ftlaunch_hooks.state.collector import TensorItem
 
 _WANTED_PARTS = 256
@@ -67,20 +69,16 @@ class DigestPlan:
         """Hash the present content of one part."""
         digest = xxhash.xxh3_64()
         for piece in self.parts[index]:
-            size = piece.end - piece.begin
-            digest.update((ctypes.c_char * size).from_address(piece.tensor.data_ptr() + piece.begin))
+            tensor, begin = piece.tensor, piece.begin
+            if is_on_device(tensor):
+                tensor, begin = tensor.view(-1).view(torch.uint8)[begin : piece.end].cpu(), 0
+            digest.update((ctypes.c_char * (piece.end - piece.begin)).from_address(tensor.data_ptr() + begin))
         return digest.intdigest()
 
 
 def _can_be_compared(item: TensorItem) -> bool:
     tensor = item.tensor
-    return (
-        bool(item.replica)
-        and item.settled
-        and tensor.device.type == "cpu"
-        and tensor.nbytes > 0
-        and tensor.is_contiguous()
-    )
+    return bool(item.replica) and item.settled and tensor.nbytes > 0 and tensor.is_contiguous()
 
 
 def _pieces(item: TensorItem, most_bytes: int) -> list[DigestPiece]:

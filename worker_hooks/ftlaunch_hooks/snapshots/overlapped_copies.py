@@ -51,8 +51,9 @@ class DeviceBuffers:
         """Allocate. Raises RuntimeError where the device has no memory."""
         self.stream = device_port.own_stream(device)
         chosen = torch.randint(
-            -(2**63), 2**63 - 1, (PIECE_WORDS,), dtype=torch.int64, generator=torch.Generator().manual_seed(_SEED)
-        )
+            -(2**63), 2**63 - 1, (PIECE_WORDS,),
+            dtype=torch.int64, device="cpu", generator=torch.Generator("cpu").manual_seed(_SEED),
+        )  # fmt: skip
         self.piece = torch.empty(PIECE_WORDS, dtype=torch.int32, device=device)
         self._factors = chosen.to(device)
         self._products = torch.empty(PIECE_WORDS, dtype=torch.int64, device=device)
@@ -79,7 +80,8 @@ class OverlappedCopies:
         self._buffers = buffers
         found = [self._fingerprint(piece.source) for piece in self._pieces]
         self._synchronize()
-        self._fingerprints = _to_host(found)
+        self.fingerprints = _to_host(found)
+        """those of the boundary, by piece"""
 
     @property
     def devices(self) -> Sequence[torch.device]:
@@ -101,7 +103,7 @@ class OverlappedCopies:
                 found.append(buffers.fingerprint(copied))
                 piece.target.copy_(copied, non_blocking=True)
         self._synchronize()
-        copied_of = zip(self._pieces, _to_host(found), self._fingerprints, strict=True)
+        copied_of = zip(self._pieces, _to_host(found), self.fingerprints, strict=True)
         return {piece.key for piece, now, then in copied_of if now != then}
 
     def _fingerprint(self, words: Tensor) -> Tensor:

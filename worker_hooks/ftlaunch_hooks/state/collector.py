@@ -382,6 +382,7 @@ def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> Tens
         offset=place.offset,
         whole=tuple(tensor.shape),
         owned=place.first,
+        replica=place.key if place.is_replica else "",
         apart_key=place.key,
     )
 

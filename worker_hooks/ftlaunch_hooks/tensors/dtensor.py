@@ -23,6 +23,7 @@ class ShardPlace:
     offset: tuple[int, ...]
     first: bool  # whether this rank is the first on its node of the ranks that hold this shard
     key: str  # the tensor's key; names the ranks of the mesh unless these are all ranks of the job
+    is_replica: bool  # whether every rank of the job holds the whole tensor
 
 
 def place_of(path: Path, key: str, tensor: Any, node: NodeRanks) -> ShardPlace | None:
@@ -43,9 +44,13 @@ def place_of(path: Path, key: str, tensor: Any, node: NodeRanks) -> ShardPlace |
             raise StateError(f"cannot save `{show(path)}`: a DTensor with the placement {placement}")
     if coordinate is None:
         return None
-    if tensor.device_mesh.size() < node.world_size:
-        key = shared_key(key, ranks_of(tensor))
-    return ShardPlace(offset=offset_of(tensor), first=_is_first(tensor, coordinate, node), key=key)
+    is_everywhere = tensor.device_mesh.size() == node.world_size
+    return ShardPlace(
+        offset=offset_of(tensor),
+        first=_is_first(tensor, coordinate, node),
+        key=key if is_everywhere else shared_key(key, ranks_of(tensor)),
+        is_replica=is_everywhere and all(_replicated_dimensions(tensor)),
+    )
 
 
 def is_outside(tensor: Any) -> bool:

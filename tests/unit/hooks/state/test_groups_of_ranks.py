@@ -175,3 +175,22 @@ def _remove_tensors(slot: Path) -> None:
     for group in layout.GROUPS:
         layout.slot_file(slot, group).unlink()
         image(layout.slot_file(slot, group), {})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "is_whole", "is_compared"),
+    [([0, 1, 2, 3], True, True), ([0, 1, 2, 3], False, False), ([0, 1], True, False)],
+)
+def test_a_dtensor_is_compared_where_every_rank_holds_it_whole(
+    ranks: list[int], is_whole: bool, is_compared: bool
+) -> None:
+    """The supervisor compares digests of what has the key of a replica (replica_digests.py)."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    with process_group(0, WORLD):
+        placement = Replicate() if is_whole else Shard(0)
+        weight = DTensor.from_local(torch.ones(2, 2), DeviceMesh("cpu", ranks), [placement], run_check=False)
+        state = RankState({"box": Box(w=weight)}, (), 0, WORLD, (), None, one_node(WORLD))
+        [item] = [item for item in state.collect().items if item.whole]
+        assert item.replica == ("box.w" if is_compared else "")
