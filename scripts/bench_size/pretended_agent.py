@@ -174,7 +174,9 @@ class PretendedAgent:
             self._exits.add(self._attempt, rank, code, is_last=not self._ranks.alive)
         if ranks and not self._ranks.alive:
             slots = self._ranks.slots()
-            self._send("gone", attempt=self._attempt, port=20000 + self.number, slots=slots, evidence={})
+            self._send(
+                "gone", attempt=self._attempt, port=20000 + self.number, slots=slots, evidence={}, awaits_memory=0
+            )
             if self._next is not None:
                 waiting = self._next
                 self._next = None

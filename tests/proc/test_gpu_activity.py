@@ -1,4 +1,4 @@
-"""GPU utilisation as a sign of life, against an NVML of two functions' worth: a library made here."""
+"""GPU utilisation as a sign of life, against an NVML that is made for the test."""
 
 from __future__ import annotations
 
@@ -10,29 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.nvml import FakeNvml
 
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.process_activity import Usage, is_active
 
-FAKE = """
-#include <string.h>
-typedef struct { unsigned pid; unsigned long long memory; unsigned gpu, compute; } process;
-typedef struct { unsigned gpu, memory; } rates;
-int nvmlInitWithFlags(unsigned flags) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return 0; }
-int nvmlDeviceGetUtilizationRates(void *device, rates *found) {
-    found->gpu = (long)device == 2 ? 80 : 1;
-    return 0;
-}
-int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process *found) {
-    if (!found) { *count = 1; return 7; }
-    memset(found, 0, sizeof *found);
-    found->pid = 100 + (long)device;
-    *count = 1;
-    return 0;
-}
-"""
 ASK = """
 import sys, time
 from pathlib import Path
@@ -48,11 +30,11 @@ print(sorted(gpus.busy))
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (Debian: gcc)")
 def test_processes_on_a_gpu_at_work_are_found(tmp_path: Path) -> None:
     """Of two devices the second is at work."""
-    (tmp_path / "nvml.c").write_text(FAKE)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", "libnvidia-ml.so.1", "nvml.c"], cwd=tmp_path, check=True)
+    nvml = FakeNvml(tmp_path / "nvml")
+    nvml.list((0, 101, 5), (1, 102, 5))
     done = subprocess.run(
         [sys.executable, "-c", ASK],
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        env={**os.environ, **nvml.env},
         capture_output=True,
         text=True,
         check=True,

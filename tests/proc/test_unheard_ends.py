@@ -12,6 +12,7 @@ import errno, os, time
 from pathlib import Path
 from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.gpu_memory import GpuMemoryWait
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.file_thread import FileThread
@@ -28,9 +29,11 @@ spec = resolve("ends.py", (), {"nproc_per_node": "2", "warm": "no", "run_dir": s
 (home / "memory").mkdir()
 files = FileThread(home)
 warm = Warm(HelperProcesses(), spec, {}, home / "warm.log", files, lambda *_, **__: None)
+gpus, loop = Gpus(), Full()
 around = Surroundings(
-    spec=spec, pages=Pages(home / "memory", 2), gpus=Gpus(), fork_server=warm, base_env=dict(os.environ),
-    control=home / "control", marker="NO=MARK", loop=Full(), clock=time.monotonic, files=files,
+    spec=spec, pages=Pages(home / "memory", 2), gpus=gpus, fork_server=warm, base_env=dict(os.environ),
+    control=home / "control", marker="NO=MARK", loop=loop, gpu_memory=GpuMemoryWait(gpus, loop, time.monotonic, print),
+    clock=time.monotonic, files=files,
 )
 ended = []
 group = LocalRanks(around, 0, lambda rank: ended.append((rank.number, rank.process.returncode)))

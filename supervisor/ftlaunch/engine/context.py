@@ -50,7 +50,7 @@ class Context:
     files: FileThreads
     """the threads that touch run dir, logs and checkpoints, so that a silent file system does not block the loop"""
     may_start: Callable[[], bool] = lambda: True
-    """whether an attempt may begin: every node that the attempt needs is here"""
+    """whether an attempt may begin: every node that it needs is here, and the last one's GPU memory is free"""
     regroups: Callable[[], bool] = lambda: False
     """whether the next attempt runs on other nodes than those that hold the snapshots, which are saved before"""
     regroup: Callable[[bool], None] = lambda saved: None

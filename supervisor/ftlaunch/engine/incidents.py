@@ -51,7 +51,7 @@ _FULL_DISK_POLL_SECONDS = 2.0
 """time between two checks of a full disk"""
 _SILENT_DISK_POLL_SECONDS = 0.1
 """time between two checks of a file system that does not answer"""
-_NODES_POLL_SECONDS = 0.01
+_MAY_START_POLL_SECONDS = 0.01
 """time between two checks for nodes that are missing"""
 _UNATTACHED_NOTE = (
     "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
@@ -166,8 +166,9 @@ class Incidents:
     def arm_backoff(self) -> None:
         """Post BACKOFF_OVER after the verdict's delay, once the next attempt can begin.
 
-        The next attempt waits for missing nodes, for file systems that do not answer and, after a failure for want of
-        room, for room on the disks. REGROUP is posted instead if the next attempt is to run on other nodes.
+        The next attempt waits for missing nodes, for GPU memory of the last one, for file systems that do not answer
+        and, after a failure for want of room, for room on the disks. REGROUP is posted instead if the next attempt is
+        to run on other nodes.
         """
         assert self.verdict is not None
         self._is_wait_reported = False
@@ -186,8 +187,8 @@ class Incidents:
         if context.regroups():
             context.loop.post(Event.REGROUP)
             return
-        if not context.may_start():  # a node that the attempt needs is missing
-            self._call_backoff_over(_NODES_POLL_SECONDS)
+        if not context.may_start():  # a node that the attempt needs is missing, or GPU memory is not free
+            self._call_backoff_over(_MAY_START_POLL_SECONDS)
             return
         if silent := self._silent_directories():
             self._wait_for_disk(

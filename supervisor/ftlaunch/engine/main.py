@@ -35,11 +35,13 @@ from ftlaunch.ranks import environment, log_holes
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
+from ftlaunch.ranks.gpu_memory import GpuMemoryWait, MemoryWaitEnd
 from ftlaunch.ranks.group import Exited, RankGroup
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.failures import CallFailed, JobBrokenOff
+from ftlaunch.reporting.events.gpu_memory import of_memory_wait
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
 from ftlaunch.reporting.page_at_end import page_at_end, put_page_aside
@@ -297,6 +299,13 @@ class _Job:
         loop = EventLoop[Event](time.monotonic)
         self.loop = loop
         self._control = Control(workspace.memory_dir)
+        gpus = Gpus()
+
+        def report_memory(end: MemoryWaitEnd) -> None:
+            if event := of_memory_wait(end):
+                reporter.report(event)
+
+        gpu_memory = GpuMemoryWait(gpus, loop, time.monotonic, report_memory)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         bulkheads = Bulkheads(lambda failed: reporter.report(CallFailed(failed)))
         context = Context(
@@ -311,11 +320,13 @@ class _Job:
             collect=collect_here(helpers, workspace.memory_dir),
             bulkheads=bulkheads,
             files=workspace.files,
+            may_start=lambda: gpu_memory.is_over,
         )
         surroundings = Surroundings(
             spec=spec,
             pages=workspace.pages,
-            gpus=Gpus(),
+            gpus=gpus,
+            gpu_memory=gpu_memory,
             fork_server=fork_server,
             base_env=base_env,
             control=self._control.path,

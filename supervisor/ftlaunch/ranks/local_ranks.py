@@ -19,6 +19,7 @@ from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import RankToFork, Warm
+from ftlaunch.ranks.gpu_memory import GpuMemoryWait
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.leavings import Sought, read_leavings
 from ftlaunch.ranks.log_files import length_to_append_to, log_path, open_log
@@ -48,6 +49,8 @@ class Surroundings:
     spec: JobSpec
     pages: Pages
     gpus: Gpus
+    gpu_memory: GpuMemoryWait
+    """waits after an attempt for the memory of its processes"""
     fork_server: Warm
     base_env: Mapping[str, str]
     """environment that the job was started with"""
@@ -83,6 +86,8 @@ class LocalRanks:
         self.started = surroundings.clock()
         self.ranks: dict[int, Rank] = {}
         self._leaders: dict[int, processes.Leader] = {}
+        self._rank_by_pid: dict[int, int] = {}  # of all ranks, also of those that were started again
+        self._left_behind: set[int] = set()  # pids of other processes of the attempt that have outlived their parents
         launch = surroundings.spec.launch
         self._place = place or on_one_node(launch.nproc, launch.master_addr, launch.master_port)
         self.port = self._place.port
@@ -115,6 +120,7 @@ class LocalRanks:
             raise SpawnFailed(self._place.first, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
         self._marks = LogMarks({number: self._log_path(number) for number in self._place.ranks}, spec.log_max_size)
         self._start(self._place.ranks, self.attempt, "attempt")
+        self._surroundings.gpus.ask()  # loads NVML now, so that the next attempt need not wait for that
 
     def replace(self, rank: int, due: float) -> None:
         """Kill one rank and its process group; `refill` starts the rank again at `due`."""
@@ -225,6 +231,7 @@ class LocalRanks:
         )
         self.ranks[number] = rank
         self._leaders[number] = process
+        self._rank_by_pid[process.pid] = number
         self._await_exit(rank, process)
 
     def _await_exit(self, rank: Rank, process: processes.Leader) -> None:
@@ -364,14 +371,24 @@ class LocalRanks:
             if process.reap():
                 del self._unwatched[number]
                 self._record_end(self.ranks[number])
-        return processes.reap_orphans({*spared, *(leader.pid for leader in self._leaders.values())})
+        reaped = processes.reap_orphans({*spared, *(leader.pid for leader in self._leaders.values())})
+        self._left_behind.update(reaped)
+        return len(reaped)
 
     def sweep(self, spared: Sequence[int]) -> bool:
-        """Kill what the ranks left in other sessions, and return whether nothing is left. Called once no rank lives."""
+        """Kill what the ranks left in other sessions, and return whether nothing is left. Called once no rank lives.
+
+        Once nothing is left, the wait for the GPU memory of the attempt begins.
+        """
         if self._marks is not None:
             self._marks.end()
         managed = [rank.process.pid for rank in self.ranks.values()]
-        return processes.kill_descendants(spared, managed, self._cleaners)
+        self._left_behind.update(set(processes.children(os.getpid())) - {*spared, *managed})
+        if not processes.kill_descendants(spared, managed, self._cleaners):
+            return False
+        pids = self._left_behind | self._rank_by_pid.keys()
+        self._surroundings.gpu_memory.begin(self.attempt, self._rank_by_pid, pids)
+        return True
 
 
 @contextlib.contextmanager

@@ -325,31 +325,31 @@ def kill_descendants(keep: Iterable[int], managed: Iterable[int], cleaners: Clea
     return not left if cleaners is None else not any(map(cleaners.is_in_the_way, left))
 
 
-def reap_orphans(own: Collection[int]) -> int:
-    """Reap adopted processes that have ended, and return their number.
+def reap_orphans(own: Collection[int]) -> list[int]:
+    """Reap adopted processes that have ended, and return their pids.
 
     Args:
         own: pids of children that others reap.
     """
-    count = 0
+    reaped: list[int] = []
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid in own:  # waitid() would return this child each time, so the others are looked for
-                return count + _reap_others(own)
+                return reaped + _reap_others(own)
             os.waitpid(ended.si_pid, os.WNOHANG)
-            count += 1
+            reaped.append(ended.si_pid)
     except ChildProcessError:
         pass  # there is no child at all, or another caller has reaped the child
-    return count
+    return reaped
 
 
-def _reap_others(own: Collection[int]) -> int:
-    """Reap ended children other than `own`, found in /proc, and return their number."""
+def _reap_others(own: Collection[int]) -> list[int]:
+    """Reap ended children other than `own`, found in /proc, and return their pids."""
     ended = [pid for pid in children(os.getpid()) if pid not in own and state_of(pid) == "Z"]
     for pid in ended:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return len(ended)
+    return ended
 
 
 _READING_SECONDS = 2.0

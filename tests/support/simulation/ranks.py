@@ -185,7 +185,9 @@ class Ranks:
             self._machine.world.after(0.05, self._clear, life)
             return
         self.cleared = True
-        self._machine.link.send("gone", attempt=self.attempt, port=1, slots=self.read_held()[1], evidence={})
+        self._machine.link.send(
+            "gone", attempt=self.attempt, port=1, slots=self.read_held()[1], evidence={}, awaits_memory=0
+        )
         if self._next is not None:
             waited = self._next
             self._next = None

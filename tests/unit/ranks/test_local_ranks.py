@@ -10,6 +10,7 @@ import pytest
 
 from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.gpu_memory import GpuMemoryWait
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.spec.nodes.placement import Placement
@@ -29,9 +30,11 @@ def test_a_node_without_a_place_for_logs_names_a_rank_of_its_own(tmp_path: Path)
     unused: Any = None
     files = FileThread(tmp_path)
     warm = Warm(HelperProcesses(), spec, {}, tmp_path / "warm.log", files, lambda *_, **__: None)
+    gpus = Gpus()
     try:
         around = Surroundings(
-            spec=spec, pages=Pages(tmp_path / "memory", 2, first=2), gpus=Gpus(), fork_server=warm, base_env={},
+            spec=spec, pages=Pages(tmp_path / "memory", 2, first=2), gpus=gpus, fork_server=warm, base_env={},
+            gpu_memory=GpuMemoryWait(gpus, unused, time.monotonic, print),
             control=tmp_path / "control", marker="NO=MARK", loop=unused, clock=time.monotonic, files=files,
         )  # fmt: skip
         group = LocalRanks(around, 0, unused, Placement(2, 2, 4, 1, 2, "10.0.0.1", 29500))

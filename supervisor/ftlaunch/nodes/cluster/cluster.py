@@ -38,7 +38,9 @@ from ftlaunch.nodes.cluster.nodes.reports import Reports
 from ftlaunch.nodes.cluster.older_ranks import OlderRanks
 from ftlaunch.nodes.cluster.regrouping import Regrouping
 from ftlaunch.policy.cause_kinds import NODE_LOST
+from ftlaunch.ranks.gpu_memory import MemoryWaitEnd
 from ftlaunch.ranks.view import front
+from ftlaunch.reporting.events.gpu_memory import of_memory_wait
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch_contract.pages.page import NONE
 
@@ -243,6 +245,8 @@ class Cluster:
 
     def may_restart(self) -> bool:
         """Return whether the next attempt may begin, and if so, replace isolated nodes."""
+        if any(node.awaits_memory for node in self._nodes.values() if node.member.place >= 0):
+            return False
         if is_settled := self.is_settled():
             self._context.machines.replace(self.roster.members.values(), self._vacate)
         return is_settled
@@ -400,6 +404,11 @@ class Cluster:
             node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
         if name == "gone":
             node.note_ranks_gone(message)
+        if name == "gpu_memory":
+            node.awaits_memory = False
+            if event := of_memory_wait(MemoryWaitEnd.from_fields(message), node.name):
+                self._context.report(event)
+            return
         if name == "ready":
             self._context.unshared.record_ready(node, message)
             node.member.ready = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "11"
+VERSION = "12"
 """the version of the messages; both ends must have the same"""
 
 _INT = (int,)
@@ -64,8 +64,12 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it
     "exits": {"attempt": _INT, "codes": _MAP},  # rank -> exit code, in the order of the ends
     # No process of the attempt is left. `port`: free for the next attempt. `slots`: as in `hello`, and final.
-    # `evidence`: rank -> the newest step of which the rank has left a fingerprint, or -1.
-    "gone": {"attempt": _INT, "port": _INT, "slots": _MAP, "evidence": _MAP},
+    # `evidence`: rank -> the newest step of which the rank has left a fingerprint, or -1. `awaits_memory`: 1 if GPU
+    # memory of the processes may not be free yet; then `gpu_memory` follows.
+    "gone": {"attempt": _INT, "port": _INT, "slots": _MAP, "evidence": _MAP, "awaits_memory": _INT},
+    # GPU memory of the attempt's processes is free, or was waited for long enough, for `seconds` in all. `holders`:
+    # what is held still, as MemoryWaitEnd.to_fields gives it. `silent`: 1 if the driver has not answered.
+    "gpu_memory": {"attempt": _INT, "seconds": _NUMBER, "holders": _LIST, "silent": _INT},
     "saver": {"answer": _MAP},
     # `port`: where the copier listens, or 0. `lineage`: the attempt whose copies it keeps. `every`: the steps between
     # copies that the node can afford, or 0 before its first copy.

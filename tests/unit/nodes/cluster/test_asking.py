@@ -111,7 +111,7 @@ def fail(head: Head, attempt: int) -> None:
     """A failure begins on node 1, and its ranks and node 0's are gone."""
     head.machines.blame(1, "killed")
     for agent in head.agents[:2]:
-        agent.say("gone", attempt=attempt, port=1, slots={}, evidence={})
+        agent.say("gone", attempt=attempt, port=1, slots={}, evidence={}, awaits_memory=0)
 
 
 def test_an_isolated_node_makes_room_only_where_the_next_attempt_may_begin(head: Head) -> None:

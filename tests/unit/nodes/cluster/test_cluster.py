@@ -149,7 +149,7 @@ def test_a_node_may_go_in_every_phase_and_another_take_its_place(
     assert not head.cluster.is_settled()
     head.agent()
     assert head.cluster.is_settled()
-    head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={})
+    head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={}, awaits_memory=0)
     assert head.cluster.is_cleared()
     group = head.attempt(number=1)
     assert group.living == [0, 1, 2, 3]
@@ -206,7 +206,7 @@ def test_no_rank_is_started_while_those_of_a_lost_node_may_be_at_work(head: Head
     monkeypatch.setattr("ftlaunch.nodes.cluster.membership.fences.PortProbe.is_dead", lambda _: False)
     head.running()
     head.agents[1].on_end("closed")
-    head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={})
+    head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={}, awaits_memory=0)
     assert not head.cluster.is_cleared()
     head.clock.now += (TIMEOUT + 1.0) * 1.1
     assert head.cluster.is_cleared()
@@ -288,7 +288,7 @@ def test_a_node_beside_the_head_has_the_address_that_others_reach(head: Head, pe
 def test_the_head_knows_of_which_steps_ranks_have_left_fingerprints_until_it_has_decided(head: Head) -> None:
     """A rank of which no node has spoken has left none."""
     head.running()
-    head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={"0": 8, "1": 7, "3": 9})
+    head.agents[0].say("gone", attempt=0, port=1, slots={}, evidence={"0": 8, "1": 7, "3": 9}, awaits_memory=0)
     assert head.pages.evidence() == {0: 8, 1: 7, 2: NONE, 3: NONE}, "rank 3 is on another node"
     head.pages.decide(Resume.MEMORY, 6, NONE)
     assert head.pages.evidence() == dict.fromkeys(range(4), NONE)

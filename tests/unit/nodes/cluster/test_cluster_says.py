@@ -64,7 +64,7 @@ def test_nonsense_loses_its_node_and_no_other(head: Head, message: dict[str, Any
         {"do": "cannot_start", "rank": 2, "why": "none"},
         {"do": "dying", "ranks": {"2": 9}},
         {"do": "exits", "codes": {"2": 0}},
-        {"do": "gone", "port": 1, "slots": {}, "evidence": {}},
+        {"do": "gone", "port": 1, "slots": {}, "evidence": {}, "awaits_memory": 0},
     ],
     ids=lambda message: str(message["do"]),
 )

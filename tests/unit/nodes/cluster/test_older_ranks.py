@@ -49,7 +49,7 @@ def test_ranks_that_are_of_no_use_have_ended_before_others_begin(head: Head) -> 
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
     assert not head.cluster.is_settled()
-    older.say("gone", attempt=3, port=1, slots={}, evidence={})
+    older.say("gone", attempt=3, port=1, slots={}, evidence={}, awaits_memory=0)
     assert head.cluster.is_settled()
 
 
@@ -74,7 +74,7 @@ def test_other_ranks_of_an_attempt_that_the_head_before_has_begun_beside_this_on
     older = head.agent(held=[0, 2], lineage=LATER, running=RUNNING)
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
-    older.say("gone", attempt=5, port=1, slots={}, evidence={})
+    older.say("gone", attempt=5, port=1, slots={}, evidence={}, awaits_memory=0)
     assert not head.cluster.is_settled()
     head.agent(held=[2, 2], lineage=LATER)
     assert head.cluster.is_settled()
@@ -85,7 +85,7 @@ def test_they_are_not_waited_for_longer_than_they_can_be_at_work(head: Head) -> 
     older = head.agent(held=[0, 2], lineage=LATER, running=RUNNING)
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
-    older.say("gone", attempt=5, port=1, slots={}, evidence={})
+    older.say("gone", attempt=5, port=1, slots={}, evidence={}, awaits_memory=0)
     head.clock.now += LEASE
     assert not head.cluster.is_settled()
     head.clock.now += LEASE / 4
@@ -146,7 +146,7 @@ def test_ranks_that_their_agent_has_killed_are_not_taken_up(head: Head) -> None:
     assert not head.cluster.older.awaited
     assert not head.cluster.is_settled()
     for agent in head.agents:
-        agent.say("gone", attempt=PLAN.attempt, port=1, slots={}, evidence={})
+        agent.say("gone", attempt=PLAN.attempt, port=1, slots={}, evidence={}, awaits_memory=0)
     assert head.cluster.is_settled()
 
 

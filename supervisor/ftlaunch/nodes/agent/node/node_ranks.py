@@ -24,6 +24,7 @@ from ftlaunch.nodes.cluster.mirrors import cluster_pages
 from ftlaunch.nodes.cluster.mirrors.page_words import Changes
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.gpu_memory import GpuMemoryWait, MemoryWaitEnd
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.spec.job_spec import JobSpec
@@ -73,6 +74,7 @@ class AgentRanks:
     def __init__(self, node: AgentSurroundings) -> None:
         self._node = node
         self._gpus = Gpus()
+        self._gpu_memory = GpuMemoryWait(self._gpus, node.loop, node.clock, self._send_memory_wait)
         self.pages: Pages | None = None
         self._group: LocalRanks | None = None
         self._place: Placement | None = None
@@ -230,6 +232,7 @@ class AgentRanks:
             spec=node.spec,
             pages=pages,
             gpus=self._gpus,
+            gpu_memory=self._gpu_memory,
             fork_server=node.fork_server,
             base_env=base_env,
             control=node.control,
@@ -372,8 +375,19 @@ class AgentRanks:
         self._unstarted = None
         self._exits.send_all()
         beat = self.send_beat()  # carries the last words of the ranks, of which none writes any more
-        self._node.send("gone", attempt=attempt, port=port, slots=slots, evidence=evidence)
+        self._node.send(
+            "gone",
+            attempt=attempt,
+            port=port,
+            slots=slots,
+            evidence=evidence,
+            awaits_memory=int(not self._gpu_memory.is_over),
+        )
         return beat
+
+    def _send_memory_wait(self, end: MemoryWaitEnd) -> None:
+        """Tell the head that the wait for the GPU memory of an attempt is over."""
+        self._node.send("gpu_memory", **end.to_fields())
 
     def _is_swept(self, group: LocalRanks) -> bool:
         spared = self._node.helpers.pids

@@ -53,6 +53,7 @@ class Node:
         self.gone_already = False  # whether those ranks were gone before they could be adopted
         self.gone = True  # whether no rank of the node is left
         self.ends = False  # whether the node is ending ranks of another attempt
+        self.awaits_memory = False  # whether GPU memory of the node's last ranks may not be free yet
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps in its memory, until taken up
         self.topology = str(hello["topology"])  # the failure domain, whose nodes may be lost together
@@ -116,6 +117,7 @@ class Node:
             ValueError: the message is malformed.
         """
         self.ends = False
+        self.awaits_memory = bool(message["awaits_memory"])
         if self.slots is not None:
             self.slots = greeting.slots_of(message)
 
