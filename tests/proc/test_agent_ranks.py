@@ -60,7 +60,7 @@ around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, 
 failed = []
 bulkheads = Bulkheads(lambda call: failed.append(f"{call.what}: {call.error}"))
 tell = lambda name, **more: told.append([name, more])
-ranks = AgentRanks(AgentSurroundings(*around, tell, None, bulkheads, files, OwnFiles(spec, files, tell, print)))
+ranks = AgentRanks(AgentSurroundings(*around, tell, None, bulkheads, files, OwnFiles(spec, files, tell, print), print))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
 order = {"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"}

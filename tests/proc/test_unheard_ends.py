@@ -11,6 +11,7 @@ _STARTER = """\
 import errno, os, time
 from pathlib import Path
 from ftlaunch.memory.pages import Pages
+from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.gpu_memory import GpuMemoryWait
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
@@ -32,8 +33,8 @@ warm = Warm(HelperProcesses(), spec, {}, home / "warm.log", files, lambda *_, **
 gpus, loop = Gpus(), Full()
 around = Surroundings(
     spec=spec, pages=Pages(home / "memory", 2), gpus=gpus, fork_server=warm, base_env=dict(os.environ),
-    control=home / "control", marker="NO=MARK", loop=loop, gpu_memory=GpuMemoryWait(gpus, loop, time.monotonic, print),
-    clock=time.monotonic, files=files,
+    control=home / "control", marker="NO=MARK", loop=loop, clock=time.monotonic, files=files,
+    affinity=CpuAffinity(None, print), gpu_memory=GpuMemoryWait(gpus, loop, time.monotonic, print),
 )
 ended = []
 group = LocalRanks(around, 0, lambda rank: ended.append((rank.number, rank.process.returncode)))

@@ -32,6 +32,7 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks import environment, log_holes
+from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
@@ -327,6 +328,7 @@ class _Job:
             pages=workspace.pages,
             gpus=gpus,
             gpu_memory=gpu_memory,
+            affinity=CpuAffinity(spec.launch.numa_binding, reporter.complain),
             fork_server=fork_server,
             base_env=base_env,
             control=self._control.path,

@@ -37,7 +37,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.script_imports import imported_by
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
-from ftlaunch.system.processes import Leader
+from ftlaunch.system.processes import Leader, bind_to
 from ftlaunch.system.programs import program
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.files.kernel_files import memory_file
@@ -76,6 +76,8 @@ class RankToFork:
     """the rank's whole environment"""
     log: Path
     """file that takes the rank's output"""
+    cpus: frozenset[int] | None = None
+    """CPUs that the rank is bound to; None: to none"""
 
 
 def _room_for(shown: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -206,7 +208,8 @@ class WarmLink:
     ) -> dict[int, Leader]:
         """Wait for the forked ranks, and return their processes.
 
-        Each rank sends its place in the order and its pid, and stops until this process holds a pidfd of the rank.
+        Each rank sends its place in the order and its pid, and stops until this process holds a pidfd of the rank, and
+        has bound it to its CPUs.
         """
         found: dict[int, Leader] = {}
         by_place = list(ranks)
@@ -220,6 +223,7 @@ class WarmLink:
             place, pid = map(int, message.split())
             rank = by_place[place]
             found[rank] = Leader(rank, pid, log=ranks[rank].log, marker=marker)
+            bind_to(pid, ranks[rank].cpus)
             found[rank].signal(signal.SIGCONT)
         return found
 

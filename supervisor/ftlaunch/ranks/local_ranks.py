@@ -18,6 +18,7 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import ActivityMonitor
+from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.fork_client import RankToFork, Warm
 from ftlaunch.ranks.gpu_memory import GpuMemoryWait
 from ftlaunch.ranks.group import Exited
@@ -51,6 +52,8 @@ class Surroundings:
     gpus: Gpus
     gpu_memory: GpuMemoryWait
     """waits after an attempt for the memory of its processes"""
+    affinity: CpuAffinity
+    """chooses the CPUs of the ranks"""
     fork_server: Warm
     base_env: Mapping[str, str]
     """environment that the job was started with"""
@@ -160,6 +163,9 @@ class LocalRanks:
         spec = surroundings.spec
         now = surroundings.clock()
         place = replace(self._place, port=self.port)
+        cpus = surroundings.affinity.choose(
+            place.count, {**surroundings.base_env, **spec.launch.env}, surroundings.fork_server.while_waiting
+        )
         to_fork = {}
         for number in numbers:
             env = environment.rank_env(
@@ -172,7 +178,7 @@ class LocalRanks:
                 control=surroundings.control,
                 restarts=restarts,
             )
-            to_fork[number] = RankToFork(env, self._log_path(number))
+            to_fork[number] = RankToFork(env, self._log_path(number), cpus.get(number - place.first))
         with _failing_at(min(to_fork), "a rank cannot be forked"):
             log_from = self._call_patiently(lambda: self._prepare_files(to_fork))
             if self._marks is not None:
@@ -198,7 +204,13 @@ class LocalRanks:
         out = self._call_patiently(lambda: open_log(rank.log), give_back=os.close)
         try:
             return processes.RankProcess(
-                number, argv, env=rank.env, log=rank.log, out=out, marker=self._surroundings.marker
+                number,
+                argv,
+                env=rank.env,
+                log=rank.log,
+                out=out,
+                marker=self._surroundings.marker,
+                cpus=rank.cpus,
             )
         finally:
             os.close(out)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ftlaunch.policy.fault_rules import FaultRule
+from ftlaunch.policy.numa_binding import Mode
 from ftlaunch.spec import shown
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.key import Key
@@ -60,6 +61,8 @@ class LaunchSpec:
     """prefix of a rank's lines on the terminal, with torchrun's macros; empty for `[${rank}] `"""
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
+    numa_binding: Mode | None = None
+    """to which CPUs ranks are bound; None: to none"""
     preempt_when: str | None = None
     """a file or a command that says whether this machine is about to be taken away; None for neither"""
     preempt_every: float = default("preempt_every")

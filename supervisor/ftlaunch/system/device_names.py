@@ -1,4 +1,4 @@
-"""The names by which other monitors know a node and its GPUs.
+"""The names by which other monitors know a node and its GPUs, and which GPU a rank takes.
 
 Dashboards use these names to join the figures of DCGM with those of ranks.
 """
@@ -15,8 +15,18 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES", "NODE_NAME", "POD_NAME", "POD_NAMESPACE")
 """the environment variables from which the names are made"""
 _NUMBER = re.compile(r"[0-9]+")
 _UUID = re.compile(r"^GPU UUID:\s+(GPU-[0-9a-fA-F-]+)$", re.MULTILINE)
+_MINOR = re.compile(r"^Device Minor:\s+([0-9]+)$", re.MULTILINE)
 _LONGEST = 253  # characters of a name, as in DNS
 _MOST_GPUS = 1024  # GPUs of a node
+
+
+@dataclass(frozen=True)
+class ListedGpu:
+    """A GPU; what is unknown is empty."""
+
+    bus_id: str
+    """address on the PCI bus, as 0000:3b:00.0"""
+    uuid: str
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ def gather_names(environ: Mapping[str, str], root: Path = Path("/")) -> DeviceNa
         node=environ.get("NODE_NAME", ""),
         pod=environ.get("POD_NAME", ""),
         namespace=environ.get("POD_NAMESPACE", ""),
-        gpus=_visible_uuids(environ.get("CUDA_VISIBLE_DEVICES"), _listed_uuids(root / "proc/driver/nvidia/gpus")),
+        gpus=tuple(gpu.uuid for gpu in visible_gpus(environ.get("CUDA_VISIBLE_DEVICES"), root)),
     )
 
 
@@ -81,33 +91,46 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= _LONGEST else ""
 
 
-def _listed_uuids(folder: Path) -> list[str]:
-    """Return the UUIDs of all GPUs in the order of their bus addresses, which is the order of nvidia-smi."""
-    try:
-        places = sorted(folder.iterdir())
-        found = [_UUID.search((place / "information").read_text(errors="replace")) for place in places]
-    except OSError:
-        return []
-    return [match[1] if match else "" for match in found]
+def visible_gpus(visible_devices: str | None, root: Path = Path("/")) -> list[ListedGpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, up to its first bad entry, as CUDA does.
 
-
-def _visible_uuids(visible_devices: str | None, listed: list[str]) -> tuple[str, ...]:
-    """Return the UUIDs of the GPUs that CUDA_VISIBLE_DEVICES names, up to its first bad entry, as CUDA does.
+    Local ranks take the GPUs in this order.
 
     Args:
         visible_devices: value of CUDA_VISIBLE_DEVICES; None if the variable is not set.
-        listed: UUIDs of all GPUs.
+        root: root of the file system in which the driver lists its GPUs.
     """
+    listed = _list_gpus(root)
     if visible_devices is None:
-        return tuple(listed)
-    found: list[str] = []
+        return listed
+    found: list[ListedGpu] = []
     for entry in map(str.strip, visible_devices.split(",")):
         if _NUMBER.fullmatch(entry):
             if int(entry) >= len(listed):
                 break
             found.append(listed[int(entry)])
         elif entry.startswith(("GPU-", "MIG-")):
-            found.append(next((uuid for uuid in listed if uuid.startswith(entry)), entry))
+            found.append(next((gpu for gpu in listed if gpu.uuid.startswith(entry)), ListedGpu("", entry)))
         else:
             break
-    return tuple(found)
+    return found
+
+
+def _list_gpus(root: Path) -> list[ListedGpu]:
+    """Return all GPUs in the order of their bus addresses, which is the order of nvidia-smi.
+
+    A container may see the list of the whole machine, but only the device files of its own GPUs.
+    """
+    try:
+        places = sorted((root / "proc/driver/nvidia/gpus").iterdir())
+        texts = [(place / "information").read_text(errors="replace") for place in places]
+    except OSError:
+        return []
+    has_files = any((root / "dev").glob("nvidia[0-9]*"))
+    found = []
+    for place, text in zip(places, texts, strict=True):
+        uuid = _UUID.search(text)
+        minor = _MINOR.search(text)
+        if not (has_files and minor) or (root / f"dev/nvidia{minor[1]}").exists():
+            found.append(ListedGpu(place.name, uuid[1] if uuid else ""))
+    return found

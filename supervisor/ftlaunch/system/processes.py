@@ -34,19 +34,35 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
-def dies_with(parent: int) -> Callable[[], None]:
-    """Return a preexec_fn which has the kernel kill the child when `parent` ends.
+def bind_to(pid: int, cpus: frozenset[int] | None) -> None:
+    """Bind the main thread of a process to CPUs; its later threads and children inherit this. None binds to nothing.
 
-    The child also gets the limit on descriptors that `parent` was started with. A program in between that does both and
-    executes the child's would cost another start of an interpreter for each rank.
+    The process stays unbound if the kernel refuses, as after a cgroup has taken the CPUs away since they were chosen.
+
+    Args:
+        pid: the process; 0: this one.
+        cpus: the CPUs.
+    """
+    if cpus is not None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(pid, cpus)
+
+
+def dies_with(parent: int, cpus: frozenset[int] | None = None) -> Callable[[], None]:
+    """Return a preexec_fn which has the kernel kill the child when `parent` ends, and binds the child to CPUs.
+
+    The child also gets the limit on descriptors that `parent` was started with. A program in between that does all
+    this and executes the child's would cost another start of an interpreter for each rank.
 
     Args:
         parent: pid of the process that starts the child.
+        cpus: CPUs of the child; None: it is not bound.
     """
 
     def prepare_child() -> None:  # runs in the child, between fork and exec: system calls only, no locks
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         restore_limit()
+        bind_to(0, cpus)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -195,7 +211,14 @@ class RankProcess(Leader):
     """A rank that was started as a program, not forked from the fork server."""
 
     def __init__(
-        self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, out: int, marker: str
+        self,
+        rank: int,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        out: int,
+        marker: str,
+        cpus: frozenset[int] | None = None,
     ) -> None:
         """Start the program. Call in the main thread only.
 
@@ -206,6 +229,7 @@ class RankProcess(Leader):
             log: file that takes the output.
             out: descriptor that appends to `log`. The caller closes it.
             marker: NAME=VALUE in `env`, by which leftovers of the attempt are recognised.
+            cpus: CPUs that the rank is bound to; None: to none.
 
         Raises:
             OSError: the program cannot be started.
@@ -217,7 +241,7 @@ class RankProcess(Leader):
             stderr=out,
             env=dict(env),
             start_new_session=True,
-            preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
+            preexec_fn=dies_with(os.getpid(), cpus),  # noqa: PLW1509 - in the main thread
         )
         super().__init__(rank, self._popen.pid, log=log, marker=marker)
 

@@ -149,8 +149,8 @@ def test_variables_are_read(capsys, runner, place: Path, monkeypatch: pytest.Mon
 
 
 def test_an_option_without_the_effect_it_has_in_torchrun_is_told(capsys, runner) -> None:
-    code, _, err = ftlaunch(capsys, "--numa-binding", "node", "--rdzv-backend", "c10d", "train.py")
-    assert (code, err) == (75, "ftlaunch: `--numa-binding` has no effect: ranks are not bound to CPUs\n")
+    code, _, err = ftlaunch(capsys, "--logs-specs", "mine", "--rdzv-backend", "c10d", "train.py")
+    assert (code, err) == (75, "ftlaunch: `--logs-specs` has no effect: ranks log to <run-dir>/logs\n")
 
 
 def test_a_bug_of_ours_is_70_with_the_traceback(capsys, runner, place: Path) -> None:

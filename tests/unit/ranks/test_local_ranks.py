@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.memory.pages import Pages
+from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.gpu_memory import GpuMemoryWait
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
@@ -34,7 +35,7 @@ def test_a_node_without_a_place_for_logs_names_a_rank_of_its_own(tmp_path: Path)
     try:
         around = Surroundings(
             spec=spec, pages=Pages(tmp_path / "memory", 2, first=2), gpus=gpus, fork_server=warm, base_env={},
-            gpu_memory=GpuMemoryWait(gpus, unused, time.monotonic, print),
+            affinity=CpuAffinity(None, print), gpu_memory=GpuMemoryWait(gpus, unused, time.monotonic, print),
             control=tmp_path / "control", marker="NO=MARK", loop=unused, clock=time.monotonic, files=files,
         )  # fmt: skip
         group = LocalRanks(around, 0, unused, Placement(2, 2, 4, 1, 2, "10.0.0.1", 29500))

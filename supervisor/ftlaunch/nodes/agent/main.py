@@ -301,6 +301,7 @@ class _Node:
                 bulkheads=bulkheads,
                 files=logs,
                 own_files=own_files,
+                say=say,
             )
         )
         fork_server.while_waiting = self._ranks.send_beat_while_forking

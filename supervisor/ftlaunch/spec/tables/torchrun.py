@@ -12,6 +12,7 @@ from ftlaunch.spec.meeting_stores.table import allowed_backends, backend
 
 _FOLDER = "a path"
 _YES_NO = "true or false"
+_NUMA = ("node", "socket", "exclusive", "core-complex")
 _STREAMS = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such a choice by rank as in 0:3,1:0"
 
 TORCHRUN = (
@@ -99,6 +100,12 @@ TORCHRUN = (
         group="torchrun", switch=True, env=("PET_VIRTUAL_LOCAL_RANK",),
     ),
     Key(
+        "numa_binding", p.one_of(*_NUMA), allowed=", ".join(_NUMA), default=None,
+        help="bind each rank to CPUs near its GPU: its NUMA node's, its socket's, a share of the node's cores, or one"
+             " core complex; null: to none",
+        group="torchrun",
+    ),
+    Key(
         "shutdown_timeout", p.whole(0), allowed="a whole number of seconds, 0 or more", default=None,
         help="seconds; another name for --grace, which wins",
         group="torchrun", yaml=False, env=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
@@ -159,7 +166,6 @@ def _accepted(
 
 
 _START = ("spawn", "fork", "forkserver")
-_NUMA = ("node", "socket", "exclusive", "core-complex")
 
 ACCEPTED = (
     _accepted(
@@ -192,10 +198,5 @@ ACCEPTED = (
         "duplicate_stderr_filters",
         "copy matching stderr lines to a file of their own",
         note="no filtered copy is written; every line is in the ranks' logs",
-    ),
-    _accepted(
-        "numa_binding",
-        "bind ranks to the CPUs near their GPUs",
-        parse=p.one_of(*_NUMA), allowed=", ".join(_NUMA), note="ranks are not bound to CPUs", pet=False,
     ),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from ftlaunch.nodes.cluster import beat_pace
 from ftlaunch.nodes.cluster.membership.lineage import nodes_of
 from ftlaunch.nodes.cluster.mirrors import cluster_pages
 from ftlaunch.nodes.cluster.mirrors.page_words import Changes
+from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.gpu_memory import GpuMemoryWait, MemoryWaitEnd
@@ -66,6 +67,8 @@ class AgentSurroundings:
     """the thread that makes all calls on the directory of the logs"""
     own_files: OwnFiles
     """sends the head what it cannot read, where the run dir is not shared"""
+    say: Callable[[str], None]
+    """shows a sentence on this node's terminal"""
 
 
 class AgentRanks:
@@ -74,6 +77,7 @@ class AgentRanks:
     def __init__(self, node: AgentSurroundings) -> None:
         self._node = node
         self._gpus = Gpus()
+        self._affinity = CpuAffinity(node.spec.launch.numa_binding, node.say)
         self._gpu_memory = GpuMemoryWait(self._gpus, node.loop, node.clock, self._send_memory_wait)
         self.pages: Pages | None = None
         self._group: LocalRanks | None = None
@@ -233,6 +237,7 @@ class AgentRanks:
             pages=pages,
             gpus=self._gpus,
             gpu_memory=self._gpu_memory,
+            affinity=self._affinity,
             fork_server=node.fork_server,
             base_env=base_env,
             control=node.control,
