@@ -11,16 +11,19 @@ import atexit
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 from tests.accelerator import build
 
 TYPE = "sim"
 DEVICES = 2
+BACKEND = "simulated"
+"""the backend of torch.distributed for tensors of the devices: `init_process_group("cpu:gloo,sim:simulated")`"""
 
 Event = torch.Event
 Stream = torch.Stream
@@ -36,7 +39,13 @@ def register() -> None:
     _driver = build.load()
     rename_privateuse1_backend(TYPE)
     torch._register_device_module(TYPE, sys.modules[__name__])  # type: ignore[no-untyped-call]
+    distributed.Backend.register_backend(BACKEND, _make_collectives, devices=[TYPE])
     atexit.register(_driver.unplug)
+
+
+def _make_collectives(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """Return a backend of one group. Gloo carries the bytes, in the thread of a stream that only the group uses."""
+    return _driver.make_collectives(distributed.ProcessGroupGloo(store, rank, size, timeout=timeout))
 
 
 # --- what a test sets -----------------------------------------------------------------------------------------
@@ -132,6 +141,22 @@ def current_stream(device: Any = None) -> torch.Stream:
 
 def set_stream(stream: torch.Stream) -> None:
     torch.accelerator.set_stream(stream)
+
+
+@contextmanager
+def stream(stream: torch.Stream | None) -> Iterator[None]:
+    """Queue on a stream inside, and make its device the current one. None changes nothing."""
+    if stream is None:
+        yield
+        return
+    outside = current_stream()
+    before = current_stream(stream.device)
+    set_stream(stream)
+    try:
+        yield
+    finally:
+        set_stream(before)
+        set_stream(outside)
 
 
 def synchronize(device: Any = None) -> None:

@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "collectives.h"
 #include "generators.h"
 #include "memory.h"
 #include "runtime.h"
@@ -33,4 +34,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return sim::device_allocator()->getMemoryInfo(static_cast<c10::DeviceIndex>(device));
   });
   m.def("default_generator", [](int device) { return sim::default_generator(device); });
+  m.def("make_collectives", &sim::make_collectives);
 }

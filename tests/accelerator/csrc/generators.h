@@ -1,4 +1,5 @@
-// The generators of the simulated accelerator. Each draws its numbers from a CPU generator of its own.
+// The generators of the simulated accelerator. Like CUDA's, a generator is a seed and an offset, in 16 bytes; DTensor
+// relies on that.
 
 #pragma once
 
@@ -7,6 +8,8 @@
 namespace sim {
 
 const at::Generator& default_generator(int device);
-at::Generator cpu_generator_of(const at::Generator& generator);
+
+// Returns the CPU generator of which one operator draws, and moves the offset on. The numbers depend on seed and offset.
+at::Generator next_cpu_generator(const at::Generator& generator);
 
 }  // namespace sim

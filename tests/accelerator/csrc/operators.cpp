@@ -36,24 +36,6 @@ int stream_of(const at::Tensor& tensor) {
   return current_stream(tensor.device().index());
 }
 
-// Returns a CPU tensor over the bytes of any tensor. It holds a host tensor's storage, and nothing of a device: its
-// memory may be given to others while work is queued, as on CUDA.
-at::Tensor bytes_of(const at::Tensor& tensor) {
-  void* at = const_cast<void*>(tensor.const_data_ptr());
-  const auto options = tensor.options().device(at::kCPU).pinned_memory(false);
-  at::Tensor view;
-  if (is_ours(tensor)) {
-    view = at::from_blob(host_address(at), tensor.sizes(), tensor.strides(), options);
-  } else {
-    view = at::from_blob(
-        at, tensor.sizes(), tensor.strides(), [storage = tensor.storage()](void*) {}, options);
-  }
-  if (tensor.is_conj()) {
-    view = view.conj();
-  }
-  return tensor.is_neg() ? at::_neg_view(view) : view;
-}
-
 void copy_now(const at::Tensor& to, const at::Tensor& from) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   to.copy_(from);
@@ -213,7 +195,7 @@ std::optional<at::Tensor> first_of_ours(c10::ArrayRef<c10::IValue> values) {
   return std::nullopt;
 }
 
-// Puts CPU generators where an operator takes one: that of the device of its first tensor where it is given none.
+// Puts a CPU generator where an operator takes one: for the device of its first tensor where it is given none.
 void replace_generators(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t begin = stack->size() - arguments.size();
@@ -229,10 +211,10 @@ void replace_generators(const c10::OperatorHandle& op, torch::jit::Stack* stack)
     if (value.isGenerator()) {
       const at::Generator given = value.toGenerator();
       if (given.device().is_privateuseone()) {
-        value = cpu_generator_of(given);
+        value = next_cpu_generator(given);
       }
     } else if (const auto tensor = first_of_ours(torch::jit::last(*stack, arguments.size()))) {
-      value = cpu_generator_of(default_generator(tensor->device().index()));
+      value = next_cpu_generator(default_generator(tensor->device().index()));
     }
   }
 }
@@ -331,6 +313,22 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 }
 
 }  // namespace
+
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  void* at = const_cast<void*>(tensor.const_data_ptr());
+  const auto options = tensor.options().device(at::kCPU).pinned_memory(false);
+  at::Tensor view;
+  if (is_ours(tensor)) {
+    view = at::from_blob(host_address(at), tensor.sizes(), tensor.strides(), options);
+  } else {
+    view = at::from_blob(
+        at, tensor.sizes(), tensor.strides(), [storage = tensor.storage()](void*) {}, options);
+  }
+  if (tensor.is_conj()) {
+    view = view.conj();
+  }
+  return tensor.is_neg() ? at::_neg_view(view) : view;
+}
 
 void resize_storage(const c10::Storage& storage, size_t bytes) {
   const c10::DeviceGuard guard(storage.device());

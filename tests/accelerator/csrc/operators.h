@@ -2,9 +2,13 @@
 
 #pragma once
 
-#include <c10/core/Storage.h>
+#include <ATen/core/Tensor.h>
 
 namespace sim {
+
+// Returns a CPU tensor over the bytes of any tensor. It holds a host tensor's storage, and nothing of a device: its
+// memory may be given to others while work is queued, as on CUDA.
+at::Tensor bytes_of(const at::Tensor& tensor);
 
 void resize_storage(const c10::Storage& storage, size_t bytes);
 

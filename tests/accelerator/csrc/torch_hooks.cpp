@@ -1,8 +1,11 @@
 // What torch asks of a backend besides operators: the current device, streams, events, generators, pinned memory.
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstring>
 
 #include "generators.h"
 #include "memory.h"
@@ -143,54 +146,71 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, SimGuard);
 
 // --- generators -----------------------------------------------------------------------------------------------------
 
+constexpr uint64_t kStep = 4;  // by how much an operator moves the offset on: CUDA's is a multiple of it as well
+
 class SimGenerator final : public c10::GeneratorImpl {
  public:
-  explicit SimGenerator(DeviceIndex number, at::Generator cpu = at::detail::createCPUGenerator())
+  explicit SimGenerator(DeviceIndex number, uint64_t seed = c10::default_rng_seed_val, uint64_t offset = 0)
       : c10::GeneratorImpl(Device(kType, number), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-        cpu_(std::move(cpu)) {}
-
-  at::Generator cpu() const {
-    return cpu_;
-  }
+        seed_(seed),
+        offset_(offset) {}
 
   static DeviceType device_type() {
     return kType;
   }
 
   void set_current_seed(uint64_t seed) override {
-    cpu_.set_current_seed(seed);
+    seed_ = seed;
+    offset_ = 0;
   }
 
   uint64_t current_seed() const override {
-    return cpu_.current_seed();
+    return seed_;
   }
 
   uint64_t seed() override {
-    return cpu_.seed();
+    set_current_seed(c10::detail::getNonDeterministicRandom());
+    return seed_;
   }
 
-  void set_offset(uint64_t /*offset*/) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "a generator of the simulated accelerator has no offset");
+  void set_offset(uint64_t offset) override {
+    offset_ = offset;
   }
 
   uint64_t get_offset() const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "a generator of the simulated accelerator has no offset");
+    return offset_;
   }
 
   void set_state(const c10::TensorImpl& state) override {
-    cpu_.unsafeGetGeneratorImpl()->set_state(state);
+    TORCH_CHECK(
+        state.numel() == 2 * sizeof(uint64_t) && state.is_cpu(), "this is no state of the simulated accelerator");
+    const auto* words = static_cast<const char*>(state.data());
+    std::memcpy(&seed_, words, sizeof(seed_));
+    std::memcpy(&offset_, words + sizeof(seed_), sizeof(offset_));
   }
 
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    return cpu_.unsafeGetGeneratorImpl()->get_state();
+    const at::Tensor state = at::empty({2 * sizeof(uint64_t)}, at::TensorOptions(at::kByte).device(at::kCPU));
+    auto* words = state.data_ptr<uint8_t>();
+    std::memcpy(words, &seed_, sizeof(seed_));
+    std::memcpy(words + sizeof(seed_), &offset_, sizeof(offset_));
+    return state.getIntrusivePtr();
+  }
+
+  at::Generator next_cpu() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t mixed = (seed_ + offset_ * 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9;
+    offset_ += kStep;
+    return at::detail::createCPUGenerator(mixed >> 32);  // of a seed it takes 32 bits
   }
 
  private:
   SimGenerator* clone_impl() const override {
-    return new SimGenerator(device().index(), cpu_.clone());
+    return new SimGenerator(device().index(), seed_, offset_);
   }
 
-  at::Generator cpu_;
+  uint64_t seed_;
+  uint64_t offset_;
 };
 
 // --- the rest -------------------------------------------------------------------------------------------------------
@@ -274,8 +294,8 @@ const at::Generator& default_generator(int number) {
   return generators->at(number < 0 ? current_device() : number);
 }
 
-at::Generator cpu_generator_of(const at::Generator& generator) {
-  return at::check_generator<SimGenerator>(generator)->cpu();
+at::Generator next_cpu_generator(const at::Generator& generator) {
+  return at::check_generator<SimGenerator>(generator)->next_cpu();
 }
 
 }  // namespace sim

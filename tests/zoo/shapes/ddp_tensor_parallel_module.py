@@ -4,7 +4,7 @@ Refused: which was there at attach()
 """
 
 import torch
-from kit import join, moment
+from kit import MESH, join, moment
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -15,7 +15,7 @@ import ftlaunch_hooks as ft
 RANKS = 4
 join()
 torch.manual_seed(50)
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+mesh = init_device_mesh(MESH, (2, 2), mesh_dim_names=("data", "tensor"))
 inner = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 parallelize_module(inner, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
 model = DistributedDataParallel(inner, device_mesh=mesh["data"])

@@ -4,7 +4,7 @@ Exact.
 """
 
 import torch
-from kit import RANK, join, moment, report
+from kit import MESH, RANK, join, moment, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -15,7 +15,7 @@ RANKS = 2
 join()
 torch.manual_seed(47)
 model = nn.Sequential(nn.Linear(8, 15), nn.ReLU(), nn.Linear(15, 4))
-mesh = init_device_mesh("cpu", (RANKS,))
+mesh = init_device_mesh(MESH, (RANKS,))
 for layer in (model[0], model[2]):
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)

@@ -4,7 +4,7 @@ Exact.
 """
 
 import torch
-from kit import RANK, join, moment, report
+from kit import MESH, RANK, join, moment, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -17,7 +17,7 @@ torch.manual_seed(48)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 fully_shard(
     model,
-    mesh=init_device_mesh("cpu", (RANKS,)),
+    mesh=init_device_mesh(MESH, (RANKS,)),
     offload_policy=CPUOffloadPolicy(pin_memory=False),
     mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
 )

@@ -4,7 +4,7 @@ Refused: gradients that are not reduced yet
 """
 
 import torch
-from kit import RANK, join, moment, report
+from kit import MESH, RANK, join, moment, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -15,7 +15,7 @@ RANKS = 2
 join()
 torch.manual_seed(49)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-fully_shard(model, mesh=init_device_mesh("cpu", (RANKS,)))
+fully_shard(model, mesh=init_device_mesh(MESH, (RANKS,)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 torch.manual_seed(100 + RANK)

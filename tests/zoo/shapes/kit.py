@@ -32,6 +32,8 @@ if (DEVICE := os.environ.get("FT_DEVICE", "cpu")).startswith("sim"):
     simulated.register()
     simulated.plug_in()
     simulated.set_delays(**json.loads(os.environ.get("ZOO_DELAYS", "{}")))
+MESH = "sim" if DEVICE.startswith("sim") else "cpu"
+"""the type of device of a mesh: on CUDA this would take a GPU for each rank"""
 if DEVICE != "cpu":
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic
     torch.set_default_device(DEVICE)
@@ -42,7 +44,7 @@ np.random.seed(0)
 def join() -> None:
     """A process group, where there are several ranks."""
     if WORLD > 1:
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo" if MESH == "cpu" else f"cpu:gloo,sim:{simulated.BACKEND}")
 
 
 def moment(step: int, loss: Any = 0.0) -> None:
@@ -78,6 +80,8 @@ def report(**objects: Any) -> None:
     objects["torch rng"] = torch.get_rng_state()
     objects["numpy rng"] = repr(np.random.get_state())
     objects["python rng"] = repr(random.getstate())
+    if MESH == "sim":
+        objects["sim rng"] = simulated.get_rng_state_all()
     if DEVICE == "cuda":
         objects["cuda rng"] = torch.cuda.get_rng_state()
         (OUT / f"allocated_{RANK}").write_text(str(torch.cuda.max_memory_allocated()))

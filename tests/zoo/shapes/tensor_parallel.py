@@ -4,7 +4,7 @@ Exact.
 """
 
 import torch
-from kit import join, moment, report
+from kit import MESH, join, moment, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -15,7 +15,7 @@ RANKS = 2
 join()
 torch.manual_seed(50)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4), nn.LayerNorm(4))
-mesh = init_device_mesh("cpu", (RANKS,))
+mesh = init_device_mesh(MESH, (RANKS,))
 parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
 job = ft.attach(model=model, optimizer=optimizer)

@@ -4,7 +4,7 @@ Exact: the ranks find that they hold other values, and each saves its own.
 """
 
 import torch
-from kit import RANK, join, moment, report
+from kit import MESH, RANK, join, moment, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
@@ -16,7 +16,7 @@ RANKS = 2
 join()
 torch.manual_seed(50)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-mesh = init_device_mesh("cpu", (RANKS,))
+mesh = init_device_mesh(MESH, (RANKS,))
 parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 torch.manual_seed(50 + RANK)
 scale = nn.Parameter(DTensor.from_local(torch.rand(4), mesh, [Replicate()], run_check=False))

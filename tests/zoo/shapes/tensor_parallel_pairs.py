@@ -5,7 +5,7 @@ Exact.
 
 import torch
 import torch.distributed as dist
-from kit import RANK, join, moment, report
+from kit import MESH, RANK, join, moment, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -15,7 +15,7 @@ import ftlaunch_hooks as ft
 RANKS = 4
 join()
 torch.manual_seed(50)
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+mesh = init_device_mesh(MESH, (2, 2), mesh_dim_names=("data", "tensor"))
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4), nn.LayerNorm(4))
 parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)

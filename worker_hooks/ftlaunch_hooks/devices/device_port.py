@@ -281,6 +281,33 @@ def put_back_random_states(kind: str, states: Sequence[Tensor]) -> None:
         module.set_rng_state(states[0])
 
 
+def current_random_state() -> Tensor | None:
+    """Return the state of the current device's generator, in this process's memory; None where there is none in use."""
+    accelerator = find_accelerator()
+    if accelerator is None or not hasattr(_module_of(accelerator.type), "get_rng_state"):
+        return None
+    state: Tensor = _module_of(accelerator.type).get_rng_state()
+    return state
+
+
+def put_back_current_random_state(state: Tensor) -> None:
+    """Put the current device's generator where `current_random_state` found it.
+
+    Where this process uses no accelerator that takes such a state, nothing happens.
+    """
+    now = current_random_state()
+    accelerator = find_accelerator()
+    if accelerator is not None and now is not None and now.shape == state.shape:
+        _module_of(accelerator.type).set_rng_state(state)
+
+
+def seed_current(seed: int) -> None:
+    """Give the current device's generator a seed of 64 bits, where an accelerator is in use."""
+    accelerator = find_accelerator()
+    if accelerator is not None and hasattr(_module_of(accelerator.type), "manual_seed"):
+        _module_of(accelerator.type).manual_seed(seed)
+
+
 def default_generators() -> list[torch.Generator]:
     """Return the generators of the accelerator's devices, as far as torch's module for it lists them."""
     accelerator = torch.accelerator.current_accelerator()

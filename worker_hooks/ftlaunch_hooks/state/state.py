@@ -144,6 +144,7 @@ class RankState:
         self._generators = rng.Generators(OwnGenerators(attached, reached))
         self._rng_buffers = rng.Buffers()
         self._rng_read: dict[str, Any] = {}  # restored states that are still to be put back
+        self._all_ranks_read = False  # whether every rank of the job has restored such states
         self._training_began = False  # `restore_rng` was called: the script's own seeding and drawing is over
         self._warns_of_buckets = False  # a step above 0 was restored, and training has not begun since
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
@@ -356,6 +357,7 @@ class RankState:
         self._saved_digests = state.get(saved_digests.NAME, {}) if is_own else {}
         # A rank that did not exist then has no saved random state, and keeps the one of its own seed.
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
+        self._all_ranks_read = self.stands_for is not None or self.world_size <= saved.world_size
         if self._rng_read:
             self._generators.check(self._rng_read)
         self.saved_loops = unpack(decode(state[LOOPS], lookup.get)) if LOOPS in state else None
@@ -511,6 +513,8 @@ class RankState:
         """
         self._training_began = True
         if self._rng_read:
+            if self._all_ranks_read:  # what is prepared is prepared on all ranks, or on none
+                self._generators.prepare(self._rng_read)
             self._generators.put_back(self._rng_read)
         return bool(self._rng_read)
 

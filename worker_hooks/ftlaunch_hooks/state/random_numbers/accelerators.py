@@ -6,12 +6,20 @@ from typing import Any
 
 from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.random_numbers import dtensor_numbers
 
 
 def state_to_save() -> dict[str, Any]:
     """Return the states of the generators of all devices; empty where no accelerator is in use."""
     found = device_port.random_states()
-    return {} if found is None else {"type": found.kind, "current": found.current, "states": found.states}
+    if found is None:
+        return {}
+    return {
+        "type": found.kind,
+        "current": found.current,
+        "states": found.states,
+        "dtensor": dtensor_numbers.has_begun(),
+    }
 
 
 def put_back(saved: dict[str, Any]) -> None:
@@ -44,6 +52,16 @@ def put_back(saved: dict[str, Any]) -> None:
         )
         states = [states[saved["current"]]]
     device_port.put_back_random_states(saved["type"], states)
+
+
+def prepare_dtensor(saved: dict[str, Any]) -> None:
+    """Have DTensor draw as it did when the state was saved. Call this before random numbers are put back.
+
+    Args:
+        saved: the result of `state_to_save`. Of a state that an earlier version saved nothing is known.
+    """
+    if "dtensor" in saved:
+        dtensor_numbers.begin_as_saved(saved["dtensor"])
 
 
 def _describe(kind: str | None, count: int) -> str:

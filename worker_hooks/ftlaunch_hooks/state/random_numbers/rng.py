@@ -59,6 +59,10 @@ class Generators:
         """Raise StateError if an attached generator was not saved."""
         self.own.check(state.get("own", {}))
 
+    def prepare(self, state: dict[str, Any]) -> None:
+        """Make ready for the states of another process, which `put_back` is given next. Draws no numbers that count."""
+        accelerators.prepare_dtensor(_of_accelerator(state))
+
     def put_back(self, state: dict[str, Any]) -> None:
         """Put the generators back where `state` found them, bit for bit."""
         random.setstate(shared.python_from(state["python"]))

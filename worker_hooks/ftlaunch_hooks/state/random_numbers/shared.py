@@ -1,4 +1,8 @@
-"""The process's own generators (Python's, NumPy's, torch's on the CPU): reads, compares and puts back their states."""
+"""The process's own generators: reads, compares and puts back their states.
+
+They are Python's, NumPy's, torch's on the CPU, and that of the current device of an accelerator that is in use: with
+torch.set_default_device() samplers and data sets draw from it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.process.say import say
 
 State = dict[str, Any]
@@ -22,31 +27,42 @@ class Raw(NamedTuple):
     python: Any
     torch: Tensor
     numpy: dict[str, Any] | None  # None where NumPy is not imported
+    accelerator: Tensor | None = None  # None where none is in use
 
 
 def read_raw() -> Raw:
-    """Read the states of all three generators, in about 70 us."""
+    """Read the states of all four generators, in about 70 us."""
     numpy = sys.modules.get("numpy")
     return Raw(
         python=random.getstate(),
         torch=torch.get_rng_state(),
         numpy=None if numpy is None else numpy.random.get_state(legacy=False),
+        accelerator=device_port.current_random_state(),
     )
 
 
 def put_back_raw(raw: Raw) -> None:
-    """Put all three generators where `read_raw` has found them."""
+    """Put all four generators where `read_raw` has found them."""
     random.setstate(raw.python)
     torch.set_rng_state(raw.torch)
     if raw.numpy is not None:
         sys.modules["numpy"].random.set_state(raw.numpy)
+    if raw.accelerator is not None:
+        device_port.put_back_current_random_state(raw.accelerator)
 
 
 def are_alike(one: Raw, other: Raw) -> bool:
     """Whether nothing was drawn between two readings."""
     if one.python != other.python or not torch.equal(one.torch, other.torch):
         return False
-    if one.numpy is None or other.numpy is None:  # NumPy was imported in between
+    # NumPy may have been imported in between, and an accelerator may have come into use.
+    if (
+        one.accelerator is not None
+        and other.accelerator is not None
+        and not torch.equal(one.accelerator, other.accelerator)
+    ):
+        return False
+    if one.numpy is None or other.numpy is None:
         return True
     return bool(frozen_numpy(one.numpy) == frozen_numpy(other.numpy))
 
@@ -56,6 +72,8 @@ def to_save(raw: Raw) -> State:
     state: State = {"python": python_to_save(raw.python), "torch": raw.torch}
     if raw.numpy is not None:
         state["numpy"] = numpy_to_save(raw.numpy)
+    if raw.accelerator is not None:
+        state["accelerator"] = raw.accelerator
     return state
 
 
@@ -72,12 +90,15 @@ def put_back(state: State, own: Iterable[torch.Generator] = ()) -> None:
         generator.set_state(saved)
     if "numpy" in state and "numpy" in sys.modules:
         put_back_numpy(state["numpy"])
+    if "accelerator" in state:
+        device_port.put_back_current_random_state(state["accelerator"])
 
 
 def seed_all(seed: int) -> None:
-    """Give all three generators a seed of 64 bits. torch's generators of GPUs are left alone."""
+    """Give all four generators a seed of 64 bits. Those of devices that are not the current one are left alone."""
     random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed GPUs
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed GPUs that are not in use
+    device_port.seed_current(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed >> 32)
 
