@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.collector import TensorItem
 from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.storage.file_reads import SHARE_BYTES
+from ftlaunch_hooks.storage.parallel_read import Filling
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 ON_GPU = os.environ.get("FT_DEVICE", "cuda") == "cuda"
@@ -228,6 +232,91 @@ def test_what_cannot_be_pinned_is_copied_all_the_same(
         training.optimizer.step()
     assert training.content(3) == [-2.0]
     assert capsys.readouterr().err.count("cannot pin the memory of snapshots") == 1
+
+
+_UNDER_A_LIMIT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+from pathlib import Path
+import torch
+from tests.gpu.test_snapshots import Training
+training = Training(Path(sys.argv[1]), "cuda")
+for step in (1, 2, 3):
+    training.snapshots.capture(step)
+    training.optimizer.step()
+print(training.content(3), (torch.ones(3, device="cuda") + 1).tolist())
+training.snapshots.close()
+"""
+
+
+@only_gpu
+def test_a_limit_on_locked_memory_costs_nothing_but_time(memory: Path) -> None:
+    """`ulimit -l 64`. Some drivers heed it, and some do not: where they do, a line says that nothing is pinned."""
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join(map(str, (root, root / "worker_hooks", root / "supervisor")))
+    ended = subprocess.run(
+        [sys.executable, "-c", _UNDER_A_LIMIT, str(memory)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "[-2.0] [2.0, 2.0, 2.0]\n"
+    assert ended.stderr.count("cannot pin the memory of snapshots") <= 1
+
+
+@only_gpu
+def test_files_come_through_pinned_memory(memory: Path) -> None:
+    """More of them than there are buffers, into memory that the script still writes to."""
+    contents = [torch.randint(0, 256, (5 * SHARE_BYTES // 2,), dtype=torch.uint8) for _ in range(8)]
+    targets = [torch.ones_like(content, device="cuda") for content in contents]
+    filling = Filling()
+    occupy(200)
+    for number, (content, target) in enumerate(zip(contents, targets, strict=True)):
+        (memory / f"file{number}").write_bytes(content.numpy().tobytes())
+        target.zero_()
+        filling.add(memory / f"file{number}", 0, target)
+    filling.run()
+    for content, target in zip(contents, targets, strict=True):
+        assert torch.equal(target.cpu(), content)
+
+
+# --- copies until the next step of an optimizer -----------------------------------------------------------
+
+
+@pytest.fixture
+def only_buffers_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrivateRoom, "has_room", lambda *_: False)
+    monkeypatch.setattr(PrivateRoom, "has_room_for_buffers", lambda *_: True)
+
+
+@only_gpu
+@pytest.mark.usefixtures("only_buffers_fit")
+def test_the_next_step_waits_for_an_overlapped_copy(training: Training) -> None:
+    for step in range(1, 8):
+        training.snapshots.capture(step)
+        assert training.snapshots.is_copying
+        training.optimizer.step()
+        assert training.content(step) == [1 - step]
+
+
+@only_gpu
+@pytest.mark.usefixtures("only_buffers_fit")
+def test_an_overlapped_copy_of_what_has_changed_is_dropped(training: Training) -> None:
+    """The parameter is copied while the loop waits from then on, so that the same change does no harm."""
+    for step in (1, 2):
+        training.snapshots.fit(step)
+        assert training.snapshots.capture(step)
+        with torch.no_grad():
+            training.model.weight.neg_()
+            training.model.weight[-1] += 1
+        training.snapshots.settle()
+        torch.cuda.synchronize()
+        kept = training.page.slot_steps()
+        assert (step in kept) == (step == 2)
+        with torch.no_grad():
+            training.model.weight.fill_(step)
+    assert training.content(2) == [1]
 
 
 # --- private copies ---------------------------------------------------------------------------------------
