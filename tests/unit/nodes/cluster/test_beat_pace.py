@@ -66,6 +66,7 @@ class Node:
             bulkheads=Bulkheads(lambda failed: None),
             files=unused,
             own_files=unused,
+            say=unused,
         )
         self.ranks = AgentRanks(around)
 
