@@ -121,6 +121,16 @@ def test_numbers_are_drawn_from_generators_of_the_devices() -> None:
     )
 
 
+def test_a_generator_is_a_seed_and_an_offset() -> None:
+    """As CUDA's. DTensor moves the offset, so that ranks draw the numbers of their own shards."""
+    generator = torch.Generator("sim").manual_seed(7)
+    first, second = (torch.rand(3, device="sim", generator=generator).tolist() for _ in range(2))
+    assert first != second
+    assert generator.get_state().view(torch.int64).tolist() == [7, 8]
+    generator.set_state(torch.tensor([7, 4]).view(torch.uint8))
+    assert torch.rand(3, device="sim", generator=generator).tolist() == second
+
+
 def test_a_device_refuses_what_it_is_told_to_refuse() -> None:
     simulated.limit_allocations(1000)
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
@@ -159,6 +169,17 @@ def test_a_fork_cannot_use_the_devices() -> None:
         "assert (here + 1).tolist() == [2, 2, 2]\n"
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_process_that_ends_may_go_to_a_device_that_is_unplugged() -> None:
+    """Torch's objects do so as they are dropped, and an error there would end the process by SIGABRT."""
+    torch.ones(1, device="sim:1")
+    simulated.unplug()
+    simulated.set_device(1)
+    assert not simulated.has_context(1)
+    with pytest.raises(RuntimeError, match="it is not plugged in"):
+        torch.ones(1, device="sim:1")
+    simulated.set_device(0)
 
 
 def test_gradients_are_computed_as_on_the_processor() -> None:

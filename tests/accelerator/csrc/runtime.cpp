@@ -255,7 +255,9 @@ int current_device() {
 void set_current_device(int device) {
   device_at(device);
   if (device != this_device) {
-    use(device);
+    if (is_plugged_in()) {  // what a process drops as it ends may set the device, and must not raise
+      use(device);
+    }
     this_device = device;
   }
 }

@@ -42,8 +42,11 @@ np.random.seed(0)
 
 
 def join() -> None:
-    """A process group, where there are several ranks."""
+    """A process group, where there are several ranks. More ranks than devices of the simulated kind share them."""
     if WORLD > 1:
+        if MESH == "sim":
+            simulated.set_device(RANK % simulated.DEVICES)
+            torch.empty(1)  # a mesh leaves the current device as it is once the process uses a device
         dist.init_process_group("gloo" if MESH == "cpu" else f"cpu:gloo,sim:{simulated.BACKEND}")
 
 

@@ -51,12 +51,14 @@ def to_save(reading: Reading) -> dict[str, Any]:
 
 
 def drawn_from(before: Reading, after: Reading) -> set[str]:
-    """Return the names of the generators from which numbers were drawn between two readings."""
-    names = {
-        name
-        for name in random_numbers.Raw._fields
-        if not _equal(getattr(before.shared, name), getattr(after.shared, name))
-    }
+    """Return the names of the generators from which numbers were drawn between two readings.
+
+    The generator of an accelerator that has come into use in between does not count.
+    """
+    shared = [
+        name for name in random_numbers.Raw._fields if name != "accelerator" or before.shared.accelerator is not None
+    ]
+    names = {name for name in shared if not _equal(getattr(before.shared, name), getattr(after.shared, name))}
     held = before.held.keys() | after.held.keys()
     return names | {path for path in held if not _equal(before.held.get(path), after.held.get(path))}
 
