@@ -5,10 +5,6 @@ piece into a small buffer on the device, and from there to the slot. The fingerp
 compared with that of the boundary: so it is known of the very bytes that were copied whether they are those of the
 boundary, even if the script has changed a tensor in between and has changed it back. If one piece differs, the snapshot
 must be dropped.
-
-The fingerprint is a multilinear hash: the sum, modulo 2^64, of the words of 32 bits, each times a random number of 64
-bits that belongs to its place. Of two different pieces it is the same with a probability of at most 2^-33
-(Carter and Wegman 1979; Lemire and Kaser, "Strongly universal string hashing is fast", 2014).
 """
 
 from __future__ import annotations
@@ -22,13 +18,13 @@ from torch import Tensor
 from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.state.collector import TensorItem
+from ftlaunch_hooks.tensors.device_fingerprint import fingerprint, place_factors
 
 PIECE_WORDS = 4 << 20
 """32-bit words of a piece"""
 BYTES_ON_DEVICE = PIECE_WORDS * (4 + 8 + 8)
-"""bytes that the buffers take on a device: a piece, the random numbers, and their products with the piece"""
+"""bytes that the buffers take on a device: a piece, the factors of the fingerprint, and the products of both"""
 _LEAST_BYTES = 1 << 20  # of a tensor: smaller ones are copied at the boundary in one call
-_SEED = 0x5EED
 
 
 @dataclass(frozen=True)
@@ -50,20 +46,14 @@ class DeviceBuffers:
     def __init__(self, device: torch.device) -> None:
         """Allocate. Raises RuntimeError where the device has no memory."""
         self.stream = device_port.own_stream(device)
-        chosen = torch.randint(
-            -(2**63), 2**63 - 1, (PIECE_WORDS,),
-            dtype=torch.int64, device="cpu", generator=torch.Generator("cpu").manual_seed(_SEED),
-        )  # fmt: skip
         self.piece = torch.empty(PIECE_WORDS, dtype=torch.int32, device=device)
-        self._factors = chosen.to(device)
+        self._factors = place_factors(PIECE_WORDS, device)
         self._products = torch.empty(PIECE_WORDS, dtype=torch.int64, device=device)
-        device_port.order_after_script(device)  # new memory may still be filled, and the numbers be on their way
+        device_port.order_after_script(device)  # new memory may still be filled, and the factors be computed
 
     def fingerprint(self, words: Tensor) -> Tensor:
         """Return the fingerprint of at most PIECE_WORDS words of int32, as int64 on the device, on the own stream."""
-        products = self._products[: words.numel()]
-        torch.mul(words, self._factors[: words.numel()], out=products)
-        return products.sum()
+        return fingerprint(words, self._factors, self._products)
 
 
 class OverlappedCopies:
@@ -172,8 +162,8 @@ def _cut(pair: Pair) -> list[Pair]:
 def _to_host(fingerprints: Sequence[Tensor]) -> list[int]:
     """Return fingerprints that have been computed, by one copy from each device."""
     by_device: dict[torch.device, list[int]] = {}
-    for number, fingerprint in enumerate(fingerprints):
-        by_device.setdefault(fingerprint.device, []).append(number)
+    for number, found_one in enumerate(fingerprints):
+        by_device.setdefault(found_one.device, []).append(number)
     found: dict[int, int] = {}
     for numbers in by_device.values():
         values = torch.stack([fingerprints[number] for number in numbers]).tolist()

@@ -18,13 +18,13 @@ from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.state.collector import Collector, check_plain
 from ftlaunch_hooks.state.parts import Loader
 from ftlaunch_hooks.storage.reading import Lookup
+from ftlaunch_hooks.tensors.device_fingerprint import digest_of
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import StateError
 from ftlaunch_hooks.tensors.memory_layout import Restored
 
 SMALL = 64 * 1024  # bytes; a buffer of at most this size is always saved
 _WORDS = 1 << 20  # how many are digested at a time on a device
-_ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # an odd number of 64 bits, of no pattern
 
 Clean = Callable[[Mapping[str, object]], dict[str, str]]
 """Maps names in a module to names without what wrappers put in front."""
@@ -128,20 +128,10 @@ def _digest(buffer: Tensor) -> int:
 
 
 def _digest_on_device(buffer: Tensor) -> int:
-    """Return a digest that the buffer's device computes, so that 8 bytes come to the host in place of all.
-
-    Each word is multiplied by a number of its place, and the products are added up modulo 2**64: values that only
-    change places, as in a queue, give another digest as well. For a while this takes 24 MiB of the device's memory.
-    """
     data = buffer.detach().resolve_conj().resolve_neg().view(-1).view(torch.uint8)
     if data.numel() % 4 == 0 and data.storage_offset() % 4 == 0:
         data = data.view(torch.int32)
-    factors = torch.arange(min(_WORDS, data.numel()), dtype=torch.int64, device=data.device).mul_(_ODD)
-    factors.bitwise_xor_(factors >> 31).mul_(_ODD).bitwise_or_(1)  # of no pattern, so that differences do not cancel
-    total = torch.zeros((), dtype=torch.int64, device=data.device)
-    for part in torch.split(data, _WORDS):
-        total = total * _ODD + (factors[: part.numel()] * part).sum()
-    return int(total)
+    return digest_of(data, _WORDS)
 
 
 def _is_small(buffer: Tensor) -> bool:
