@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from ftlaunch_hooks.observe.replica_digests import DigestPlan
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
@@ -78,6 +79,19 @@ def test_host_memory_is_copied_once_the_device_has_written_it(memory: Path, chec
 )
 def test_without_room_a_copy_goes_on_until_the_next_step(memory: Path, check: Check) -> None:
     assert_holds(check, memory)
+
+
+def test_parameters_of_half_precision_in_a_common_memory_may_begin_between_two_words(memory: Path) -> None:
+    common = torch.arange(2 * 1_000_001, dtype=torch.float16, device="cpu").to("sim:0")
+    parameters = [nn.Parameter(common[:1_000_001]), nn.Parameter(common[1_000_001:2_000_001])]
+    wanted = [parameter.detach().cpu() for parameter in parameters]
+    model = nn.ParameterList(parameters)
+    objects = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    with checks.only_buffers_fit(), snapshots_of(memory, objects) as snapshots:
+        snapshots.snapshotter.capture(1)
+        found = snapshots.content(1)
+    assert torch.equal(found["model.0"], wanted[0])
+    assert torch.equal(found["model.1"], wanted[1])
 
 
 def test_samples_are_read_once_they_have_arrived(memory: Path) -> None:

@@ -148,7 +148,8 @@ class Overlapping:
 
     def _can_overlap(self, item: TensorItem) -> bool:
         tensor = item.tensor
-        is_fit = tensor.is_contiguous() and tensor.nbytes >= _LEAST_BYTES and not tensor.nbytes % 4
+        is_words = not tensor.nbytes % 4 and not tensor.storage_offset() * tensor.element_size() % 4
+        is_fit = tensor.is_contiguous() and tensor.nbytes >= _LEAST_BYTES and is_words
         return is_fit and item.settled and item.key not in self._changing
 
 
