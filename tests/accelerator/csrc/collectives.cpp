@@ -122,8 +122,9 @@ class SimCollectives final : public Backend {
 
   void setSequenceNumberForGroup() override {}
 
+  // How many collectives have begun: a queued one begins once its stream comes to it.
   uint64_t getSequenceNumberForGroup() override {
-    return 0;
+    return *begun_;
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
@@ -301,11 +302,12 @@ class SimCollectives final : public Backend {
   WorkPtr launch(OpType type, int device, Tensors results, Call call) {
     const int stream = stream_on(device);
     wait_in_stream(device, stream, record(device, current_stream(device)));
-    enqueue(device, stream, [host = host_, aborted = aborted_, call = std::move(call)]() mutable {
+    enqueue(device, stream, [host = host_, aborted = aborted_, begun = begun_, call = std::move(call)]() mutable {
       sleep_milliseconds(knobs().kernel_ms);
       if (*aborted) {
         return;
       }
+      ++*begun;
       wait_on_host(call(*host), *aborted);
     });
     return c10::make_intrusive<SimWork>(getRank(), type, device, stream, std::move(results));
@@ -334,6 +336,7 @@ class SimCollectives final : public Backend {
 
   const c10::intrusive_ptr<Backend> host_;
   const std::shared_ptr<std::atomic<bool>> aborted_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<std::atomic<uint64_t>> begun_ = std::make_shared<std::atomic<uint64_t>>(0);
   std::mutex mutex_;
   std::map<int, int> streams_;  // device -> the group's stream of it
 };
