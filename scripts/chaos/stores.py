@@ -40,6 +40,7 @@ from ftlaunch.checkpoints.stores.stored_catalog import StoreCatalog, StoreRefuse
 from ftlaunch.checkpoints.stores.stored_checkpoints import StoredCheckpoints
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.system import processes
+from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import retention
 from ftlaunch_contract.checkpoint.retention import Candidate
 
@@ -52,6 +53,7 @@ KILLS_A_JOB = 50  # after which a job may run to its end
 PAUSE_SECONDS = (0.1, 2.5)  # between two kills
 SERVER_SECONDS = (0.0, 2.0)  # in which the server is down
 _END_SECONDS = 600.0  # in which a job that nobody disturbs any more ends
+_NO_KEEPER = "the process that asks it has died"  # what a start says that is given up
 KEEPER = "ftlaunch.checkpoints.stores.keeper"
 SAVER = "ftlaunch.checkpoints.saver"
 TARGETS = ("rank", "saver", "keeper", "supervisor", "server", "machine")
@@ -64,6 +66,8 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)
     jobs: int = 0
     starts: int = 0
+    refused: int = 0
+    """starts that were given up because keepers were killed, and were made again"""
     stored: int = 0
     """steps that jobs have called stored"""
     not_stored: int = 0
@@ -103,7 +107,7 @@ class StoreChaos:
         self._start()
         with progress(f"job {self._number}", kills, "kills") as advance:
             done = 0
-            while done < kills and self._job.supervisor.poll() is None:
+            while done < kills and self._goes_on():
                 time.sleep(self._dice.uniform(*PAUSE_SECONDS))  # the moment of the kill is the point
                 target = self._dice.choice(TARGETS)
                 if self._kill(target):
@@ -111,6 +115,13 @@ class StoreChaos:
                     done += 1
                     advance(1)
         self._finish(ends[self._width])
+
+    def _goes_on(self) -> bool:
+        """Return whether the job runs. Starts it again where three keepers in a row were killed before it had begun."""
+        if self._job.supervisor.poll() == protocol.EXIT_USAGE and _NO_KEEPER in self._job.stderr:
+            self._tally.refused += 1
+            self._start()
+        return self._job.supervisor.poll() is None
 
     def _run_undisturbed(self) -> list[str]:
         calm = FtJob(Path(tempfile.mkdtemp(dir=self._job.home.parent)))
@@ -243,6 +254,7 @@ class StoreChaos:
     def _finish(self, end: list[str]) -> None:
         """Let the job end, and judge what it has left."""
         job = self._job
+        self._goes_on()
         if code := job.wait(_END_SECONDS):
             self._tally.problems.append(f"{job.home}: exit code {code}\n{job.stderr[-2000:]}")
             return
@@ -319,7 +331,7 @@ def main() -> int:
     seconds = time.monotonic() - began
     kills = ", ".join(f"{target} {count}" for target, count in tally.kills.most_common())
     print(
-        f"{tally.kills.total()} SIGKILLs ({kills}) over {tally.jobs} jobs and {tally.starts} starts in {seconds:.0f} s:"
+        f"{tally.kills.total()} SIGKILLs ({kills}) over {tally.jobs} jobs and {tally.starts} starts ({tally.refused} given up) in {seconds:.0f} s:"
         f" {tally.stored} steps stored, {tally.not_stored} times not stored, {tally.brought} brought to empty machines,"
         f" {tally.verified} verified; {tally.torn} torn, {tally.lost} lost commits, {tally.left} left behind,"
         f" {len(tally.problems)} problems"
