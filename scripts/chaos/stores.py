@@ -331,7 +331,8 @@ def main() -> int:
     seconds = time.monotonic() - began
     kills = ", ".join(f"{target} {count}" for target, count in tally.kills.most_common())
     print(
-        f"{tally.kills.total()} SIGKILLs ({kills}) over {tally.jobs} jobs and {tally.starts} starts ({tally.refused} given up) in {seconds:.0f} s:"
+        f"{tally.kills.total()} SIGKILLs ({kills}) over {tally.jobs} jobs and {tally.starts} starts"
+        f" ({tally.refused} given up) in {seconds:.0f} s:"
         f" {tally.stored} steps stored, {tally.not_stored} times not stored, {tally.brought} brought to empty machines,"
         f" {tally.verified} verified; {tally.torn} torn, {tally.lost} lost commits, {tally.left} left behind,"
         f" {len(tally.problems)} problems"
