@@ -115,7 +115,8 @@ class SimCollectives final : public Backend {
     return "simulated";
   }
 
-  // What is queued is dropped, and what is under way is not waited for, whatever the other ranks do.
+  // What is queued is dropped, and what is under way is not waited for, whatever the other ranks do. As with NCCL their
+  // results are anything then, no error tells of it, and only the next call raises.
   void abort() override {
     *aborted_ = true;
   }
@@ -300,6 +301,7 @@ class SimCollectives final : public Backend {
 
   template <typename Call>
   WorkPtr launch(OpType type, int device, Tensors results, Call call) {
+    TORCH_CHECK(!*aborted_, "the group of the simulated accelerator was aborted");
     const int stream = stream_on(device);
     wait_in_stream(device, stream, record(device, current_stream(device)));
     enqueue(device, stream, [host = host_, aborted = aborted_, begun = begun_, call = std::move(call)]() mutable {

@@ -14,6 +14,7 @@ from torch import distributed
 
 from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.process.signal_watcher import hold_main_thread
 
 PARK_SECONDS = 3.0
 """how long a rank waits at most; the supervisor kills a rank that does not leave some time after that"""
@@ -22,14 +23,17 @@ PARK_SECONDS = 3.0
 def park(seconds: float = PARK_SECONDS) -> None:
     """Abort all process groups, and wait until the devices have done what is queued. The process ends after this.
 
-    Nothing is done where no accelerator is in use. May be called in any thread. Whatever another thread waits for in a
-    collective fails then.
+    Nothing is done where no accelerator is in use. May be called in any thread. The main thread, if it is another one,
+    runs no more Python code: a collective that is aborted ends like one that is done, and the script would log a loss,
+    or a boundary save a state, that was computed from whatever the collective has left in memory.
 
     Args:
         seconds: how long to wait. A device that is broken, or waits for another one that is, may never end its work.
     """
     if device_port.find_accelerator() is None:
         return
+    if threading.current_thread() is not threading.main_thread():
+        hold_main_thread()
     thread = threading.Thread(target=_leave_devices, name="ftlaunch-park", daemon=True)
     thread.start()
     thread.join(seconds)

@@ -6,6 +6,7 @@ signal's number to a wake-up descriptor, and a thread that waits for this descri
 
 from __future__ import annotations
 
+import _thread
 import os
 import selectors
 import signal
@@ -19,8 +20,26 @@ _MARK = b"\0"  # no signal's number
 _PATIENCE_SECONDS = 10.0
 
 
+_is_held = False  # whether the main thread is to run no more Python code
+
+
 def _ignore(signum: int, frame: object) -> None:
-    """Do nothing, as the Python-level handler: the wake-up descriptor tells the watcher."""
+    """Do nothing, as the Python-level handler: the wake-up descriptor tells the watcher. Wait if the thread is held."""
+    if _is_held:
+        threading.Event().wait()
+
+
+def hold_main_thread() -> None:
+    """Keep the main thread from running Python code until the process ends.
+
+    Call this in another thread. A call into a library goes on to its end; the interpreter runs the handler after it,
+    and otherwise at the next call or turn of a loop. Where the script has set a handler for SIGTERM of its own, nothing
+    happens.
+    """
+    global _is_held  # noqa: PLW0603 - a process has one main thread
+    if signal.getsignal(signal.SIGTERM) is _ignore:
+        _is_held = True
+        _thread.interrupt_main(signal.SIGTERM)
 
 
 class Watcher:
