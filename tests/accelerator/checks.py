@@ -311,6 +311,7 @@ def assert_dropped(memory: Path, change: Callable[[Tensor], None]) -> None:
                 expect_step(snapshots, step, twin)
             is_kept = step in snapshots.page.slot_steps()
             assert is_kept == (step == 2), "the first is dropped, as the parameter is not known to change"
+            assert snapshots.snapshotter.budget.progress.any_failed() == (not is_kept), "other ranks would wait for it"
             torch.accelerator.synchronize()
             with torch.no_grad():
                 training.model.weight.copy_(before)

@@ -26,6 +26,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.replica_record import NAMES, ReplicaDigest, write_digest
 from ftlaunch_hooks.devices.device_port import is_on_device
 from ftlaunch_hooks.state.collector import TensorItem
+from ftlaunch_hooks.tensors.memory_layout import is_memory_of_values
 
 _WANTED_PARTS = 256
 """number of parts, unless a part would be larger than _LARGEST_PART"""
@@ -78,7 +79,7 @@ class DigestPlan:
 
 def _can_be_compared(item: TensorItem) -> bool:
     tensor = item.tensor
-    return bool(item.replica) and item.settled and tensor.nbytes > 0 and tensor.is_contiguous()
+    return bool(item.replica) and item.settled and tensor.nbytes > 0 and is_memory_of_values(tensor)
 
 
 def _pieces(item: TensorItem, most_bytes: int) -> list[DigestPiece]:

@@ -19,6 +19,7 @@ from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.state.collector import TensorItem
 from ftlaunch_hooks.tensors.device_fingerprint import fingerprint, place_factors
+from ftlaunch_hooks.tensors.memory_layout import is_memory_of_values
 
 PIECE_WORDS = 4 << 20
 """32-bit words of a piece"""
@@ -149,7 +150,7 @@ class Overlapping:
     def _can_overlap(self, item: TensorItem) -> bool:
         tensor = item.tensor
         is_words = not tensor.nbytes % 4 and not tensor.storage_offset() * tensor.element_size() % 4
-        is_fit = tensor.is_contiguous() and tensor.nbytes >= _LEAST_BYTES and is_words
+        is_fit = is_memory_of_values(tensor) and tensor.nbytes >= _LEAST_BYTES and is_words
         return is_fit and item.settled and item.key not in self._changing
 
 

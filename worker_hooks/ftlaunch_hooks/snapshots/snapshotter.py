@@ -241,8 +241,9 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
             return None  # when the interpreter ends, no other thread takes work any more
         if has_room:
             return slot.device.copy_on_devices()
-        # What the saver waits for must not be dropped.
-        if new.hold is None and self._private_room.has_room_for_buffers(BYTES_ON_DEVICE):
+        # What the saver waits for must not be dropped, nor what overwrites the only snapshot in memory.
+        may_drop = new.hold is None and self.budget.slots > 1
+        if may_drop and self._private_room.has_room_for_buffers(BYTES_ON_DEVICE):
             return self._overlapping.begin(slot.on_devices)
         return None
 

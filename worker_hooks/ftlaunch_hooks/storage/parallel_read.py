@@ -19,13 +19,14 @@ from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.devices.device_port import is_on_device
 from ftlaunch_hooks.storage.file_reads import SHARE_BYTES, Read, read_into, shares_of
 from ftlaunch_hooks.storage.staged_read import StagedReads
+from ftlaunch_hooks.tensors.memory_layout import is_memory_of_values
 
 _MAX_THREADS = 8
 
 
 def can_fill(tensor: Tensor) -> bool:
-    """Whether a tensor's memory is one contiguous stretch, of the host or of an accelerator."""
-    return tensor.device.type != "meta" and tensor.is_contiguous()
+    """Whether a tensor's values can be read into its memory as they were saved, of the host or of an accelerator."""
+    return tensor.device.type != "meta" and is_memory_of_values(tensor)
 
 
 class Filling:

@@ -110,6 +110,11 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_memory_of_values(tensor: Tensor) -> bool:
+    """Whether a tensor's memory is its values in order: not with gaps, nor if reading it conjugates or negates them."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
 def extent(tensor: Tensor) -> int:
     """Return the bytes from a tensor's first value to the end of its last one."""
     if not tensor.numel():

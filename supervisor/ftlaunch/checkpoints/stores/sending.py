@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ftlaunch.checkpoints.stores.store import SMALL_FILE, CheckpointStore, Spent
 
-# Providers limit the speed of each connection. So many requests at a time fill a link, and hold 256 MiB at most.
+# Providers limit the speed of each connection: it takes several to fill a link. What large files hold in memory stands
+# in bucket.py, and is more than what small ones do.
 _SMALL_FILES = 16  # that are sent at the same time, each in one request
 _LARGE_FILES = 4  # each in several requests at a time
 

@@ -104,3 +104,13 @@ def test_a_device_that_tells_nothing_has_no_room(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(device_port, "can_work_beside_capture", lambda _: True)
     room = PrivateRoom()
     assert [room.has_room({DEVICE: 1}) for _ in range(3)] == [False, False, False]
+
+
+def test_buffers_may_fit_where_a_private_copy_does_not(device: Device) -> None:
+    """Before the first step has shown the script's peak nothing fits, and nothing was asked about before that."""
+    assert not device.room.has_room_for_buffers(1)
+    found = []
+    for _ in range(2):
+        assert not device.snapshot(60, 50)
+        found.append([device.room.has_room_for_buffers(size) for size in (1, 50)])
+    assert found == [[False, False], [True, False]]

@@ -308,3 +308,17 @@ def test_other_parameter_groups_are_refused(groups: Any, words: str, tmp_path: P
     with pytest.raises(StateError, match=words):
         RankState({"m": other, "o": torch.optim.SGD(groups(other), lr=0.1)}, (), 0, 1).restore(reader)
     assert other[0].weight.equal(weight)
+
+
+def test_a_parameter_that_is_kept_as_a_conjugate_comes_back(memory: Path) -> None:
+    """Its memory does not hold its values, so that what is saved cannot be read into that memory as it is."""
+
+    def made(value: complex) -> nn.Module:
+        model = nn.Module()
+        model.register_parameter("weight", nn.Parameter(torch.full((3,), value, dtype=torch.complex64).conj()))
+        return model
+
+    saved = save(RankState({"model": made(1 + 2j)}, (), 0, 1), memory)
+    fresh = made(5 - 7j)
+    RankState({"model": fresh}, (), 0, 1).restore(saved)
+    assert torch.equal(fresh.weight.detach(), made(1 + 2j).weight.detach())
