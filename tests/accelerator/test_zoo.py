@@ -11,15 +11,10 @@ from tests.support.harness import FtJob
 from tests.zoo.test_zoo import ALL, disturb, finals, logs, losses, undisturbed
 
 LONG = {
-    "accumulation_clipped",
     "amp_scaler",
     "ddp_unused",
     "ema_swapped",
-    "frozen_batchnorm",
-    "fsdp2",
     "fsdp2_drawn_shards",
-    "lbfgs",
-    "replay_buffer",
 }
 """shapes that `make test-long` runs; the others, which are slow, are run by `make sweep`"""
 _IN_WORKERS = "forked workers of a DataLoader cannot read data that lies on a device"

@@ -29,7 +29,7 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
     [
         ("adapters.md", 0, "torch"),
         pytest.param("trainings.md", 0, "torch", marks=pytest.mark.slow),
-        ("trainings.md", 1, "torch"),
+        pytest.param("trainings.md", 1, "torch", marks=pytest.mark.slow),
         pytest.param("lightning.md", 0, "lightning.pytorch", marks=pytest.mark.slow),
         pytest.param("lightning.md", 1, "lightning.fabric", marks=pytest.mark.slow),
         pytest.param("accelerate.md", 0, "accelerate", marks=pytest.mark.slow),

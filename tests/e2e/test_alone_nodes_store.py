@@ -102,6 +102,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> AloneNodes:
     return job
 
 
+@pytest.mark.slow
 def test_what_a_stop_saved_is_in_the_store_and_empty_machines_go_on(nodes: StoredAloneNodes, calm: AloneNodes) -> None:
     nodes.begin(*SLOW, FTLAUNCH_STORAGE_INTERVAL="off")
     nodes.wait_loss(7)
@@ -159,6 +160,7 @@ def test_keepers_that_are_killed_have_others(nodes: StoredAloneNodes, calm: Alon
     assert "cannot save" not in nodes.said()
 
 
+@pytest.mark.slow
 def test_a_step_that_only_the_first_node_still_has_whole_is_given_up_on_all(
     nodes: StoredAloneNodes, calm: AloneNodes
 ) -> None:

@@ -97,6 +97,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> AloneJob:
     return job
 
 
+@pytest.mark.long
 def test_what_a_stop_saved_is_in_the_store_and_an_empty_machine_goes_on(stored: StoredAloneJob, calm: AloneJob) -> None:
     step = stored.stop_after(7)
     assert max(stored.index.steps) == step
@@ -111,7 +112,7 @@ def test_what_a_stop_saved_is_in_the_store_and_an_empty_machine_goes_on(stored: 
     stored.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ranks_of_torchrun_that_are_lost_with_their_machine_go_on_from_the_store(
     stored: StoredAloneJob, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -137,6 +138,7 @@ def test_ranks_of_torchrun_that_are_lost_with_their_machine_go_on_from_the_store
     stored.assert_clean()
 
 
+@pytest.mark.long
 def test_a_keeper_that_is_killed_has_another_one_with_the_next_step(stored: StoredAloneJob) -> None:
     stored.begin()
     wait_for(stored.is_stored, "a step in the store")
@@ -152,7 +154,7 @@ def test_a_keeper_that_is_killed_has_another_one_with_the_next_step(stored: Stor
     stored.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: StoredAloneJob, calm: AloneJob) -> None:
     stored.stop_after(7)
     shutil.rmtree(stored.run_dir)
@@ -170,7 +172,7 @@ def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: S
     stored.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_damaged_checkpoint_of_the_directory_is_taken_from_the_store(stored: StoredAloneJob, calm: AloneJob) -> None:
     step = stored.stop_after(12)
     (shard, *_) = layout.iteration_dir(stored.storage, step).glob("*.safetensors")

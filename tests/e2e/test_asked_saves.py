@@ -42,6 +42,7 @@ def given(job: FtJob) -> object:
 AT_EACH = [(5, "interval"), (10, "interval"), (15, "interval"), (20, "interval"), (23, "end")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_exactly_these_steps_and_so_many(ranks: int, job: FtJob) -> None:
     """Steps of a millisecond, which a save takes many of.

@@ -132,7 +132,7 @@ def test_bad_usage_is_one_sentence(place: Place, words: tuple[str, ...], says: s
 # --- faults: the ranks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_slow_rank_is_named_and_does_not_fail(place: Place) -> None:
     slow = place.home / "slow"
     slow.mkdir()
@@ -163,7 +163,7 @@ def test_a_rank_that_dies_is_named(place: Place) -> None:
     place.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named_and_swept_with_its_children(place: Place) -> None:
     """Taken out by hand: without kill_descendants in _sweep the sleeping child in its own session is left."""
     python = place.python('[ "$RANK" = 1 ] && { setsid sleep 1000 & exec sleep 1000; }')
@@ -222,7 +222,7 @@ def test_a_disk_that_does_not_answer_is_left_at_the_time_limit(tmp_path: Path) -
 # --- before a launch --------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_checked_and_launched(place: Place) -> None:
     done = place.run("ftlaunch", "--check", "--run-dir", "tmp/run", "train.py")
     assert done.returncode == 0, done.stderr

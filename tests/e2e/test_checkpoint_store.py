@@ -129,7 +129,7 @@ def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(stored: StoredJo
     second.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: StoredJob, tmp_path: Path) -> None:
     """Taken out (`damaged_store`): the job says that each step is damaged, and begins with step 1."""
     first = stored.machine()
@@ -150,6 +150,7 @@ def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: S
     second.assert_clean()
 
 
+@pytest.mark.long
 def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(stored: StoredJob) -> None:
     first = stored.machine()
     stored.start(first, "--storage-interval", "1000", step_time="0.1")
@@ -165,7 +166,7 @@ def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(stored: Stor
     assert second.events("resumed")[0]["step"] == saved["step"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_start_with_nothing_left_to_train_stores_the_last_step(stored: StoredJob) -> None:
     """Taken out: the job ends with 0, and an empty machine would train the last steps again."""
     job = stored.machine()
@@ -185,6 +186,7 @@ def test_a_start_with_nothing_left_to_train_stores_the_last_step(stored: StoredJ
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_keeper_that_dies_has_another_one_at_once(stored: StoredJob) -> None:
     """Taken out: nothing is stored any more until the next start, and after 100 s another machine may take over."""
     job = stored.machine()
@@ -202,7 +204,7 @@ def test_a_keeper_that_dies_has_another_one_at_once(stored: StoredJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_keepers_that_die_again_and_again_cost_what_was_asked_and_the_next_step_is_stored(stored: StoredJob) -> None:
     job = stored.machine()
     stored.start(job, step_time="0.2")
@@ -264,7 +266,7 @@ def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob
     first.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_memory_of_before_is_not_taken_up_once_the_job_went_on_elsewhere(stored: StoredJob) -> None:
     """Taken out: the machine, come back, goes on from its memory, of a training that was begun anew elsewhere."""
     first = stored.machine()
@@ -291,6 +293,7 @@ def test_memory_of_before_is_not_taken_up_once_the_job_went_on_elsewhere(stored:
     assert not any(first.memory.glob("slot_*"))
 
 
+@pytest.mark.long
 def test_the_folder_keeps_what_fits_and_the_store_keeps_all(stored: StoredJob) -> None:
     """A checkpoint of this job has more than the least limit, so that only the newest one fits."""
     first = stored.machine()

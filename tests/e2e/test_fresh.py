@@ -21,6 +21,7 @@ def sources(job: FtJob) -> list[tuple[str | None, int]]:
     return [(event["source"], event["step"]) for event in job.events("resumed")]
 
 
+@pytest.mark.long
 def test_a_stopped_command_goes_on_and_one_that_is_done_begins_anew(job: FtJob) -> None:
     start(job)
     job.wait_step(7)
@@ -71,6 +72,7 @@ def test_a_command_that_was_given_up_begins_anew(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_start_that_begins_anew_on_request(job: FtJob) -> None:
     """The sentence says what to remove."""
     start(job)

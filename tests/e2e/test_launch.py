@@ -22,6 +22,7 @@ def rank_env(job: FtJob, rank: int) -> dict[str, str]:
     return dict(json.loads(job.log(0, rank).splitlines()[0]))
 
 
+@pytest.mark.long
 def test_environment_is_torchruns(job: FtJob) -> None:
     """Every variable that torchrun 2.13 gives to a rank is there, and says the same where it can."""
     script = job.home / "env.py"
@@ -117,6 +118,7 @@ def test_lines_begin_as_torchrun_makes_them_of_a_template(job: FtJob) -> None:
     assert sorted(job.stdout.splitlines()) == sorted(theirs)
 
 
+@pytest.mark.long
 def test_what_an_earlier_run_printed_is_not_shown_again(job: FtJob) -> None:
     """Its attempts have the same numbers, and so the same logs: they are added to."""
     script = job.home / "runs.py"

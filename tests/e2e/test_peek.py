@@ -47,6 +47,7 @@ def test_what_is_said_to_be_replicated_is_saved_once(job: FtJob, words: tuple[st
     assert bool(own) is not bool(words), own
 
 
+@pytest.mark.long
 def test_without_a_supervisor_and_from_storage(tmp_path: Path) -> None:
     """Taken out: without the look at UNDECIDED in Standalone.resume a job is in its own way."""
     env = {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}

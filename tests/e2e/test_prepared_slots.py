@@ -30,6 +30,7 @@ def test_a_job_forks_while_slots_are_prepared_and_resumes_exactly(job: FtJob) ->
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_job_that_ends_at_once_leaves_nothing_of_what_was_being_prepared(job: FtJob) -> None:
     """Taken out: ending the preparation before the last snapshot."""
     job.start("--memory-interval", "auto", script=JOBS / "large.py", args=(str(job.out), "1"))

@@ -7,6 +7,7 @@ import re
 import signal
 from typing import Any
 
+import pytest
 from tests.support.ctl import BEATS
 from tests.support.harness import FtJob
 
@@ -48,6 +49,7 @@ def test_a_job_that_fails_ends_with_its_page(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_the_page_of_a_run_before_is_put_aside_when_the_job_goes_on(job: FtJob) -> None:
     """Taken out: `report.html` said "stopped" of a job that trained. Removed instead: a killed run left no page."""
     page, aside = job.run_dir / "report.html", job.run_dir / "report.before.html"

@@ -207,6 +207,7 @@ def test_a_machine_that_is_lost_is_waited_for(job: FtJob, address: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_job_that_has_ended_is_not_waited_for(job: FtJob, address: str) -> None:
     """Nor is one whose supervisor was killed: its keeper says so. A start that is refused leaves no doubt, either."""
     train(job, address, step_time="0.2")

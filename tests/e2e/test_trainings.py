@@ -168,6 +168,7 @@ def test_it_goes_on_with_another_number_of_ranks(job: FtJob) -> None:
     assert max(job.losses()) == STEPS - 1
 
 
+@pytest.mark.slow
 def test_without_a_supervisor(tmp_path: Path, calm: FtJob) -> None:
     alone = AloneJob(tmp_path)
     alone.script = SCRIPT

@@ -124,7 +124,7 @@ def test_training_goes_on_without_any_etcd_and_ends_once_it_is_back(
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_password_gets_to_head_and_saver_and_to_nobody_else(
     nodes: NodesJob, alone: FtJob, guarded: EtcdCluster
 ) -> None:

@@ -22,7 +22,7 @@ from ftlaunch_contract.protocol import memory_root
 SLOW = ("--steps", "30", "--step-time", "0.03")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_whose_memory_is_a_step_ahead(job: FtJob, calm: FtJob) -> None:
     """Killed when rank 0 had its newest snapshot and rank 1 had not yet: both go on from the one before."""
     for step in (5, 10, 15, 20):  # killed in mid-copy they have but one step in common: then once more

@@ -64,7 +64,7 @@ def test_another_run_dir_does_not_go_on_from_a_killed_jobs_memory(job: FtJob, ot
     assert memory_dirs(job.job_id) == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_complete_job_says_so_once_and_how_to_begin_anew(job: FtJob) -> None:
     """Taken out (`_complete_since` returns None): the last line is `done; 0 of 3 restarts used`."""
     steps = ("--out", str(job.out), "--steps", "5")

@@ -91,7 +91,7 @@ def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
 
 
 @pytest.mark.skipif(not HAS_NUMBERS, reason="the flight recorder of torch 2.10 is off: install torch 2.11 or newer")
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> None:
     different, crossed, cut = (incident["sentence"] for incident in hangs(job, "mismatch", "groups", "cut"))
     places = {0: f"all_reduce #{AT + 1} at {line('all_reduce')}", 1: f"barrier #{AT + 1} at {line('the hang')}"}
@@ -142,6 +142,7 @@ def test_what_is_left(job: FtJob) -> None:
     assert str(directory) in report.replace("\n", "").replace(" ", "")
 
 
+@pytest.mark.long
 def test_told_to_stop_in_the_middle_of_it(job: FtJob) -> None:
     """No more of it: the job stops as it would have otherwise."""
     job.start("--hang-timeout", "2s", "--grace", "4s", script=HANGS, args=("sleep", "1", str(AT)))

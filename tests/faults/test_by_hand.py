@@ -11,6 +11,7 @@ from tests.support.harness import JOBS, FtJob
 SCRIPT = JOBS / "by_hand.py"
 
 
+@pytest.mark.long
 def test_steps_that_are_made_by_hand_are_not_known(job: FtJob) -> None:
     job.start("--backoff-first", "0.05s", "--no-warm", script=SCRIPT, args=("3",), ranks=1)
     assert job.wait() == 0, job.stderr

@@ -109,6 +109,7 @@ def test_it_is_long_enough() -> None:
     assert len({row.fault.split()[0] for rows in CATALOGUE.values() for row in rows}) >= 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", CATALOGUE)
 def test_the_verdicts(job: FtJob, group: str) -> None:
     """One job a group: each attempt meets the fault of one row, all are tried again, and the job ends well."""

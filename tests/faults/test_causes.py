@@ -51,6 +51,7 @@ def test_children_and_threads_leave_none(job: FtJob, fault: str) -> None:
     assert len(job.events("incident")) == (fault == "fork 1 5"), "a thread's exception changes no exit status"
 
 
+@pytest.mark.long
 def test_what_an_earlier_run_has_left_is_not_taken_for_this_ones(job: FtJob) -> None:
     """Same folder, same attempt number. Without the unlink, or with the whole log read, NameError is blamed."""
     assert run(job, "name 1 5", "--max-restarts", "0") == 1
@@ -122,6 +123,7 @@ def test_preemption_is_free_and_hangs_have_a_budget_of_their_own(job: FtJob) -> 
     assert "done; 0 of 0 restarts used; 2 more did not count" in job.stderr
 
 
+@pytest.mark.long
 def test_a_hang_is_counted_apart(job: FtJob) -> None:
     options = ("--max-restarts", "1", "--max-hang-restarts", "2", "--hang-timeout", "0.5s")
     assert run(job, "sleep 1 5 2", *options) == 0, job.stderr
@@ -130,6 +132,7 @@ def test_a_hang_is_counted_apart(job: FtJob) -> None:
     assert "done; 0 of 1 restarts used, and 2 of 2 after hangs" in job.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("after", "code"), [("10", 0), ("11", 1)])
 def test_the_budget_is_full_again_after_steps(job: FtJob, after: str, code: int) -> None:
     """Two crashes, ten steps apart, on a budget of one: --refill-after 10 lets the second pass, 11 does not."""

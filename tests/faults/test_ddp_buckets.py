@@ -10,6 +10,7 @@ NOT_EXACT = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [9, *(pytest.param(step, marks=pytest.mark.slow) for step in (0, 2))])
 def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.TempPathFactory, step: int) -> None:
     """Taken out: without the replay of the layout the losses differ in the last bit from the step after the resume.
@@ -31,7 +32,7 @@ def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.Temp
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "before", "why"),
     [

@@ -65,7 +65,7 @@ def test_another_job_goes_on_within_an_epoch(job: FtJob, tmp_path: Path) -> None
     _compare(job, tmp_path / "calm", tmp_path / "broken", "stepped:1:2:term")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_has_ended_makes_no_epoch_more(job: FtJob, tmp_path: Path) -> None:
     _run(job, tmp_path / "first", "--epochs", "2")
     assert job.wait() == 0, job.stderr

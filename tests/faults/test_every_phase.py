@@ -32,7 +32,6 @@ PHASES = {  # where the next attempt begins: from what, and at which step
     "teardown": ("memory", 10),
 }
 
-LONG, SLOW = pytest.mark.long, pytest.mark.slow
 BEFORE_RESUME = ("import", "init", "restore")
 
 
@@ -78,6 +77,7 @@ def all_in_one_job(job: FtJob, calm: FtJob, how: str, *phases: str) -> None:
     assert_as_if_nothing_had_been(job, calm, *phases)
 
 
+@pytest.mark.long
 def test_a_rank_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) -> None:
     all_in_one_job(job, calm, "--warm", *PHASES)
     assert "ended" not in [event["state"] for event in job.events("warm_parent")], "all attempts were forked"
@@ -119,7 +119,8 @@ def stopped(job: FtJob) -> int:
     return victim.pid
 
 
-@pytest.mark.parametrize("phase", [pytest.param(p, marks=LONG if p == "init" else SLOW) for p in PHASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
 def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phase: str) -> None:
     """The next parent still imports when the rank is killed."""
     start(job, "--warm", phase, "SIGSTOP")

@@ -35,6 +35,7 @@ def test_the_others_leave_meanwhile(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_rank_hears_one_sigterm(job: FtJob) -> None:
     """Taken out: without Rank.asked the second comes when the end is judged."""
     assert start(job, "counts", "heavy") == 0, job.stderr
@@ -49,6 +50,7 @@ def test_a_rank_that_is_replaced_alone_disturbs_nobody(job: FtJob) -> None:
     assert "term 0" not in happened(job)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["exec", "thread", "fork"])
 def test_what_is_no_death(job: FtJob, role: str) -> None:
     """Taken out: a rank that becomes another program is taken for dying without the look in `Leader.ended_by`."""

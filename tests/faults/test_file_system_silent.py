@@ -43,7 +43,7 @@ def kill_a_rank(job: FtJob) -> None:
     os.kill(status["ranks"][1]["pid"], signal.SIGKILL)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_restarts_while_only_its_journal_has_to_wait(job: FtJob, disk: SlowDisk, calm: FtJob) -> None:
     """Taken out (JournalSink writes in the loop): the supervisor does not answer while the disk is silent."""
     job.run_dir = disk.place / "run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.harness import FtJob
 
 SCRIPT = """
@@ -57,6 +58,7 @@ child("behind")
 """
 
 
+@pytest.mark.long
 def test_their_steps_touch_nothing_of_the_rank(job: FtJob) -> None:
     """Taken out: without the handlers at fork the page changes; without `is_forked` the child attaches in its place."""
     (job.home / "forks.py").write_text(SCRIPT)

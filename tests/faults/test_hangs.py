@@ -39,7 +39,7 @@ def test_a_hang_names_the_laggard_leaves_all_stacks_and_costs_no_step(job: FtJob
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_rank_that_never_begins_to_beat(job: FtJob, calm: FtJob) -> None:
     job.start("--startup-timeout", "12s", "--grace", "1s", env={"FAULT": "never 1 -1"})
     assert job.wait() == 0, job.stderr

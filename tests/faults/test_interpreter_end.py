@@ -69,7 +69,7 @@ def test_a_crash_behind_the_scripts_end_is_a_warning(
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "start", "end"),
     [

@@ -50,7 +50,7 @@ def test_a_kernel_that_refuses_the_calls(job: FtJob, calm: FtJob, calls: Mapping
     resumed_exactly(job, calm)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stop_and_a_killed_supervisor_without_pidfd(job: FtJob) -> None:
     job.start("--no-warm", args=("--out", str(job.out), "--steps", "60", "--step-time", "0.03"),
               preexec_fn=refuse(OLD_KERNEL))  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_stop_and_a_killed_supervisor_without_pidfd(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_dir_without_locks(job: FtJob, calm: FtJob) -> None:
     """A second supervisor of another job is refused, a killed one is followed at once, nothing stays in memory.
 

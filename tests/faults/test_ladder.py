@@ -10,7 +10,7 @@ from tests.support.harness import FtJob
 from ftlaunch_contract.checkpoint import layout
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

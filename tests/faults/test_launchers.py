@@ -39,7 +39,7 @@ def test_python_below_a_shell_script_is_the_rank(job: FtJob, calm: FtJob) -> Non
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_shell_script_that_is_killed_leaves_no_python_behind(job: FtJob, calm: FtJob) -> None:
     start(job, "--step-time", "0.05")
     job.wait_step(5)
@@ -53,7 +53,7 @@ def test_a_shell_script_that_is_killed_leaves_no_python_behind(job: FtJob, calm:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_shell_script_hands_on_that_its_rank_was_stopped(job: FtJob, calm: FtJob) -> None:
     start(job, "--step-time", "0.05", shell=LOOKS_FIRST)
     job.wait_step(5)
@@ -90,7 +90,7 @@ for step in job.steps(3):
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_only_one_process_below_a_shell_script_is_the_rank(job: FtJob) -> None:
     """Taken out: without the look at the page's holder both train on one page."""
     job.out.mkdir()

@@ -86,7 +86,7 @@ def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
     assert not list((job.run_dir / "checkpoints").glob(".staged-*"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_supervisor(job: FtJob) -> None:
     """A process under plain python that finds too little room in /dev/shm trains on, and resumes from storage."""
     checkpoints = job.home / "checkpoints"

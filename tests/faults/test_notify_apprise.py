@@ -34,6 +34,7 @@ def seen(processes: list[psutil.Process]) -> str:
     return "\n".join(told)
 
 
+@pytest.mark.long
 def test_a_service_and_a_chat_are_told_of_a_failure_the_way_back_and_the_end(job: FtJob, hooks: list[Hook]) -> None:
     """Taken out by hand: with the address on the command line of through_apprise `seen` has the secret."""
     hooks.append(plain := Hook(200))

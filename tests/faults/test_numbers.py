@@ -73,6 +73,7 @@ def test_a_nan_is_said_once_and_marks_what_follows(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_no_loss_is_missed_however_short_the_steps(job: FtJob) -> None:
     """The supervisor looks ten times a second; the NaN is told once in hundreds of steps."""
     words = ("--steps", "400", "--step-time", "0", "--told-nan", "150")
@@ -137,7 +138,7 @@ def test_rollback_before_any_checkpoint_begins_anew(job: FtJob) -> None:
     assert samples(job) == [*range(8), *range(12, 25 * 4)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_abnormal_checkpoint_is_not_gone_back_to(job: FtJob) -> None:
     """A first run leaves an abnormal checkpoint of step 20; the next goes on from it, and goes back to 10."""
     assert run(job, "nan 0", "--keep", "1", args=(*ALONE, "--steps", "20"), ranks=1) == 0, job.stderr

@@ -39,9 +39,9 @@ def test_a_file_that_appears_stops_the_job_with_a_checkpoint(job: FtJob) -> None
     [
         ("test -e notice", ""),
         pytest.param(
-            "test -e notice || exit 7", "it ends with exit code 7, where 0 is yes and 1 is no", marks=pytest.mark.long
+            "test -e notice || exit 7", "it ends with exit code 7, where 0 is yes and 1 is no", marks=pytest.mark.slow
         ),
-        pytest.param("test -e notice || kill $$", "it was killed by SIGTERM", marks=pytest.mark.long),
+        pytest.param("test -e notice || kill $$", "it was killed by SIGTERM", marks=pytest.mark.slow),
     ],
 )
 def test_a_command_that_ends_with_0_stops_the_job(job: FtJob, command: str, complaint: str) -> None:

@@ -16,7 +16,7 @@ BY_STEPS = "batch:1:1:kill validation:{eval}:0:kill end:4:0:kill batch:5:1:term 
 RANKS = {"multigpu": 2}
 FAULTS = {"gpt": BY_STEPS.format(eval=6, late=21), "ppo": BY_STEPS.format(eval=3, late=22)}
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != "kit")
-IN_CI = ("classification", "gpt", "multigpu")
+IN_CI = ("gpt",)
 
 
 def _run(job: FtJob, name: str, out: Path, faults: str) -> int:

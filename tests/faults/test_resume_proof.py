@@ -48,6 +48,7 @@ def test_the_step_under_way_is_enough(job: FtJob) -> None:
     assert (found["answer"], found["steps"]) == ("same", 1), job.journal_text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("differs", "what", "step"), [("state", "loss", 11), ("rates", "learning rate", 12)])
 def test_what_differs_is_named_at_once(job: FtJob, differs: str, what: str, step: int) -> None:
     start(job, "--memory-interval", "5", differs=differs, kill="0:13:after")
@@ -60,6 +61,7 @@ def test_what_differs_is_named_at_once(job: FtJob, differs: str, what: str, step
     assert not job.events("resume_verified")
 
 
+@pytest.mark.long
 def test_such_a_job_ends_there_where_it_is_to(job: FtJob) -> None:
     start(job, "--on-difference", "stop", "--memory-interval", "5", differs="state", kill="0:13:after", steps="100")
     assert job.wait() == 1, job.stderr
@@ -76,7 +78,7 @@ def test_another_number_of_threads_is_said_to_round(job: FtJob) -> None:
     assert not job.events("resume_differs")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stop_makes_a_step_more_which_the_next_run_makes_again(job: FtJob) -> None:
     start(job, ranks=2, steps="4000")
     job.wait_step(8)

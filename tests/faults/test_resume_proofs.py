@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.faults.test_resume_proof import start
 from tests.support.harness import FtJob
 
 from ftlaunch_contract.checkpoint import layout
 
 
+@pytest.mark.long
 def test_a_kill_behind_a_snapshot_is_proved_by_one_step_made_again(job: FtJob) -> None:
     """Taken out: with `--verify-resume off` the job resumes at step 7, makes no step again, and proves nothing."""
     job.start("--verify-resume", "on", env={"FAULT": "last 1 7"})
@@ -22,6 +24,7 @@ def test_a_kill_behind_a_snapshot_is_proved_by_one_step_made_again(job: FtJob) -
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_resume_without_a_proof_says_so(job: FtJob) -> None:
     job.start("--verify-resume", "off", env={"FAULT": "sigkill 0 7"}, ranks=1)
     assert job.wait() == 0, job.stderr

@@ -52,7 +52,7 @@ def test_a_killed_rank_draws_the_same_again(job: FtJob, how: str) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_seed_is_found_again_where_only_the_checkpoints_are_left_and_drawn_anew_for_a_fresh_start(
     job: FtJob,
 ) -> None:
@@ -76,7 +76,7 @@ def test_the_seed_is_found_again_where_only_the_checkpoints_are_left_and_drawn_a
         assert anew["0"][kind] != before["0"][kind]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_hash_seed_than_the_one_that_saved_is_said(job: FtJob) -> None:
     start(job, steps=200, STEP_TIME="0.05")
     job.wait_step(5)

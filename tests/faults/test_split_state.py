@@ -30,7 +30,7 @@ def start(job: FtJob, *more: str, ranks: int = 2, fault: str = "") -> None:
     job.start("--storage-interval", "off", script=SCRIPT, args=args, ranks=ranks, env={"FAULT": fault} if fault else {})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_split_optimizers_go_on_bit_for_bit_from_memory_and_from_storage(job: FtJob, other_job: FtJob) -> None:
     start(other_job)
     assert other_job.wait() == 0, other_job.stderr

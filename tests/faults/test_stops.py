@@ -89,7 +89,7 @@ def test_sigterm_during_startup_saves_nothing(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_sigterm_during_backoff(job: FtJob) -> None:
     options = ("--backoff-first", "1h", "--backoff-max", "1h")  # nobody waits for that long
     job.start(*options, args=args(job, *SLOW), env={"FAULT": "exception 0 5"}, ranks=1)
@@ -122,7 +122,7 @@ def test_sigterm_during_a_save(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", [pytest.param("leaders", marks=pytest.mark.slow), "everybody"])
 def test_sigterm_with_dataloader_workers_alive(job: FtJob, tmp_path_factory: pytest.TempPathFactory, whom: str) -> None:
     """Signalled with the workers, as Slurm does, a rank may die of its workers' death: nothing is lost either."""
@@ -212,7 +212,7 @@ for step in job.steps(60):
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_loop_that_the_scripts_own_flag_leaves_is_stopped_and_not_done(job: FtJob) -> None:
     """Taken out (the rank does not say that it was told to stop): `job_finished` and 0, and nobody requeues the job."""
     script = job.home / "own_flag.py"

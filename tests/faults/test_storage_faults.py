@@ -53,7 +53,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FtJob]:
 # --- full, read-only, over quota, slow ------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
     """Room for one checkpoint: the first stays, training goes on; told to stop, the job says where its state is."""
     with tmpfs(job.home / "disk", "5m") as disk:
@@ -153,7 +153,7 @@ def test_slow_storage_drops_nothing_and_holds_up_nobody(job: FtJob) -> None:
 # --- bandwidth, retention ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_bandwidth_and_retention_as_asked_for(job: FtJob) -> None:
     """3 MB at 500 KB/s: a save takes six seconds, unless the job waits for it."""
     more = args(job, *WIDE, "--steps", "9999", "--step-time", "0.01")
@@ -246,7 +246,7 @@ def test_a_second_job_on_the_same_checkpoints_is_refused(job: FtJob, other: FtJo
     assert not storage.parent.exists() or not (storage / CHECKPOINT_LOCK).exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_saver_that_outlives_its_supervisor_is_waited_for(job: FtJob, other: FtJob) -> None:
     """It holds the directory until its save is finished; the next job goes on from that."""
     storage = job.home / "checkpoints"
@@ -270,7 +270,7 @@ def test_a_saver_that_outlives_its_supervisor_is_waited_for(job: FtJob, other: F
     other.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_first_save_that_was_interrupted_means_a_fresh_start(job: FtJob) -> None:
     """Supervisor and saver are killed in the first save ever, and the node's memory is lost."""
     more = args(job, "--steps", "20", "--width", "2500")

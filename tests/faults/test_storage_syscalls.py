@@ -160,6 +160,7 @@ def calls_of(victim: Victim) -> list[str]:
     return sorted({call for call in ended.calls if not OTHERS.fullmatch(call)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "fault", "least"),
     [

@@ -88,6 +88,7 @@ def test_second_supervisor_on_a_live_run_dir_is_refused(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_nohup_survives_sighup(job: FtJob) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -139,7 +140,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "told", [pytest.param(False, id="to its end", marks=pytest.mark.slow), pytest.param(True, id="until told to stop")]
 )
@@ -170,7 +171,7 @@ def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, t
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) -> None:
     """What could not be saved stays in memory, and the next start takes it up."""
     place = python.readlink()

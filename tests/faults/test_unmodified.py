@@ -34,6 +34,7 @@ def test_steps_are_seen_and_the_job_ends_as_any_other(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step", "seconds"),
     [
@@ -110,6 +111,7 @@ def test_calls_of_modules_are_signs_of_life_where_there_is_no_optimizer(job: FtJ
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_program_without_torch_that_does_nothing(job: FtJob) -> None:
     code = (
         "import os, pathlib, time\n"

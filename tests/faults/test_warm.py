@@ -77,7 +77,7 @@ def test_no_two_ranks_draw_the_same(job: FtJob, how: str) -> None:
     assert all(one != other for one, other in zip(*draws, strict=True)), draws
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @either
 @pytest.mark.parametrize("methods", ["fork", pytest.param("fork spawn forkserver", marks=pytest.mark.slow)])
 def test_children_of_every_kind(job: FtJob, methods: str, how: str) -> None:
@@ -119,7 +119,7 @@ def test_what_the_script_sets_before_it_imports_torch(job: FtJob) -> None:
 # --- the warm parent ends ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["parent", pytest.param("helper", marks=pytest.mark.long)])
 def test_its_end_is_not_noticed_by_the_job(job: FtJob, calm: FtJob, victim: str) -> None:
     """Without another in its place the second attempt is not forked."""
@@ -145,7 +145,7 @@ def test_its_end_is_not_noticed_by_the_job(job: FtJob, calm: FtJob, victim: str)
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_that_does_not_answer_is_done_without(job: FtJob) -> None:
     args = ("--out", str(job.out), "--step-time", "0.05", "--steps", "15")
     job.start("--warm", args=args, env={"FAULT": "sigkill 0 12"}, ranks=1)

@@ -45,6 +45,7 @@ SPOILING = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @by_default
 @pytest.mark.parametrize("kind", ["threads", pytest.param("files", marks=pytest.mark.slow)])
 def test_a_module_that_is_in_the_way_is_left_out_alone(job: FtJob, kind: str) -> None:
@@ -94,7 +95,7 @@ importlib.import_module = spoilt
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @by_default
 def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> None:
     """The warm parent, in one process, starts over without a module that cannot be shared."""
@@ -116,7 +117,7 @@ def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> 
 
 
 @by_default
-@pytest.mark.long
+@pytest.mark.slow
 def test_auto_preloads_what_the_script_imports_and_leaves_out_what_is_in_the_way(job: FtJob) -> None:
     """Taken out: without `_restart` in _import_late_modules() the ranks after the first attempt are plain."""
     installed = job.home / "installed"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.agents import NodesJob
 from tests.support.harness import JOBS
 
 from ftlaunch_contract.checkpoint import layout
 
 
+@pytest.mark.long
 def test_exactly_these_steps_and_so_many(nodes: NodesJob) -> None:
     """Steps of milliseconds: each multiple waits until the savers of both nodes have written the one before."""
     nodes.script, nodes.words, nodes.ranks = JOBS / "asks.py", ("23", "5", "2", "3"), 1

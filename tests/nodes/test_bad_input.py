@@ -53,7 +53,7 @@ def store() -> Iterator[int]:
     del listening
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "why"),
     [
@@ -100,7 +100,7 @@ def test_a_run_dir_that_a_job_of_one_node_uses(nodes: NodesJob) -> None:
     assert nodes.codes()[0] in (75, 143), "it was not disturbed: it has saved a step, or has made none yet"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_second_job_in_the_run_dir_of_one_that_runs(nodes: NodesJob, alone: FtJob) -> None:
     """At another endpoint of the same machine. Taken out: its head claims the next term, and the first job ends."""
     nodes.env["FAULT"] = "deaf 3 12"

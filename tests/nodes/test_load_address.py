@@ -72,8 +72,9 @@ def loading(tmp_path: Path) -> Iterator[LoadJob]:
     job.dispose()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "shares", [pytest.param(False, id="apart"), pytest.param(True, id="shared", marks=pytest.mark.long)]
+    "shares", [pytest.param(False, id="apart"), pytest.param(True, id="shared", marks=pytest.mark.slow)]
 )
 def test_both_nodes_begin_with_the_step_of_another_job_s_store(loading: LoadJob, alone: FtJob, shares: bool) -> None:
     """Taken out (`_have_nodes_load`): the ranks of the second node find nothing to begin with."""
@@ -199,7 +200,7 @@ def test_a_step_that_is_gone_meanwhile_names_the_node(loading: LoadJob) -> None:
     assert "is not in " in loading.transcript
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_with_another_address_is_named(loading: LoadJob) -> None:
     loading.fill_bucket()
     loading.begin_head()

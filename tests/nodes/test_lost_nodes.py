@@ -44,7 +44,7 @@ def assert_lost(nodes: NodesJob, node: int) -> None:
     assert "is lost" in incident["sentence"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJob, alone: FtJob) -> None:
     """The agent that had started the head: the head lives on."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
@@ -167,7 +167,7 @@ def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: 
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> None:
     """It holds its port, its locks and its connections: only its silence tells."""
     nodes.words = ("--steps", "30", "--step-time", "0.3")
@@ -182,7 +182,7 @@ def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> N
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_head_that_dies_in_mid_save_keeps_no_slot(nodes: NodesJob, alone: FtJob) -> None:
     """A slot that is kept for a save that nobody makes any more would hold the ranks up at some later step for ever."""
     nodes.options = (*nodes.options, *PATIENT)
@@ -203,7 +203,7 @@ def test_a_head_that_dies_in_mid_save_keeps_no_slot(nodes: NodesJob, alone: FtJo
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_signal_to_any_agent_stops_all_nodes_at_one_step(nodes: NodesJob, alone: FtJob) -> None:
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()

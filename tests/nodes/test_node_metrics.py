@@ -16,6 +16,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.slow
 def test_one_exporter_tells_of_all_nodes_and_the_next_head_goes_on_counting(nodes: NodesJob) -> None:
     """The exporter of a killed head leaves with it."""
     spec = nodes.home / "job.yaml"
@@ -49,6 +50,7 @@ def test_one_exporter_tells_of_all_nodes_and_the_next_head_goes_on_counting(node
     nodes.codes()
 
 
+@pytest.mark.slow
 def test_a_lost_machine_is_counted_as_such(nodes: NodesJob) -> None:
     """Taken out by hand: without NODE_LOST among the kinds it is counted as `other`."""
     spec = nodes.home / "job.yaml"

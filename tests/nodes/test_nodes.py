@@ -45,7 +45,7 @@ def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJ
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = "spin 2 12"
     nodes.begin("--hang-timeout", "3s", "--verify-resume", "off")

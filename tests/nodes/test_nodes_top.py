@@ -42,6 +42,7 @@ def shows(top: Terminal, *texts: str) -> None:
     wait_for(lambda: top.read() and all(text in top.text for text in texts), f"{texts}")
 
 
+@pytest.mark.slow
 def test_nodes_are_shown_as_they_are_now_and_a_lost_one_is_told_of(nodes: NodesJob) -> None:
     """Taken out by hand: with the nodes of the moment at which `n` was pressed, a standby that comes is never shown."""
     begin(nodes)
@@ -64,6 +65,7 @@ def test_nodes_are_shown_as_they_are_now_and_a_lost_one_is_told_of(nodes: NodesJ
     end(nodes)
 
 
+@pytest.mark.slow
 def test_over_ssh_in_eighty_columns(nodes: NodesJob, hosts: SshHosts) -> None:
     begin(nodes)
     env = f"PYTHONPATH={shlex.quote(':'.join(filter(None, sys.path)))} TERM=xterm-256color"

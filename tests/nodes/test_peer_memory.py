@@ -50,6 +50,7 @@ def notes(memory: Path) -> list[Path]:
     return list(memory.glob("peers/*/*/copy.json"))
 
 
+@pytest.mark.long
 def test_a_standby_goes_on_from_copies_in_the_memory_of_another_node(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
@@ -98,7 +99,7 @@ def assert_planned_before_the_restart(nodes: NodesJob, step: int, recovery: dict
     assert parts and all("from node 0, " in part and part.endswith("brought to node 1") for part in parts)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -153,7 +154,7 @@ def test_replicas_supply_the_shards_of_a_lost_node(tmp_path: Path, kind: str) ->
         alone.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_new_head_knows_of_the_copies(nodes: NodesJob, alone: FtJob, lost: int) -> None:
     nodes.env["FAULT"] = f"deaf 3 {AT}"
@@ -277,7 +278,7 @@ def is_copier_of(process: psutil.Process, job: NodesJob) -> bool:
         return False
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_and_the_one_that_keeps_its_copies_are_lost_together(nodes: NodesJob, alone: FtJob) -> None:
     """Memory has not all that is needed: storage is asked."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"

@@ -13,6 +13,7 @@ SOON = ("--preempt-every", "100ms")
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.slow
 def test_notice_to_a_node_that_is_needed_stops_the_job_at_one_step(nodes: NodesJob, alone: FtJob) -> None:
     nodes.words, nodes.options = SLOW, ("--grace", "20s")  # half of it is for reaching the step
     nodes.agent("--node-rank", "0")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from tests.support.agents import NodesJob
 
 
+@pytest.mark.long
 def test_the_head_writes_the_page_of_all_nodes(nodes: NodesJob) -> None:
     nodes.env["FAULT"] = "sigkill 3 12"
     nodes.begin("--report-page")

@@ -94,7 +94,7 @@ def test_shards_of_a_lost_node_are_saved_by_its_buddy(tmp_path: Path) -> None:
         alone.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_copy_nothing_is_made_up(held: NodesJob) -> None:
     """The copies of the lost node's ranks are damaged: the others keep their memory, and say so."""
     held.options = (*held.options, "--node-wait", "12s")

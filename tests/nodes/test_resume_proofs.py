@@ -7,7 +7,7 @@ from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ranks_of_all_nodes_prove_a_resume(nodes: NodesJob, alone: FtJob) -> None:
     """A rank of the second node is killed behind a snapshot: all go one further back, and make that step again.
 

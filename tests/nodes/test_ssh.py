@@ -72,6 +72,7 @@ def test_sigterm_to_the_command_stops_the_job_with_a_checkpoint(nodes: NodesJob,
     nodes.assert_clean()
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_is_started_again(nodes: NodesJob, hosts: SshHosts, alone: FtJob) -> None:
     start(nodes, hosts, "--node-wait", "60s", step_time=0.1)
     nodes.wait_step(5)
@@ -96,6 +97,7 @@ def test_nothing_is_left_on_any_host_when_the_command_is_killed(nodes: NodesJob,
     assert committed["why"] == "stop"
 
 
+@pytest.mark.slow
 def test_a_host_that_comes_later_is_reached(nodes: NodesJob, hosts: SshHosts, alone: FtJob) -> None:
     hosts.shut("bob")
     start(nodes, hosts)

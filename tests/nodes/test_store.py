@@ -156,6 +156,7 @@ def test_a_start_with_nothing_left_to_train_stores_what_only_the_shared_cache_ha
     assert max(store.index.steps) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own caches", "a shared cache"])
 def test_all_machines_are_lost(store: StoreJob, alone: FtJob, *, is_shared: bool) -> None:
     """Taken out (`caches.fetch` in `ClusterSaver`): the second node has no checkpoint to resume from."""

@@ -103,6 +103,7 @@ def test_a_run_dir_in_which_another_job_works_is_left_alone(apart: ApartJob, alo
         other.dispose()
 
 
+@pytest.mark.long
 def test_a_journal_of_an_earlier_job_is_put_aside(apart: ApartJob) -> None:
     apart.mine.mkdir()
     (apart.mine / "events.jsonl").write_text('{"event": "job_started", "job_id": "last week"}\n')
@@ -126,6 +127,7 @@ def test_the_head_is_told_where_the_ranks_of_others_hang(apart: ApartJob) -> Non
     assert (apart.mine / "autopsy/attempt_0/rank_3.proc.json").exists(), "collected there"
 
 
+@pytest.mark.long
 def test_another_head_on_the_same_machine_goes_on(apart: ApartJob, alone: FtJob) -> None:
     """The second node must not start one of its own in its run dir, although the head's port is on its machine."""
     apart.words = ("--steps", "30", "--step-time", "0.1")

@@ -159,6 +159,7 @@ def test_lines_are_followed_to_the_last_one(printing: PrintingJob, there: bool) 
     assert printing.codes() == [0, 0], printing.transcript
 
 
+@pytest.mark.long
 def test_a_new_attempt_and_the_end_of_a_failed_one_are_followed(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     follower = printing.follow("--rank", "3")
@@ -217,6 +218,7 @@ def test_a_node_that_does_not_answer_is_named(printing: PrintingJob) -> None:
     assert printing.codes() == [0, 0], printing.transcript
 
 
+@pytest.mark.long
 def test_logs_of_last_week_on_a_node_are_not_this_job_s(printing: PrintingJob) -> None:
     """Taken out (`attempts` returning None): lines of another job, in attempts that this job has not had."""
     for attempt in (0, 7):

@@ -57,6 +57,7 @@ def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: p
     assert completed("ftlaunch --max-rest", tmp_path) == ["--max-restarts"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed (Debian: bash)")
 @pytest.mark.parametrize(
     ("line", "found"),
@@ -79,6 +80,7 @@ def test_bash_completes_values(line: str, found: list[str], tmp_path: Path, monk
     assert completed(line, tmp_path) == found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed (Debian: fish)")
 def test_fish_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

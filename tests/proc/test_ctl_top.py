@@ -87,6 +87,7 @@ def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> 
         assert "Traceback" not in top.wait_for("the job has ended: stopped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
 @pytest.mark.parametrize("term", ["xterm-256color", "vt100"])
 def test_an_incident_can_be_read_with_colours_and_without(job: FtJob, term: str, colour: bool) -> None:

@@ -107,7 +107,7 @@ def test_an_exporter_that_is_killed_is_started_again_and_has_forgotten_nothing(j
     stop(job)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_exporter_that_dies_again_and_again_is_given_up(job: FtJob, tmp_path: Path) -> None:
     """A Python without prometheus_client has no exporter: the job goes on all the same."""
     (tmp_path / "broken").mkdir()

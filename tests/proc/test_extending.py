@@ -124,6 +124,7 @@ def test_a_scheduler_that_is_a_shell_script(tmp_path: Path, monkeypatch: pytest.
         nodes_of({**CLUSTER, "CLUSTER_RANK": "last"})
 
 
+@pytest.mark.long
 def test_a_job_of_two_nodes_under_a_scheduler_that_is_a_shell_script(tmp_path: Path) -> None:
     """Of the nodes, the command line names the meeting port only, because other tests run jobs at the same time."""
     (tmp_path / "cluster.sh").write_text(shell_script_of("scheduler.md"))
@@ -212,6 +213,7 @@ def test_a_job_of_two_nodes_that_meet_in_a_new_backend(tmp_path: Path) -> None:
     assert (json.loads(sign)["term"], json.loads(sign)["over"]) == (1, 0), "a head has led the job to its end"
 
 
+@pytest.mark.long
 def test_a_rank_group_that_starts_ranks_behind_a_prefix(tmp_path: Path) -> None:
     """One of its ranks is killed: the engine restarts the job, and ends it as with its own group."""
     (tmp_path / "prefixed_ranks.py").write_text(python_of("rank-group.md"))

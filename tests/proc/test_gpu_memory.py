@@ -90,6 +90,7 @@ def test_an_attempt_starts_once_the_memory_of_the_last_one_is_free(job: FtJob, n
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_memory_of_a_process_that_a_rank_has_left_behind_is_waited_for(tmp_path: Path, nvml: FakeNvml) -> None:
     """Taken out (`_left_behind`): the second attempt starts while the memory of the killed process is held."""
     script = tmp_path / "leaves.py"
@@ -116,7 +117,7 @@ def test_memory_of_a_process_that_a_rank_has_left_behind_is_waited_for(tmp_path:
         job.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_attempt_starts_nonetheless_where_memory_is_never_freed(job: FtJob, nvml: FakeNvml) -> None:
     """Taken out (the bound): the job waits for ever. Then the driver is silent, which blocks nothing either."""
     job.wait_step(3)

@@ -45,6 +45,7 @@ def talks(job: FtJob) -> Path:
     return script
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("connected", [True, False])
 def test_lines_have_priorities_where_standard_error_is_the_journal(connected: bool, job: FtJob) -> None:
     """JOURNAL_STREAM names standard error; or another stream, as where it was inherited."""
@@ -60,6 +61,7 @@ def test_lines_have_priorities_where_standard_error_is_the_journal(connected: bo
     assert told == (["<3>", "<6>"] if connected else ["ftl", "ftl"])
 
 
+@pytest.mark.long
 def test_a_real_journal_knows_failures_and_believes_no_rank(job: FtJob) -> None:
     """systemd-journald in a mount namespace of its own.
 

@@ -119,6 +119,7 @@ def resumed(rank: int, memory: Path, checkpoints: Path) -> list[tuple[list[str],
     return results
 
 
+@pytest.mark.long
 def test_a_killed_job_goes_on_bit_for_bit_from_memory_and_from_storage(memory: Path, tmp_path: Path) -> None:
     expected = on_ranks(2, undisturbed)
     make_pages(memory, 2)

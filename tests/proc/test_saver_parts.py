@@ -85,6 +85,7 @@ def incomplete(target: dict[str, Any]) -> Path:
     return layout.incomplete_dir(Path(target["checkpoint_dir"]), target["step"])
 
 
+@pytest.mark.long
 def test_what_two_savers_wrote_is_one_checkpoint(
     savers: list[Saver], nodes: list[Node], target: dict[str, Any]
 ) -> None:
@@ -128,6 +129,7 @@ def slots(root: Path, ranks: range) -> dict[str, str]:
     return {str(rank): str(made[rank]) for rank in ranks}
 
 
+@pytest.mark.long
 def test_what_fails_deletes_nothing_and_can_be_asked_for_again(
     savers: list[Saver], target: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ while not Path("over").exists():
 """
 
 
+@pytest.mark.long
 @by_default
 @pytest.mark.parametrize("words", [("--lr", "0.1"), ("--data", "x" * 3000, "ünd \U0001f600", "")])
 def test_a_forked_rank_shows_the_command_of_its_script(job: FtJob, words: tuple[str, ...]) -> None:

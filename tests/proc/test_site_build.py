@@ -62,7 +62,7 @@ def pages(site: Path) -> dict[Path, Read]:
     return {page: Read(page) for page in site.rglob("*.html")}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_page_loads_anything_from_another_host(site: Path, pages: dict[Path, Read]) -> None:
     assert len(pages) > 150
     foreign = {where for read in pages.values() for where in read.loads if urlsplit(where).netloc}
@@ -125,7 +125,7 @@ def clone(tmp_path: Path) -> Path:
     return home
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_broken_link_or_anchor_ends_the_build(clone: Path, tmp_path: Path) -> None:
     with (clone / "docs/api.md").open("a") as page:
         page.write("\n[gone](guide/gone.md) and [nowhere](guide/spec.md#nowhere-at-all)\n")
@@ -135,7 +135,7 @@ def test_a_broken_link_or_anchor_ends_the_build(clone: Path, tmp_path: Path) -> 
     assert "nowhere-at-all" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_guide_that_no_section_names_appears(clone: Path, tmp_path: Path) -> None:
     (clone / "docs/guide/a-new-one.md").write_text("# A new one\n\nSee [the table](../../configs/fault_rules.yaml).\n")
     done = build(clone, tmp_path / "site")

@@ -50,6 +50,7 @@ def start(job: FtJob, server: TrainerServer, *options: str, steps: int, **env: s
     return token
 
 
+@pytest.mark.slow
 def test_progress_and_the_end_are_told(job: FtJob, server: TrainerServer) -> None:
     """The end is told before the supervisor ends, and its pod with it. Taken out (not waited for): often no 100 %."""
     start(job, server, steps=1300, LOSS="0.125", FAULT="1 30", JOBSET_RESTART_ATTEMPT="2")

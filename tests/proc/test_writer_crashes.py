@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.checkpoints import common, image
 
 from ftlaunch_contract.checkpoint import layout, verify
@@ -66,6 +67,7 @@ print(deaths)
 """
 
 
+@pytest.mark.long
 def test_after_a_crash_at_any_point_the_newest_checkpoint_is_whole(tmp_path: Path) -> None:
     for name, step in (("slot1", 1), ("slot", 2)):
         (tmp_path / name).mkdir()

@@ -24,6 +24,7 @@ def promtool(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROMTOOL, *words], cwd=CONFIGS / "prometheus", text=True, capture_output=True, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [("check", "rules", "ftlaunch.rules.yml"), ("check", "config", "prometheus.yml"),

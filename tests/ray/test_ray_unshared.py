@@ -117,6 +117,7 @@ def test_a_rank_that_dies_costs_nothing(
     assert not (run_dirs[1] / "only here").exists(), "the guard of the tests here: the nodes share no run dir"
 
 
+@pytest.mark.slow
 def test_a_machine_that_dies_is_replaced_by_one_that_has_nothing(
     job: ApartRayJob, cluster: RayCluster, bucket: BucketServer, alone: FtJob
 ) -> None:

@@ -10,8 +10,8 @@ from tests.support.simulation import corpus
 from tests.support.simulation.job import simulate
 from tests.support.simulation.story import KINDS, REQUESTS, Fault, Story, of_seed
 
-SHORT = 125
-"""stories of `make test`, and as many more of `make test-long`: eight seconds of processor time each"""
+SHORT = 60
+"""stories of `make test`, and as many more of `make test-long`: four seconds of processor time each"""
 SWEEP = int(os.environ.get("FT_STORIES", "100_000"))
 """stories of `make sweep`: half an hour on two cores"""
 _CHUNK = 250

@@ -39,7 +39,7 @@ def assert_done(job: SlurmJob, alone: Any, *states: str) -> None:
     assert job.result() == alone
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_lost_node_is_replaced_by_the_spare(slurm: Slurm, job: SlurmJob, alone: Any) -> None:
     lost = job.worker(job.wait_standby())
     job.wait_copied()

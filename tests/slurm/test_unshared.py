@@ -54,6 +54,7 @@ def test_a_rank_that_dies_costs_nothing(job: ApartSlurmJob, slurm: Slurm, alone:
     assert (here / "events.jsonl").read_bytes() == (there / "events.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_queued_again_goes_on_from_the_bucket_on_new_nodes(
     job: ApartSlurmJob, slurm: Slurm, alone: Any
 ) -> None:

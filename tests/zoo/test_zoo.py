@@ -23,14 +23,13 @@ from tests.support.harness import FtJob
 from tests.support.ranks import PRELOAD
 
 SHAPES = Path(__file__).parent / "shapes"
-IN_MAKE_TEST = ("late_group",)
+IN_MAKE_TEST = ("sam",)
 IN_CI = (
     "ddp_tensor_parallel",
     "epochs_head_changes",
     "fsdp2_replicas",
+    "late_group",
     "run_by_runpy",
-    "tensor_parallel_apart",
-    "tensor_parallel_pairs",
 )
 KILLS = "0:6:memory {last}:13:storage"
 

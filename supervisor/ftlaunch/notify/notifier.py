@@ -32,7 +32,9 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
 from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
-FAREWELL_SECONDS = 5.0  # that the end of a job waits for its notices at most
+FAREWELL_SECONDS = 15.0
+"""that the end of a job waits for its notices at most. To import Apprise takes a second, on a busy machine several: 5 s
+were too few for the notice that counts most, the last one."""
 _MOST = 100  # notices that may wait for one target; newer ones are refused
 _FIRST_BACKOFF_SECONDS = 0.5  # before the second try; each further wait is twice as long
 _LONGEST_BACKOFF_SECONDS = 30.0

@@ -42,8 +42,8 @@ NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed
     ("style", "ranks", "faults"),
     [
         pytest.param("accumulate+noise", 1, "step 0 5; step 0 20; evaluation 0 1", marks=pytest.mark.slow),
-        ("own+noise", 1, "step 0 5; step 0 20; step 0 21"),
-        ("accumulate+noise+workers", 2, "step 1 3; evaluation 0 1; step 0 17"),
+        pytest.param("own+noise", 1, "step 0 5; step 0 20; step 0 21", marks=pytest.mark.slow),
+        pytest.param("accumulate+noise+workers", 2, "step 1 3; evaluation 0 1; step 0 17", marks=pytest.mark.slow),
         pytest.param("noise", 2, "step 1 5; step 0 6", marks=pytest.mark.slow),
         pytest.param("steps+workers", 1, "step 0 10; step 0 11; step 0 32", marks=pytest.mark.slow),
         ("fsdp+accumulate+noise", 2, "step 1 5; evaluation 0 1; step 0 17"),

@@ -43,21 +43,26 @@ def engine(kind: str = "DeepSpeedEngine", **changes: object) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("refused", "sentence"),
+    ("kind", "changes", "sentence"),
     [
-        (engine("PipelineEngine"), "cannot attach to a PipelineEngine: allowed is the DeepSpeedEngine"),
-        (engine(has_moe_layers=True), "`has_moe_layers` of the engine is set: experts have"),
+        ("PipelineEngine", {}, "cannot attach to a PipelineEngine: allowed is the DeepSpeedEngine"),
+        ("DeepSpeedEngine", {"has_moe_layers": True}, "`has_moe_layers` of the engine is set: experts have"),
         (
-            engine(zero_offload_param=lambda: SimpleNamespace(device="nvme")),
+            "DeepSpeedEngine",
+            {"zero_offload_param": lambda: SimpleNamespace(device="nvme")},
             "`zero_offload_param` of the engine is",
         ),
-        (engine(mp_world_size=2), "DeepSpeed's own tensor parallelism is not supported here yet"),
-        (engine(optimizer=None), "the engine has no optimizer"),
-        (engine(optimizer=SimpleNamespace(optimizer=None)), "the engine's optimizer is a SimpleNamespace; known are"),
+        ("DeepSpeedEngine", {"mp_world_size": 2}, "DeepSpeed's own tensor parallelism is not supported here yet"),
+        ("DeepSpeedEngine", {"optimizer": None}, "the engine has no optimizer"),
+        (
+            "DeepSpeedEngine",
+            {"optimizer": SimpleNamespace(optimizer=None)},
+            "the engine's optimizer is a SimpleNamespace; known are",
+        ),
     ],
 )
-def test_what_is_not_known_is_refused(refused: Any, sentence: str) -> None:
-    assert sentence in refusal(refused)
+def test_what_is_not_known_is_refused(kind: str, changes: dict[str, Any], sentence: str) -> None:
+    assert sentence in refusal(engine(kind, **changes))
 
 
 def test_what_is_known_is_let_through() -> None:

@@ -33,6 +33,7 @@ def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
     return job.wait(150)
 
 
+@pytest.mark.slow
 @pytest.mark.exact("Megatron", "FP32, FP16 and BF16", "data and tensor parallelism", "the calls of EasyCkpt")
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
@@ -297,6 +298,7 @@ def told(job: FtJob) -> str:
     return line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("style", "saved", "left", "resumed"),
     [

@@ -55,6 +55,7 @@ STORIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.exact(
     "Lightning",
     "accumulation",

@@ -51,6 +51,7 @@ def entry_points(folder: Path) -> str:
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+@pytest.mark.slow
 def test_an_unmodified_script(job: FtJob, tmp_path: Path) -> None:
     """With the variable it is attached to, without it is not, and both end alike."""
     (tmp_path / "installed").mkdir()

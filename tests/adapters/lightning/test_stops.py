@@ -18,6 +18,7 @@ pytestmark = pytest.mark.long
 Undisturbed = Callable[[str, int], dict[str, object]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["job", pytest.param("rank", marks=pytest.mark.slow)])
 def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undisturbed) -> None:
     """Taken out: without restore_signal_handler() the ranks wait for each other in Lightning's handler."""

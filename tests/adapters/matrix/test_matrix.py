@@ -26,6 +26,7 @@ CELLS = [
 NOT_THEIRS = "torchdata saves no random numbers of a loader's workers"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "configuration", "ranks"), CELLS)
 def test_a_job_stands_all_faults(name: str, configuration: str, ranks: int, job: FtJob) -> None:
     """Taken out: where state_dict() does not give what was restored until the loop is there, a job that is killed in

@@ -46,6 +46,7 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.exact(
     "Transformers",
     "streams (`datasets`' and torch's), with workers and over several passes",

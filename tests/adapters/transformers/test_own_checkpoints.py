@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.support.packages import require
 
 require("transformers", reason="Transformers is not installed (make frameworks)")
@@ -26,6 +27,7 @@ def newest(home: Path, *, whole: bool = True) -> int | None:
     return None if found is None else found.step
 
 
+@pytest.mark.long
 def test_the_newest_is_that_of_the_last_step_and_complete(tmp_path: Path) -> None:
     from ftlaunch_hooks.adapters.transformers import own_checkpoints
 

@@ -22,7 +22,7 @@ EVALUATES = ('eval_strategy="steps"', "eval_steps=2")
 SAVES = (*EVALUATES, 'save_strategy="steps"', "save_steps=2", "load_best_model_at_end=true")
 EPOCHS = ("num_train_epochs=2", "max_steps=-1", 'eval_strategy="epoch"', 'logging_strategy="epoch"')
 
-OFTEN = ("everything", "trainings")  # in CI
+OFTEN = ("everything",)  # in CI
 NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
 
 

@@ -106,17 +106,17 @@ def test_what_the_script_asks_for_takes_the_place_of_defaults(
     announced: set[int] = set()
 
     def train(group: FakeGroup) -> None:
-        world.train(group, 1300)
+        world.train(group, 650)
         for page in world.pages.pages:
-            page.ask_saves(0, SavingRequest(steps=500, keep=35))
+            page.ask_saves(0, SavingRequest(steps=300, keep=35))
 
     world.on_spawn = train
-    for second in range(1, 1301):
-        world.clock.at(second + 0.05, lambda: hold_multiples(world, 500))
+    for second in range(1, 651):
+        world.clock.at(second + 0.05, lambda: hold_multiples(world, 300))
         world.clock.at(second + 0.06, lambda: announced.add(world.pages[0].persist_at))
-    world.clock.at(1301, lambda: world.finish(world.group))
+    world.clock.at(651, lambda: world.finish(world.group))
     world.run()
-    assert saves(world) == [(500, "interval"), (1000, "interval")]
+    assert saves(world) == [(300, "interval"), (600, "interval")]
     assert announced == {NONE}
     asked = [one for saver in world.savers for one in saver.asked if one["do"] == "save"]
     assert {one["keep"] for one in asked} == {keep}

@@ -78,6 +78,7 @@ def test_on_one_node_it_goes_by_what_was_measured_here(ftctl: Ftctl) -> None:
     assert figures["restart_seconds"]["source"].startswith("measured")
 
 
+@pytest.mark.long
 def test_json(ftctl: Ftctl) -> None:
     data = ftctl.data(*ASKED, "--simulate", "3", "--days", "20")
     assert data["intervals"][0]["method"] == "exact optimum"
@@ -113,6 +114,7 @@ def test_llama_3_as_published(ftctl: Ftctl) -> None:
         assert drawn["stops"] / 6 == pytest.approx(47, rel=0.4)
 
 
+@pytest.mark.long
 def test_with_copies_storage_is_for_two_nodes_at_once(ftctl: Ftctl) -> None:
     data, without = ftctl.data(*ASKED, "--copies"), ftctl.data(*ASKED)
     assert data["intervals"][0]["storage_seconds"] > 10 * without["intervals"][0]["storage_seconds"]
@@ -257,6 +259,7 @@ def test_what_is_refused(ftctl: Ftctl, words: tuple[str, ...], piece: str) -> No
     assert "Traceback" not in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", ["0", "1"])
 @pytest.mark.parametrize("hangs", ["0", "1"])
 @pytest.mark.parametrize("memory", ["--memory", "--no-memory", "--copies"])
