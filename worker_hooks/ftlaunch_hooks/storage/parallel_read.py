@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -67,10 +68,24 @@ class Filling:
         self._advance(sum(read.size for read in share))
 
 
+def share_of_threads(own_cpus: int, job_cpus: int, ranks: int) -> int:
+    """Return how many threads a rank reads with, while all ranks of its node restore together.
+
+    Args:
+        own_cpus: number of CPUs that this rank may use. Ranks may share them, or be bound to some each
+            (`--numa-binding`).
+        job_cpus: number of CPUs that all ranks of the node may use together.
+        ranks: number of ranks on the node.
+    """
+    return min(_MAX_THREADS, own_cpus, max(1, job_cpus // ranks))
+
+
 def _threads() -> int:
-    """Return how many threads to use: this rank's part of the processors, as all ranks of the node restore together."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min(_MAX_THREADS, max(1, len(os.sched_getaffinity(0)) // ranks))
+    own_cpus = job_cpus = len(os.sched_getaffinity(0))
+    with suppress(ProcessLookupError):  # it has just died
+        # Where each rank is bound to CPUs of its own, the process that has started the ranks is not.
+        job_cpus = len(os.sched_getaffinity(os.getppid()))
+    return share_of_threads(own_cpus, job_cpus, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _read_share(share: Sequence[Read]) -> None:

@@ -81,9 +81,10 @@ def _to_memory(values: Tensor) -> memoryview:
 
 
 def _sampled(tensor: Tensor, values_each: int) -> _Sampled:
-    plain = tensor
-    if tensor.is_complex():
-        plain = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
+    # Of a tensor that is kept as the conjugate or the negative of its memory, the memory itself is sampled.
+    plain = torch._neg_view(tensor) if tensor.is_neg() else tensor
+    if plain.is_complex():
+        plain = torch.view_as_real(plain.conj() if plain.is_conj() else plain)
     words = plain.view(_WORDS[plain.element_size()])
     distance = max(words.numel() // values_each, 1) | 1  # odd, as rows often have a power of two values
     if words.is_contiguous():

@@ -310,12 +310,15 @@ def test_other_parameter_groups_are_refused(groups: Any, words: str, tmp_path: P
     assert other[0].weight.equal(weight)
 
 
-def test_a_parameter_that_is_kept_as_a_conjugate_comes_back(memory: Path) -> None:
+@pytest.mark.parametrize("kept", ["conjugate", "negative"])
+def test_a_parameter_that_is_kept_as_another_value_comes_back(memory: Path, kept: str) -> None:
     """Its memory does not hold its values, so that what is saved cannot be read into that memory as it is."""
 
     def made(value: complex) -> nn.Module:
+        conjugate = torch.full((3,), value, dtype=torch.complex64).conj()
         model = nn.Module()
-        model.register_parameter("weight", nn.Parameter(torch.full((3,), value, dtype=torch.complex64).conj()))
+        model.register_parameter("weight", nn.Parameter(conjugate if kept == "conjugate" else conjugate.imag))
+        assert (model.weight.is_conj(), model.weight.is_neg()) == (kept == "conjugate", kept == "negative")
         return model
 
     saved = save(RankState({"model": made(1 + 2j)}, (), 0, 1), memory)

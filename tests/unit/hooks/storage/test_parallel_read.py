@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
-from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
+from ftlaunch_hooks.storage.parallel_read import Filling, can_fill, share_of_threads
 
 MIB = 1 << 20
 
@@ -68,3 +68,21 @@ def test_what_is_not_one_stretch_is_not_filled() -> None:
     assert can_fill(torch.zeros(3, 4))
     assert not can_fill(torch.zeros(3, 4).t())
     assert not can_fill(torch.zeros(3, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("own_cpus", "job_cpus", "ranks", "threads"),
+    [
+        (64, 64, 1, 8),
+        (64, 64, 16, 4),
+        (4, 64, 16, 4),  # bound to CPUs of its own
+        (32, 64, 16, 4),  # bound to the CPUs of a NUMA node, with seven others
+        (2, 64, 8, 2),
+        (2, 2, 8, 1),
+        (1, 1, 1, 1),
+    ],
+)
+def test_ranks_that_are_bound_to_cpus_use_as_many_threads_as_others(
+    own_cpus: int, job_cpus: int, ranks: int, threads: int
+) -> None:
+    assert share_of_threads(own_cpus, job_cpus, ranks) == threads

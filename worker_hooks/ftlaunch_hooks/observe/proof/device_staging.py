@@ -32,7 +32,7 @@ class DeviceEvent(Protocol):
 
 @dataclass(frozen=True)
 class StagingBuffer:
-    """Pinned memory for the samples and the loss of one step."""
+    """Memory for the samples and the loss of one step, pinned if that is possible."""
 
     samples: Tensor
     """uint8, laid out as the samples in a ring's record"""
@@ -45,23 +45,22 @@ class StagingBuffer:
 class DeviceStaging:
     """The buffers of one rank, and the copies that are under way."""
 
-    def __init__(self, sample_bytes: int, record: Callable[[], Sequence[DeviceEvent]], *, is_pinned: bool) -> None:
+    def __init__(self, sample_bytes: int, record: Callable[[], Sequence[DeviceEvent]]) -> None:
         """Make the buffers.
 
         Args:
             sample_bytes: bytes of the samples of one step.
             record: returns events behind what is queued, one for each device.
-            is_pinned: whether the buffers are pinned. A copy from a device into memory that is not pinned waits.
         """
         self._record = record
-        self._free = [_make_buffer(sample_bytes, is_pinned=is_pinned) for _ in range(_BUFFERS)]
+        self._free = [_make_buffer(sample_bytes) for _ in range(_BUFFERS)]
         self._sent: deque[tuple[int, StagingBuffer, bool, Sequence[DeviceEvent]]] = deque()
         """step, buffer, whether the buffer has a loss, and the events behind the copies"""
 
     @classmethod
     def of_devices(cls, devices: Sequence[torch.device], sample_bytes: int) -> DeviceStaging:
         """Make pinned buffers for parameters on devices other than the CPU, and for a loss on one of them."""
-        return cls(sample_bytes, lambda: device_port.record_events(devices), is_pinned=True)
+        return cls(sample_bytes, lambda: device_port.record_events(devices))
 
     def acquire_buffer(self) -> StagingBuffer | None:
         """Return a free buffer, or None while copies into all buffers are under way."""
@@ -95,7 +94,7 @@ class DeviceStaging:
             self._free.append(buffer)
 
 
-def _make_buffer(sample_bytes: int, *, is_pinned: bool) -> StagingBuffer:
-    samples = torch.zeros(sample_bytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
-    loss = torch.zeros(1, dtype=torch.float64, device="cpu", pin_memory=is_pinned)
+def _make_buffer(sample_bytes: int) -> StagingBuffer:
+    samples = device_port.allocate_pinned(sample_bytes).zero_()
+    loss = device_port.allocate_pinned(torch.float64.itemsize).zero_().view(torch.float64)
     return StagingBuffer(samples, loss, samples.numpy().data)

@@ -45,7 +45,7 @@ def arrived(staging: DeviceStaging, *, must_wait: bool = False) -> list[tuple[in
 
 
 def test_samples_are_read_in_the_order_of_the_steps_once_they_are_there() -> None:
-    staging = DeviceStaging(8, record, is_pinned=False)
+    staging = DeviceStaging(8, record)
     events = [send(staging, step) for step in (1, 2, 3)]
     events[1].has_happened = True
     assert arrived(staging) == []
@@ -55,7 +55,7 @@ def test_samples_are_read_in_the_order_of_the_steps_once_they_are_there() -> Non
 
 
 def test_where_all_buffers_are_on_their_way_there_is_none_until_one_has_arrived() -> None:
-    staging = DeviceStaging(8, record, is_pinned=False)
+    staging = DeviceStaging(8, record)
     events = [send(staging, step) for step in range(4)]
     assert staging.acquire_buffer() is None
     events[0].has_happened = True
