@@ -311,10 +311,24 @@ def assert_dropped(memory: Path, change: Callable[[Tensor], None]) -> None:
                 expect_step(snapshots, step, twin)
             is_kept = step in snapshots.page.slot_steps()
             assert is_kept == (step == 2), "the first is dropped, as the parameter is not known to change"
-            assert snapshots.snapshotter.budget.progress.any_failed() == (not is_kept), "other ranks would wait for it"
+            assert snapshots.snapshotter.budget.progress.any_gave_up() == (not is_kept), "other ranks would wait for it"
             torch.accelerator.synchronize()
             with torch.no_grad():
                 training.model.weight.copy_(before)
+
+
+def assert_the_only_slot_is_not_risked(memory: Path) -> None:
+    """A snapshot that may be dropped must not overwrite the only one that there is."""
+    training, twin = Training("sim:0", OVERLAPPED), Training("cpu", OVERLAPPED)
+    with only_buffers_fit(), snapshots_of(memory, training.objects()) as snapshots:
+        snapshots.snapshotter.budget.slots = 1
+        for step in (1, 2):
+            training.step(step)
+            twin.step(step)
+            torch.accelerator.synchronize()
+            assert snapshots.snapshotter.capture(step)
+            assert not snapshots.snapshotter.is_copying
+            expect_step(snapshots, step, twin)
 
 
 # --- snapshots of host memory that a device writes to ---------------------------------------------------------

@@ -75,6 +75,7 @@ def test_host_memory_is_copied_once_the_device_has_written_it(memory: Path, chec
         checks.assert_overlapped_copy_ends_before_the_step,
         checks.assert_changed_copy_is_dropped,
         checks.assert_copy_of_swapped_values_is_dropped,
+        checks.assert_the_only_slot_is_not_risked,
     ],
 )
 def test_without_room_a_copy_goes_on_until_the_next_step(memory: Path, check: Check) -> None:

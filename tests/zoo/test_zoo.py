@@ -119,8 +119,8 @@ def finals(folder: Path) -> list[list[str]]:
     return [path.read_text().splitlines() for path in sorted(folder.glob("final_*"))]
 
 
-def disturb(shape: Shape, job: FtJob) -> Path:
-    """Kill a shape twice; returns the folder of what it left."""
+def disturb(shape: Shape, job: FtJob, kills: str = KILLS) -> Path:
+    """Kill a shape, by default twice; returns the folder of what it left. kills: as ZOO_KILL has them, see kit.py."""
     out = job.home / "disturbed"
     out.mkdir()
     job.start(
@@ -129,7 +129,7 @@ def disturb(shape: Shape, job: FtJob) -> Path:
         *("--backoff-first", "0.05s", "--backoff-max", "0.1s"),
         script=shape.path,
         args=(),
-        env={"ZOO_OUT": str(out), "ZOO_KILL": KILLS.format(last=shape.ranks - 1)},
+        env={"ZOO_OUT": str(out), "ZOO_KILL": kills.format(last=shape.ranks - 1)},
         ranks=shape.ranks,
     )
     job.wait()

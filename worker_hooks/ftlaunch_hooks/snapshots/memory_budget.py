@@ -141,7 +141,7 @@ class MemoryBudget:
 
     def _decide(self, step: int) -> None:
         """Write the agreement into rank 0's page, AGREED last, because the others wait for that word."""
-        if self.progress.any_failed():  # statvfs promised memory that was not to be had
+        if self.progress.any_lacks_room():  # statvfs promised memory that was not to be had
             self._max_slots = max(self.slots - 1, 0)
         needed = sum(peer.q[NEED] for peer in self._peers)
         held = sum(peer.q[HELD] for peer in self._peers)

@@ -13,7 +13,8 @@ from ftlaunch_contract.protocol import Flag
 
 # bits of ASKED
 _GREW = 1
-_FAILED = 2
+_LACKS_ROOM = 2
+_DROPPED = 4
 # Ranks poll these words: an exact int is a faster index than a row of the table.
 _ASKED = int(ASKED)
 _MISSED = int(MISSED)
@@ -97,13 +98,21 @@ class PeerProgress:
         """Ask for a new agreement because this rank's snapshots have outgrown the last one."""
         self._page.q[_ASKED] |= _GREW
 
-    def failed(self) -> None:
+    def found_no_room(self) -> None:
         """Record that this rank finds no room for a snapshot: no rank takes one before the next agreement."""
-        self._page.q[_ASKED] |= _FAILED
+        self._page.q[_ASKED] |= _LACKS_ROOM
 
-    def any_failed(self) -> bool:
+    def dropped(self) -> None:
+        """Record that this rank has dropped a snapshot: no rank takes one before the next agreement."""
+        self._page.q[_ASKED] |= _DROPPED
+
+    def any_lacks_room(self) -> bool:
         """Whether a rank has found no room for a snapshot since the last agreement."""
-        return any(peer.q[_ASKED] & _FAILED for peer in self._peers)
+        return any(peer.q[_ASKED] & _LACKS_ROOM for peer in self._peers)
+
+    def any_gave_up(self) -> bool:
+        """Whether a rank has no snapshot of a step that others may have, since the last agreement."""
+        return any(peer.q[_ASKED] & (_LACKS_ROOM | _DROPPED) for peer in self._peers)
 
     def wanted(self) -> bool:
         """Whether a rank asks for a new agreement."""

@@ -259,7 +259,7 @@ class RankSnapshots(ABC, Generic[SlotT, StateT]):
         """Give up the snapshot of this step. Where memory was short, the ranks agree on less at the next step."""
         say(str(error))
         if number != STAGED:
-            self._progress.failed()
+            self._progress.found_no_room()
 
     # --- between step boundaries ------------------------------------------------------------------------------
 

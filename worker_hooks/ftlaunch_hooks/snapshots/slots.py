@@ -91,10 +91,10 @@ class Slots(Generic[SlotT]):
             return self.newest == NONE or progress.all_have(self.newest)
 
         def is_hopeless() -> bool:
-            return self._page.leave or progress.any_failed() or progress.left_before(step) is not None
+            return self._page.leave or progress.any_gave_up() or progress.left_before(step) is not None
 
         wait_until(lambda: ready() or is_hopeless(), math.inf)
-        return ready() and not progress.any_failed()
+        return ready() and not progress.any_gave_up()
 
     def vacate(self, keep: int) -> int | None:
         """Wait for a slot in memory that may be overwritten, and withdraw its step.

@@ -277,7 +277,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         first, *others = sorted(changed)
         more = f" and {len(others)} more" if others else ""
         say(_DROPPED.format(step=new.step, name=first, more=more))
-        self._progress.failed()
+        self._progress.dropped()
 
     def _before_step(self, *_: object) -> None:
         """Before a step of an optimizer: wait for copies of what the step is about to change."""

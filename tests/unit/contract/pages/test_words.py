@@ -134,7 +134,7 @@ def test_what_the_ranks_agree_on_has_its_place(page: Page, tmp_path: Path) -> No
     budget = MemoryBudget(0, [page], tmp_path)
     budget.progress.took(7)
     budget.progress.missed(8)
-    budget.progress.failed()
+    budget.progress.found_no_room()
     assert [word(page, 44), word(page, 45), word(page, 43)] == [8, 9, 2]
     assert budget.agree(5, 1000, 200) == -1
     assert [word(page, index) for index in (40, 41, 42, 43, 46, 48)] == [1000, 200, 6, 0, 6, 0]

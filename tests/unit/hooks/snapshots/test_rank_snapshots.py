@@ -123,7 +123,7 @@ def test_what_is_to_be_trusted_is_asked_as_the_snapshot_is_taken(numbers: Number
 def test_a_held_snapshot_without_room_in_memory_goes_to_storage(numbers: Numbers, page: Page) -> None:
     numbers.full = set(range(STAGED))
     assert not numbers.capture(1), "nobody needs it"
-    assert numbers.budget.progress.any_failed(), "the ranks are to agree on less"
+    assert numbers.budget.progress.any_lacks_room(), "the ranks are to agree on less"
     numbers.fit(2)
     assert numbers.capture(2, Why.REQUEST)
     assert page.slot_steps()[STAGED] == 2

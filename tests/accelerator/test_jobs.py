@@ -1,0 +1,30 @@
+"""Whole jobs on the simulated accelerator."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.support.harness import JOBS, FtJob
+from tests.zoo.test_zoo import Shape, disturb, finals, logs, losses, undisturbed
+
+DELAYS = {"kernel_ms": 1, "copy_ms": 2, "fetch_ms": 5}
+CHANGED = 4
+"""the step in which overlapped.py changes a parameter before the optimizer does"""
+
+
+@pytest.mark.long
+def test_a_snapshot_that_one_rank_has_dropped_is_no_ranks(job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank is killed just then: all go on from the snapshot before, and the end is the same."""
+    shape = Shape(JOBS / "overlapped.py", ranks=2, promise="Exact", words="")
+    monkeypatch.setenv("FT_DEVICE", "sim")
+    monkeypatch.setenv("ZOO_DELAYS", json.dumps(DELAYS))
+    codes, calm = undisturbed(shape, job.home, FT_DEVICE="sim")
+    assert codes == [0, 0], "".join(path.read_text() for path in sorted(calm.glob("said_*")))
+    broken = disturb(shape, job, f"0:{CHANGED}:memory")
+    assert job.supervisor.returncode == 0, job.stderr + logs(job)
+    assert f"the snapshot of step {CHANGED} is dropped: `own.weight@1` changed" in logs(job)
+    assert not job.events("memory_reduced"), "that a snapshot was dropped says nothing about memory"
+    (resumed,) = [event for event in job.events("resumed") if event["attempt"] > 0]
+    assert (resumed["source"], resumed["step"]) == ("memory", CHANGED - 1)
+    assert (finals(broken), losses(broken)) == (finals(calm), losses(calm))
