@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from tests.support.harness import JOBS, FtJob
 from tests.zoo.test_zoo import Shape, disturb, finals, logs, losses, undisturbed
 

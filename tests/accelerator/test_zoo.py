@@ -48,9 +48,14 @@ NAMES = [
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("copies", ["private", pytest.param("overlapped", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_shape_keeps_its_promise_on_a_late_device(name: str, job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shape_keeps_its_promise_on_a_late_device(
+    name: str, copies: str, job: FtJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = ALL[name]
+    if copies == "overlapped":
+        monkeypatch.setenv("ZOO_OVERLAPPED", "1")
     monkeypatch.setenv("FT_DEVICE", "sim")
     monkeypatch.setenv("ZOO_DELAYS", json.dumps({"kernel_ms": 1, "copy_ms": 2, "fetch_ms": 5}))
     codes, calm = undisturbed(shape, job.home, FT_DEVICE="sim")

@@ -1,7 +1,8 @@
 """What every shape of the zoo calls: where it is killed, and what it was at its end.
 
 FT_DEVICE: where tensors are made that are not told where; `sim` for the simulated accelerator, whose delays ZOO_DELAYS
-has as JSON. ZOO_OUT: the folder for what it leaves. ZOO_KILL:
+has as JSON. ZOO_OVERLAPPED: snapshots, of whatever size, are copied from its memory while the script goes on. ZOO_OUT:
+the folder for what it leaves. ZOO_KILL:
 `rank:step:how ...`, each done once; how is `memory`, a SIGKILL, or `storage`, a SIGKILL after which the rank's memory
 is gone.
 """
@@ -32,6 +33,13 @@ if (DEVICE := os.environ.get("FT_DEVICE", "cpu")).startswith("sim"):
     simulated.register()
     simulated.plug_in()
     simulated.set_delays(**json.loads(os.environ.get("ZOO_DELAYS", "{}")))
+    if "ZOO_OVERLAPPED" in os.environ:
+        from ftlaunch_hooks.snapshots import overlapped_copies
+        from ftlaunch_hooks.snapshots.private_room import PrivateRoom
+
+        PrivateRoom.has_room = lambda *_: False
+        PrivateRoom.has_room_for_buffers = lambda *_: True
+        overlapped_copies.LEAST_BYTES = 4
 MESH = "sim" if DEVICE.startswith("sim") else "cpu"
 """the type of device of a mesh: on CUDA this would take a GPU for each rank"""
 if DEVICE != "cpu":

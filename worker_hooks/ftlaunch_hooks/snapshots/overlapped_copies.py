@@ -25,7 +25,8 @@ PIECE_WORDS = 4 << 20
 """32-bit words of a piece"""
 BYTES_ON_DEVICE = PIECE_WORDS * (4 + 8 + 8)
 """bytes that the buffers take on a device: a piece, the factors of the fingerprint, and the products of both"""
-_LEAST_BYTES = 1 << 20  # of a tensor: smaller ones are copied at the boundary in one call
+LEAST_BYTES = 1 << 20
+"""of a tensor: smaller ones are copied at the boundary in one call"""
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class Overlapping:
     def _can_overlap(self, item: TensorItem) -> bool:
         tensor = item.tensor
         is_words = not tensor.nbytes % 4 and not tensor.storage_offset() * tensor.element_size() % 4
-        is_fit = is_memory_of_values(tensor) and tensor.nbytes >= _LEAST_BYTES and is_words
+        is_fit = is_memory_of_values(tensor) and tensor.nbytes >= LEAST_BYTES and is_words
         return is_fit and item.settled and item.key not in self._changing
 
 

@@ -6,6 +6,7 @@ collection is used again. `RankState` calls this in the training thread, at step
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -261,10 +262,10 @@ class OptimizerPart:
         names = {label: (name, parameter) for name, (label, parameter) in self._labelled(groups).items()}
         extra = decode(tree["extra"], saved.get)
         state: dict[Any, Any] = extra.pop("state")
-        alike = _read_alike(tree["state"], names, saved)
+        read = _read_state(tree["state"], names, saved)
 
         def get(key: str, device: str) -> Tensor:
-            return alike[key] if key in alike else saved.get(key, device)
+            return read[key] if key in read else saved.get(key, device)
 
         for label, slots in tree["state"].items():
             state[names[label][0]] = decode(slots, get)
@@ -279,29 +280,41 @@ class OptimizerPart:
 
 def tensor_keys(tree: Json) -> list[str]:
     """Return the keys of all tensors that an encoded tree names."""
-    found: list[str] = []
+    return [key for key, _ in _tensors_in(tree)]
+
+
+def _tensors_in(tree: Json) -> list[tuple[str, str]]:
+    """Return key and device of each tensor that an encoded tree names."""
+    found: list[tuple[str, str]] = []
 
     def note(key: str, device: str) -> Tensor:
-        found.append(key)
+        found.append((key, device))
         return torch.empty(0, device="cpu")
 
     decode(tree, note)
     return found
 
 
-def _read_alike(
+def _read_state(
     tree: Mapping[str, _Slots], names: Mapping[str, tuple[Any, Tensor]], saved: Lookup
 ) -> dict[str, Tensor]:
-    """Read the state tensors that have their parameter's shape, onto its device and sharded like the parameter."""
-    alike = {}
+    """Read the state tensors, all at once: an optimizer may have thousands, and most of them are single numbers.
+
+    Those of their parameter's shape come onto its device, and are sharded like the parameter; others come to the device
+    on which they were saved. What the state refers to more than once is left out.
+    """
+    wanted: dict[str, Tensor] = {}
+    uses = Counter(key for slots in tree.values() for key, _ in _tensors_in(slots))
     for label, slots in tree.items():
         parameter = names[label][1]
-        for key in tensor_keys(slots):
+        for key, device in _tensors_in(slots):
             _, shape = saved.info(key)
             if shape and shape == tuple(parameter.shape):
-                alike[key] = saved.allocate(key, parameter.device.type, like=parameter)
-    saved.fill(alike)
-    return alike
+                wanted[key] = saved.allocate(key, parameter.device.type, like=parameter)
+            elif uses[key] == 1:
+                wanted[key] = saved.allocate(key, device)
+    saved.fill(wanted)
+    return wanted
 
 
 def _undo_casts(live: dict[str, Any], saved: Mapping[str, Any]) -> None:
