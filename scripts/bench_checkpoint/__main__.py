@@ -22,6 +22,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
+import first_restore
 import report
 from machine import machine
 from stalls import TURNS
@@ -55,6 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes", type=int, nargs="*", default=[64, 256, 1024], help="MiB of state, on one rank")
+    parser.add_argument("--only-first", action="store_true", help="measure the first restore of a process alone")
     parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2], help="of the example job")
     parser.add_argument("--grow", type=int, nargs="*", default=[2, 4], help="ranks for 256 MiB")
     parser.add_argument("--dir", type=Path, help="a folder on the storage to measure (default: the temporary folder)")
@@ -66,13 +68,16 @@ def main() -> None:
     plan = [("gpt", ranks, 10 * args.rounds) for ranks in args.ranks]
     plan += [(str(size), 1, args.rounds) for size in args.sizes]
     plan += [("256", ranks, args.rounds) for ranks in args.grow]
+    if args.only_first:
+        plan = []
     try:
         for what, ranks, turns in plan:
             runs.append(run_job(home, what, ranks, args.rounds, turns))
             print(f"measured {what} on {ranks} ranks, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     finally:
         shutil.rmtree(home)
-    out |= {"load_after": os.getloadavg(), "runs": runs}
+    first = {size: first_restore.measure(size, args.rounds) for size in args.sizes}
+    out |= {"load_after": os.getloadavg(), "runs": runs, "first": first}
     print(report.render(out))
     if args.json:
         args.json.write_text(json.dumps(out, indent=1) + "\n")

@@ -22,6 +22,7 @@ from ftlaunch_contract.files import checksums, untrusted_json
 from ftlaunch_contract.progress import Advance, ignore
 
 _MAX_JSON_BYTES = 256 << 20  # room for more than a million chunks
+_LEAST_THREADS = 8  # of verify(): the kernel reads few KiB ahead in each, and a fast disk wants many requests at a time
 
 
 def seal(metadata: Mapping[str, Any]) -> bytes:
@@ -89,7 +90,7 @@ def verify(directory: Path, threads: int | None = None, advance: Advance = ignor
 
     Args:
         directory: the checkpoint.
-        threads: how many threads hash at the same time; by default one for each processor.
+        threads: how many threads read and hash at the same time; by default one for each processor, and eight at least.
         advance: told the number of bytes that were checked.
 
     Raises:
@@ -110,7 +111,7 @@ def verify(directory: Path, threads: int | None = None, advance: Advance = ignor
         name, block, digest = item
         return _check_block(directory, name, block=block, digest=digest)
 
-    with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(threads or max(_LEAST_THREADS, len(os.sched_getaffinity(0)))) as pool:
         problems = pool.map(problem_of, work)
         for problem, (_, (begin, end), _) in zip(problems, work, strict=True):
             if problem:

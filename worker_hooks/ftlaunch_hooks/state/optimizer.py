@@ -304,10 +304,11 @@ def _read_state(
     on which they were saved. What the state refers to more than once is left out.
     """
     wanted: dict[str, Tensor] = {}
-    uses = Counter(key for slots in tree.values() for key, _ in _tensors_in(slots))
-    for label, slots in tree.items():
+    named = {label: _tensors_in(slots) for label, slots in tree.items()}
+    uses = Counter(key for tensors in named.values() for key, _ in tensors)
+    for label, tensors in named.items():
         parameter = names[label][1]
-        for key, device in _tensors_in(slots):
+        for key, device in tensors:
             _, shape = saved.info(key)
             if shape and shape == tuple(parameter.shape):
                 wanted[key] = saved.allocate(key, parameter.device.type, like=parameter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -38,7 +38,8 @@ def shares_of(reads: list[Read]) -> list[list[Read]]:
     newest = None
     for read in sorted(reads, key=lambda read: (str(read.target.device), read.path, read.offset)):
         for done in range(0, read.size, SHARE_BYTES):
-            part = replace(read, offset=read.offset + done, begin=done, size=min(SHARE_BYTES, read.size - done))
+            size = min(SHARE_BYTES, read.size - done)
+            part = Read(read.path, offset=read.offset + done, target=read.target, begin=done, size=size)
             if (read.path, read.target.device) != newest or room < part.size:
                 shares.append([])
                 room = SHARE_BYTES

@@ -21,7 +21,6 @@ from ftlaunch_hooks.storage.own_copies import equal
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
-from ftlaunch_hooks.tensors.huge_pages import use_huge_pages
 from ftlaunch_hooks.tensors.json_codec import StateError
 from ftlaunch_hooks.tensors.memory_layout import SavedLayout, fill_overlapping, overlaps_itself
 
@@ -212,12 +211,9 @@ class Lookup:
         """
         dtype, shape = self.info(key)
         if like is not None and (is_sharded(like) or not self.layout.is_known):
-            allocated = torch.empty_like(like.detach(), dtype=dtype)
-        else:
-            place = str(nearest_device(device) if like is None else like.device)
-            allocated = self.layout.allocate(key, shape=shape, dtype=dtype, device=place)
-        use_huge_pages(local_of(allocated))
-        return allocated
+            return torch.empty_like(like.detach(), dtype=dtype)
+        place = str(nearest_device(device) if like is None else like.device)
+        return self.layout.allocate(key, shape=shape, dtype=dtype, device=place)
 
     def get(self, key: str, device: str) -> Tensor:
         """Return a new tensor with what was saved. device: as `allocate` takes it."""
