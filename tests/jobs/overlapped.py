@@ -1,7 +1,7 @@
 """Two ranks on the simulated accelerator without room for private copies: snapshots overlap with training.
 
-From step 4 on the last rank changes a parameter of its own between the boundary and the optimizer's step, once: the
-snapshot of that boundary is dropped there, while the other rank keeps its own. Runs as a shape of the zoo (kit.py).
+In step 4 the last rank changes a parameter of its own between the boundary and the optimizer's step: the snapshot of
+that boundary is dropped there, while the other rank keeps its own. Runs as a shape of the zoo (kit.py).
 """
 
 import sys
@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 
-RANKS = 2
 CHANGED = 4
 WIDTH = 520  # more than 1 MiB of weights: smaller tensors are copied at the boundary
 
