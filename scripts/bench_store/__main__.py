@@ -159,9 +159,12 @@ def measure_memory(home: Path, shape: Shape, rounds: int) -> str:
             command = [sys.executable, transfers.__file__, name, prefix, str(home)]
             peaks[name].append(int(subprocess.check_output(command)) / 1024)
     least = statistics.median(peaks["nothing"])
+    titles = {"nothing": "nothing"}
+    titles |= {way.__name__: f"{name}: upload" for name, way in UPLOADS.items()}
+    titles |= {way.__name__: f"{name}: fetch" for name, way in FETCHES.items()}
     rows = [[f"memory for {shape}", "peak", "more than to do nothing"]]
     rows += [
-        [name, spread(values, "MiB", 1), f"{statistics.median(values) - least:.0f} MiB"]
+        [titles[name], spread(values, "MiB", 1), f"{statistics.median(values) - least:.0f} MiB"]
         for name, values in peaks.items()
     ]
     return as_table(rows)
