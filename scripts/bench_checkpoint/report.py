@@ -14,11 +14,11 @@ Run = dict[str, Any]
 # What is compared, with what, and the share of its speed that is wanted.
 _AGAINST = [
     ("snapshot", "copy of a rank's share", ">= 90 %"),
-    ("restore from memory", "copy of the state", ">= 80 %"),
+    ("restore from memory", "copy of the state", ">= 90 %"),
     ("restore from memory", "mapping and copying", ""),
     ("persisting", "cp and fsync", ">= 90 %"),
-    ("verified restore from storage, cold", "reading, cold", ">= 80 %"),
-    ("verified restore from storage, cached", "reading, cached", ">= 80 %"),
+    ("verified restore from storage, cold", "reading, cold", ">= 90 %"),
+    ("verified restore from storage, cached", "reading, cached", ">= 90 %"),
 ]
 _OTHERS = ("torch.save", "dcp.save", "dcp.async_save")
 
