@@ -19,6 +19,7 @@ from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.snapshots import snapshotter
 from ftlaunch_hooks.snapshots.copies import Copies
+from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.overlapped_copies import DeviceBuffers, OverlappedCopies, Pair
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -202,6 +203,10 @@ def fingerprints_are_of_the_script_s_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OverlappedCopies, "run", run_and_look_again)
 
 
+def the_only_slot_counts_as_spare(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryBudget, "has_spare_slot", True)
+
+
 # --- restore --------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +261,7 @@ PLANTED = [
     PlantedBug(no_fingerprint_is_compared, checks.assert_changed_copy_is_dropped),
     PlantedBug(no_wait_for_the_own_stream, checks.assert_overlapped_copy_ends_before_the_step),
     PlantedBug(fingerprints_are_of_the_script_s_memory, checks.assert_copy_of_swapped_values_is_dropped),
+    PlantedBug(the_only_slot_counts_as_spare, checks.assert_the_only_slot_is_not_risked),
     PlantedBug(no_wait, checks.assert_files_are_brought_whole),
     PlantedBug(no_wait_for_the_own_stream, checks.assert_files_are_brought_whole),
     PlantedBug(events_wait_for_nothing, checks.assert_files_are_brought_whole),

@@ -60,6 +60,11 @@ class MemoryBudget:
         self.check_at_ns = 0  # monotonic time at which `spaced` checks again how much memory is left
         self._is_tight = False
 
+    @property
+    def has_spare_slot(self) -> bool:
+        """Whether a snapshot that is begun and given up leaves the one before it in memory."""
+        return self.slots > 1
+
     def noticed(self, need: int) -> None:
         """Compare what a snapshot of this rank needs now, in bytes, with the plan; ask for an agreement if it is more.
 

@@ -242,7 +242,7 @@ class Snapshotter(RankSnapshots[Slot, TensorState]):
         if has_room:
             return slot.device.copy_on_devices()
         # What the saver waits for must not be dropped, nor what overwrites the only snapshot in memory.
-        may_drop = new.hold is None and self.budget.slots > 1
+        may_drop = new.hold is None and self.budget.has_spare_slot
         if may_drop and self._private_room.has_room_for_buffers(BYTES_ON_DEVICE):
             return self._overlapping.begin(slot.on_devices)
         return None
