@@ -138,7 +138,7 @@ def test_the_end_waits_for_a_hanging_command_no_longer_than_it_says(job: FtJob) 
     (finished,), (failed,) = job.events("job_finished"), job.events("notify_failed")
     assert pid.exists(), "the command ran"
     assert ended - finished["mono"] > FAREWELL_SECONDS - 0.5
-    assert failed["error"] == "the job has ended, and 15.0 s are over"
+    assert failed["error"] == "the job has ended, and 15 s are over"
     job.assert_clean()
 
 
