@@ -203,9 +203,10 @@ def assert_filled_memory_is_ordered(memory: Path) -> None:
                 torch.accelerator.synchronize()
                 simulated.set_delays(kernel_ms=LATE_MS, fetch_ms=3 * LATE_MS)
                 snapshots.snapshotter.capture(step)
+                assert snapshots.snapshotter.is_copying == (step > 1)
+                snapshots.snapshotter.settle()  # the thread that fetches must find the delays as they are
                 simulated.set_delays()
                 torch.accelerator.synchronize()
-                assert snapshots.snapshotter.is_copying == (step > 1)
                 expect_step(snapshots, step, twin)
     finally:
         torch.use_deterministic_algorithms(False)
