@@ -30,16 +30,16 @@ optimizer = torch.optim.SGD([*model.parameters(), *own.parameters()], lr=1e-3)
 job = ft.attach(model=model, own=own, optimizer=optimizer)
 torch.manual_seed(100 + RANK)
 for step in job.steps(16):
-    if step == CHANGED:
-        simulated.set_delays(kernel_ms=1, copy_ms=2, fetch_ms=5)
-        if RANK == WORLD - 1:
-            with torch.no_grad():
-                own.weight.add_(1e-3)
+    if step == CHANGED and RANK == WORLD - 1:
+        with torch.no_grad():
+            own.weight.add_(1e-3)
     optimizer.zero_grad()
     loss = own(model(torch.randn(4, WIDTH))).square().mean()
     loss.backward()
     moment(step, loss)
     optimizer.step()
     if step == CHANGED - 1:
-        simulated.set_delays(kernel_ms=1, copy_ms=100, fetch_ms=5)  # the copy is under way when the parameter changes
+        simulated.set_delays(kernel_ms=1, copy_ms=300, fetch_ms=5)  # the copy is under way when the parameter changes
+    elif step == CHANGED:
+        simulated.set_delays(kernel_ms=1, copy_ms=2, fetch_ms=5)
 report(model=model, own=own, optimizer=optimizer)
