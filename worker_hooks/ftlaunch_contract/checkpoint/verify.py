@@ -85,12 +85,11 @@ def is_complete(directory: Path) -> bool:
     return True
 
 
-def verify(directory: Path, threads: int | None = None, advance: Advance = ignore) -> dict[str, Any]:
+def verify(directory: Path, advance: Advance = ignore) -> dict[str, Any]:
     """Check every file of a checkpoint by size, checksum and form; return the checkpoint's metadata.
 
     Args:
         directory: the checkpoint.
-        threads: how many threads read and hash at the same time; by default one for each processor, and eight at least.
         advance: told the number of bytes that were checked.
 
     Raises:
@@ -111,7 +110,7 @@ def verify(directory: Path, threads: int | None = None, advance: Advance = ignor
         name, block, digest = item
         return _check_block(directory, name, block=block, digest=digest)
 
-    with ThreadPoolExecutor(threads or max(_LEAST_THREADS, len(os.sched_getaffinity(0)))) as pool:
+    with ThreadPoolExecutor(max(_LEAST_THREADS, len(os.sched_getaffinity(0)))) as pool:
         problems = pool.map(problem_of, work)
         for problem, (_, (begin, end), _) in zip(problems, work, strict=True):
             if problem:

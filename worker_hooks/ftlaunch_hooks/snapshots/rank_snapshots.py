@@ -10,8 +10,8 @@ rely:
 4. A snapshot for the saver is held last, once the page names its step: the slot is not overwritten before the saver has
    read it. Where memory has no room for such a snapshot, it is written to storage; where it cannot be taken at all, the
    page says that it is missed, so that nobody waits for it.
-5. Where there was no room in memory, the page says so, and no rank takes a snapshot before the ranks have agreed on
-   less.
+5. Where there was no room in memory, or a snapshot that was begun is dropped, the page says so, and no rank takes a
+   snapshot before the ranks have agreed anew: after a lack of room, on less.
 
 To keep another framework's state, write a subclass of RankSnapshots, which collects the state and copies it, and one of
 SlotDirectory, which holds the files. torch's are Snapshotter and Slot, MindSpore's MindSporeSnapshots and ArraySlot.

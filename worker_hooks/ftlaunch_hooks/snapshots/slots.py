@@ -81,7 +81,7 @@ class Slots(Generic[SlotT]):
         fewer slots nothing is waited for, and a rank that is told to leave takes none.
 
         Returns:
-            Whether a snapshot of `step` is to be taken; not if a rank has failed.
+            Whether a snapshot of `step` is to be taken; not if a rank has given up a snapshot.
         """
         progress = self._budget.progress
 

@@ -6,7 +6,6 @@ collection is used again. `RankState` calls this in the training thread, at step
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -264,11 +263,8 @@ class OptimizerPart:
         state: dict[Any, Any] = extra.pop("state")
         read = _read_state(tree["state"], names, saved)
 
-        def get(key: str, device: str) -> Tensor:
-            return read[key] if key in read else saved.get(key, device)
-
         for label, slots in tree["state"].items():
-            state[names[label][0]] = decode(slots, get)
+            state[names[label][0]] = decode(slots, lambda key, _: read[key])
         new_groups = [
             {**decode(entry["group"], saved.get), "params": group["params"]}
             for group, entry in zip(groups, tree["param_groups"], strict=True)
@@ -301,18 +297,16 @@ def _read_state(
     """Read the state tensors, all at once: an optimizer may have thousands, and most of them are single numbers.
 
     Those of their parameter's shape come onto its device, and are sharded like the parameter; others come to the device
-    on which they were saved. What the state refers to more than once is left out.
+    on which they were saved.
     """
     wanted: dict[str, Tensor] = {}
-    named = {label: _tensors_in(slots) for label, slots in tree.items()}
-    uses = Counter(key for tensors in named.values() for key, _ in tensors)
-    for label, tensors in named.items():
+    for label, slots in tree.items():
         parameter = names[label][1]
-        for key, device in tensors:
+        for key, device in _tensors_in(slots):
             _, shape = saved.info(key)
             if shape and shape == tuple(parameter.shape):
                 wanted[key] = saved.allocate(key, parameter.device.type, like=parameter)
-            elif uses[key] == 1:
+            else:
                 wanted[key] = saved.allocate(key, device)
     saved.fill(wanted)
     return wanted
