@@ -117,6 +117,53 @@ def test_memory_of_a_process_that_a_rank_has_left_behind_is_waited_for(tmp_path:
         job.dispose()
 
 
+def test_a_rank_that_is_restarted_alone_starts_once_the_memory_of_its_last_process_is_free(
+    tmp_path: Path, nvml: FakeNvml
+) -> None:
+    """Taken out (`_await_memory` of the ranks): the rank starts again while the memory is held."""
+    (tmp_path / "sleeps.py").write_text(SLEEPS)
+    job = FtJob(tmp_path)
+    try:
+        job.module = MODULE
+        options = ("--restart-scope", "rank", "--backoff-first", "0")
+        job.start(*options, script=tmp_path / "sleeps.py", args=(), env=nvml.env, ranks=2)
+        first, other = (read_pid(job, rank, attempt=0) for rank in range(2))
+        nvml.list((0, first, 300), (1, other, 400))
+        kill(first)
+        job.wait_event("rank_exited", 1)
+        asked = nvml.answers
+        wait_for(lambda: nvml.answers > asked + LOOKS, "a wait for the memory")
+        assert not job.events("rank_restarted")
+        nvml.list((1, other, 400))
+        assert read_pid(job, 0, attempt=1) != first
+        assert len(job.events("attempt_started")) == 1
+        stop(job)
+        job.assert_clean()
+    finally:
+        job.dispose()
+
+
+def test_a_job_whose_supervisor_was_killed_starts_once_the_memory_of_its_ranks_is_free(
+    job: FtJob, nvml: FakeNvml
+) -> None:
+    """Taken out (`gpu_memory` of `may_begin`): the second supervisor starts its ranks while the memory is held."""
+    job.wait_step(3)
+    first, second = job.pids()
+    nvml.list((0, first, 300), (1, second, 400))
+    job.supervisor.kill()
+    job.supervisor.wait(60)
+    started = len(job.events("attempt_started"))
+    job.start("--backoff-first", "0", script=BEATS, args=("1000000", "0.01"), env=nvml.env)
+    asked = nvml.answers
+    wait_for(lambda: nvml.answers > asked + LOOKS, "a wait for the memory")
+    assert len(job.events("job_started")) == 2
+    assert len(job.events("attempt_started")) == started
+    nvml.list()
+    job.wait_event("attempt_started", started + 1)
+    stop(job)
+    job.assert_clean()
+
+
 @pytest.mark.slow
 def test_an_attempt_starts_nonetheless_where_memory_is_never_freed(job: FtJob, nvml: FakeNvml) -> None:
     """Taken out (the bound): the job waits for ever. Then the driver is silent, which blocks nothing either."""
@@ -144,6 +191,31 @@ def test_an_attempt_starts_nonetheless_where_memory_is_never_freed(job: FtJob, n
     stop(job)
     nvml.answer_again()
     job.assert_clean()
+
+
+@pytest.mark.long
+def test_a_node_whose_agent_was_killed_is_ready_once_the_memory_of_its_ranks_is_free(
+    nodes: NodesJob, nvml: FakeNvml
+) -> None:
+    """Taken out (`is_memory_free` of the agent's `may_begin`): the attempt starts while the memory is held."""
+    nodes.script = nodes.home / "begins.py"
+    nodes.script.write_text(f"from ftlaunch_hooks.process.bootstrap import own_page\npage = own_page()\n{SLEEPS}")
+    agents = nodes.begin("--backoff-first", "0")
+    pids = [read_pid(nodes, rank, attempt=0) for rank in range(4)]
+    nvml.list((0, pids[3], 300))
+    agents[1].kill()
+    agents[1].wait(60)
+    nodes.wait_event("node_left")
+    nodes.agent("--node-rank", "1", "--backoff-first", "0")
+    asked = nvml.answers
+    wait_for(lambda: nvml.answers > asked + LOOKS, "a wait for the memory")
+    assert len(nodes.events("attempt_started")) == 1
+    nvml.list()
+    nodes.wait_event("attempt_started", 2)
+    for supervisor in (agents[0], nodes.supervisors[-1]):
+        supervisor.send_signal(signal.SIGTERM)
+        supervisor.wait(60)
+    nodes.assert_clean()
 
 
 @pytest.mark.long

@@ -91,7 +91,8 @@ class Edges:
     start_saver: Callable[[], Saver]
     """starts a saver; raises OSError"""
     may_begin: Callable[[float], bool]
-    """whether the first attempt may begin at a monotonic moment: the fork server is ready, or there will be none"""
+    """whether the first attempt may begin at a monotonic moment: the fork server is ready, or there will be none, and
+    the GPU memory of a run that was killed is free"""
     deaths: DeathNotices
     report_outcomes: Callable[[], None]
     """reports which notices were delivered and which failed"""

@@ -36,7 +36,7 @@ from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
-from ftlaunch.ranks.gpu_memory import GpuMemoryWait, MemoryWaitEnd
+from ftlaunch.ranks.gpu_memory import EARLIER_RUN, GpuMemoryWait, MemoryWaitEnd
 from ftlaunch.ranks.group import Exited, RankGroup
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.reporting import messages
@@ -307,6 +307,7 @@ class _Job:
                 reporter.report(event)
 
         gpu_memory = GpuMemoryWait(gpus, loop, time.monotonic, report_memory)
+        gpu_memory.begin(EARLIER_RUN, workspace.earlier_ranks, workspace.earlier_pids)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         bulkheads = Bulkheads(lambda failed: reporter.report(CallFailed(failed)))
         context = Context(
@@ -348,10 +349,11 @@ class _Job:
                 return saver
             return KeepingSaver(saver, self._keeper, spec.saving.checkpoint_cache_max_size, reporter.report)
 
+        is_settled = ForkServerWatch(fork_server, loop, reporter.say).is_settled
         edges = Edges(
             make_group=lambda number, exited: RANKS_HERE(surroundings, number, exited),
             start_saver=start_saver,
-            may_begin=ForkServerWatch(fork_server, loop, reporter.say).is_settled,
+            may_begin=lambda now: is_settled(now) and gpu_memory.is_over,
             deaths=ExitWatch([page.path for page in workspace.pages.pages]),
             report_outcomes=reporter.report_outcomes,
             processor_time=time.thread_time,

@@ -25,6 +25,7 @@ from ftlaunch.history import runs as history
 from ftlaunch.history.journal import Journal
 from ftlaunch.memory import memory_owner
 from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, remove_memory
+from ftlaunch.memory.earlier_ranks import find_earlier_ranks
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import messages
@@ -68,6 +69,8 @@ class Workspace:
         journal: the journal, open for appending.
         files: the threads that touch the job's directories.
         pages: the pages of all ranks.
+        earlier_pids: the processes of a run that was killed, which may hold GPU memory for a while.
+        earlier_ranks: the ranks that some of them were, by pid.
     """
 
     def __init__(
@@ -171,9 +174,11 @@ class Workspace:
 
     def _end_leftovers(self) -> None:
         """End what an earlier supervisor left running."""
+        self.earlier_ranks = find_earlier_ranks(self.memory_dir)
         leftovers = processes.kill_marked(self._marker)
+        self.earlier_pids = self.earlier_ranks.keys() | leftovers
         if leftovers:
-            self.say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
+            self.say(f"ended {len(leftovers)} processes that an earlier supervisor of this job had left running")
 
     def _bring_checkpoints(self, undo: contextlib.ExitStack) -> None:
         """Bring what the job's store has, and this machine lacks. Raises StoreClosedError, OSError."""

@@ -31,8 +31,14 @@ _TEXTS = frozenset(
     {"action", "address", "autopsy", "by", "cause", "error", "health", "host", "job_id", "kind", "log_dir", "path",
      "run_dir", "sentence", "signature", "source", "t", "trace", "verdict", "why"}
 )  # fmt: skip
-# Events in which a field of a number's name may hold something else: a list of ranks, and a place or a host.
-_EXCEPTIONS = {"ranks_killed": "ranks", "drain_requested": "node"}
+# Events in which a field of a number's name may hold something else: a list of ranks, a place or a host, or a node's
+# name.
+_EXCEPTIONS = {
+    "ranks_killed": "ranks",
+    "drain_requested": "node",
+    "gpu_memory_freed": "node",
+    "gpu_memory_held": "node",
+}
 
 
 def has_step(event: Event) -> bool:

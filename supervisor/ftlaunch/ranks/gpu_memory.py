@@ -1,4 +1,4 @@
-"""Waits, before the ranks start again, until the driver has freed the GPU memory of the processes that have ended.
+"""Waits, before ranks start again, until the driver has freed the GPU memory of the processes that have ended.
 
 A process that was killed is gone before its GPU memory is: the driver frees the memory afterwards, and a GPU that is in
 trouble takes seconds. Ranks that start meanwhile run out of memory. The wait is bounded, and on a machine without
@@ -15,9 +15,11 @@ from ftlaunch.system.gpu_activity import GpuProcess, Gpus
 from ftlaunch.system.loop import Clock, Loop
 
 _LONGEST_SECONDS = 10.0
-"""how long the next attempt waits: drivers free memory within about a second, and one that hangs may never do so"""
+"""how long a start waits: drivers free memory within about a second, and one that hangs may never do so"""
 _INTERVAL_SECONDS = 0.02
 """time between two looks at the answer of NVML"""
+EARLIER_RUN = -1
+"""in place of the number of an attempt: the last attempt of a supervisor or an agent that was itself killed"""
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,18 @@ class MemoryWaitEnd:
     """How a wait for GPU memory has ended."""
 
     attempt: int
-    """number of the attempt whose processes held the memory"""
+    """number of the attempt whose processes held the memory, or EARLIER_RUN"""
     seconds: float
-    """time since the last process of the attempt has ended"""
+    """time since the last of these processes has ended, or since an earlier run's were looked for"""
     holders: tuple[Holder, ...]
     """what is held still, after the longest wait; nothing if all memory is free"""
     is_silent: bool
     """whether NVML has not answered within the longest wait; then `holders` is empty, and nothing is known"""
+    alone: tuple[int, ...] = ()
+    """the ranks of the attempt that have ended and start again alone; none: the whole attempt has ended"""
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the end of the wait as JSON."""
+        """Return the end of the wait for a whole attempt as JSON: ranks of several nodes never start alone."""
         return {
             "attempt": self.attempt,
             "seconds": self.seconds,
@@ -75,7 +79,7 @@ def _read_holder(fields: Mapping[str, Any]) -> Holder:
 
 
 class GpuMemoryWait:
-    """The waits between the attempts of a job, on one machine. Runs in the event loop, and never blocks."""
+    """The waits before ranks of a job start again, on one machine. Runs in the event loop, and never blocks."""
 
     def __init__(self, gpus: Gpus, loop: Loop, clock: Clock, on_end: Callable[[MemoryWaitEnd], None]) -> None:
         """Begin without a wait.
@@ -93,25 +97,28 @@ class GpuMemoryWait:
         self._attempt = -1
         self._ranks: Mapping[int, int] = {}
         self._pids: Collection[int] = ()
+        self._alone: tuple[int, ...] = ()
         self._began = 0.0
         self._request: int | None = None  # number of the newest request to NVML; None: there is nothing to wait for
 
     @property
     def is_over(self) -> bool:
-        """Whether the next attempt may begin as far as GPU memory is concerned."""
+        """Whether ranks may start as far as GPU memory is concerned."""
         return self._request is None
 
-    def begin(self, attempt: int, ranks: Mapping[int, int], pids: Collection[int]) -> None:
-        """Begin to wait for the memory of an attempt whose last process has ended. Ends an earlier wait.
+    def begin(self, attempt: int, ranks: Mapping[int, int], pids: Collection[int], alone: tuple[int, ...] = ()) -> None:
+        """Begin to wait for the memory of processes that have ended. Ends an earlier wait.
 
         Args:
-            attempt: number of the attempt.
+            attempt: number of their attempt, or EARLIER_RUN.
             ranks: the rank of each pid that was a rank's.
-            pids: all processes of the attempt.
+            pids: the processes.
+            alone: the ranks that have ended, if others of the attempt run on.
         """
         self._attempt = attempt
         self._ranks = ranks
         self._pids = pids
+        self._alone = alone
         self._began = self._clock()
         self._request = self._gpus.ask() if pids else None
         if self._request is not None:
@@ -140,5 +147,6 @@ class GpuMemoryWait:
                 seconds=seconds,
                 holders=tuple(Holder(process, self._ranks.get(process.pid)) for process in left),
                 is_silent=not is_current and self._gpus.can_answer,
+                alone=self._alone,
             )
         )

@@ -51,7 +51,7 @@ class Surroundings:
     pages: Pages
     gpus: Gpus
     gpu_memory: GpuMemoryWait
-    """waits after an attempt for the memory of its processes"""
+    """waits for the memory of processes that have ended"""
     affinity: CpuAffinity
     """chooses the CPUs of the ranks"""
     fork_server: Warm
@@ -97,6 +97,7 @@ class LocalRanks:
         self._unwatched: dict[int, processes.Leader] = {}
         """processes whose end the event loop cannot report, because the kernel had no memory for it"""
         self._restarts: dict[int, int] = {}  # number of restarts, of each rank that was started again alone
+        self._awaited: set[int] = set()  # ranks to be started alone for whose GPU memory a wait has begun
         self._marks: LogMarks | None = None
         self._cleaners = processes.Cleaners(surroundings.clock)
         self._activity = ActivityMonitor(
@@ -136,17 +137,30 @@ class LocalRanks:
         return any(rank.due is not None for rank in self.ranks.values())
 
     def refill(self, now: float) -> Iterator[tuple[int, int]]:
-        """Start the replaced ranks that are due, and yield each one's number and its number of restarts."""
-        due = [
-            number for number, rank in self.ranks.items() if rank.due is not None and now >= rank.due and not rank.alive
-        ]
-        for number in due:
+        """Start the replaced ranks that are due, and yield each one's number and its number of restarts.
+
+        A rank starts once the GPU memory of its last process is free.
+        """
+        ended = {number: rank.due for number, rank in self.ranks.items() if rank.due is not None and not rank.alive}
+        self._await_memory(set(ended))
+        if not self._surroundings.gpu_memory.is_over:
+            return
+        for number in [number for number, due in ended.items() if now >= due]:
             restarts = self._restarts.get(number, self.attempt) + 1
             self._restarts[number] = restarts
             self.ranks[number].due = None
+            self._awaited.discard(number)
             self._surroundings.pages[number].vacate()
             self._start([number], restarts, "rank")
             yield number, restarts
+
+    def _await_memory(self, ended: set[int]) -> None:
+        """Begin to wait for the GPU memory of ranks that are to be started alone, and of what they have left behind."""
+        if ended <= self._awaited:
+            return
+        self._awaited = ended
+        pids = self._left_behind | {self.ranks[number].process.pid for number in ended}
+        self._surroundings.gpu_memory.begin(self.attempt, self._rank_by_pid, pids, alone=tuple(sorted(ended)))
 
     def _start(self, numbers: Iterable[int], restarts: int, of: Of) -> None:
         """Fork the ranks, and start those that cannot be forked as plain processes.

@@ -380,8 +380,8 @@ _READING_SECONDS = 2.0
 """that reading the environments of all processes may take"""
 
 
-def kill_marked(marker: str) -> int:
-    """Send SIGKILL to every process of this user with `marker` in its environment, and return their number.
+def kill_marked(marker: str) -> list[int]:
+    """Send SIGKILL to every process of this user with `marker` in its environment, and return their pids.
 
     The supervisor calls this at its start, to kill what a supervisor that was itself killed has left behind. The call
     waits for at most two seconds.
@@ -404,12 +404,10 @@ def kill_marked(marker: str) -> int:
         reading.run()
     else:
         reading.join(_READING_SECONDS)
-    count = 0
-    for pid, started in list(found):
-        if process_start_time(pid) == started:
-            _signal(pid, signal.SIGKILL)
-            count += 1
-    return count
+    killed = [pid for pid, started in list(found) if process_start_time(pid) == started]
+    for pid in killed:
+        _signal(pid, signal.SIGKILL)
+    return killed
 
 
 def _find_marked(pids: Sequence[int], marker: bytes, path: str, found: list[tuple[int, int]]) -> None:

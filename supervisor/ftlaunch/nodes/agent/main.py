@@ -35,6 +35,7 @@ from ftlaunch.memory.directory import (
     read_places,
     remove_memory,
 )
+from ftlaunch.memory.earlier_ranks import find_earlier_ranks
 from ftlaunch.memory.memory_owner import OwnedMemory
 from ftlaunch.nodes.agent.agent import Agent
 from ftlaunch.nodes.agent.head.election import Order
@@ -268,7 +269,8 @@ class _Node:
         spec = self._spec
         memory = self._memory
         marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
-        processes.kill_marked(marker)
+        earlier_ranks = find_earlier_ranks(memory.directory)
+        earlier_pids = earlier_ranks.keys() | processes.kill_marked(marker)
         if spec.saving.fresh and not _is_of_unfinished_run(spec, memory.directory):
             forget_snapshots(memory.directory)
         self._helpers = helpers = HelperProcesses()
@@ -305,6 +307,8 @@ class _Node:
             )
         )
         fork_server.while_waiting = self._ranks.send_beat_while_forking
+        self._ranks.await_memory_of(earlier_ranks, earlier_pids)
+        is_settled = ForkServerWatch(fork_server, loop, say).is_settled
         store = NodeStore(
             spec=spec,
             name=memory.directory.name,
@@ -335,7 +339,7 @@ class _Node:
             loop=loop,
             start_saver=lambda: SaverLink(helpers, marker, [memory.lock.fd]),
             collect=collect_here(helpers, memory.directory),
-            may_begin=ForkServerWatch(fork_server, loop, say).is_settled,
+            may_begin=lambda now: is_settled(now) and self._ranks.is_memory_free,
             own_files=own_files,
             store=store,
             load=load,

@@ -1,4 +1,4 @@
-"""Events about the GPU memory of processes that have ended, for which the next attempt waits. Pure."""
+"""Events about the GPU memory of processes that have ended, for which ranks wait before they start again. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch.common.formatting import duration
-from ftlaunch.ranks.gpu_memory import Holder, MemoryWaitEnd
+from ftlaunch.common.formatting import duration, stretches
+from ftlaunch.ranks.gpu_memory import EARLIER_RUN, Holder, MemoryWaitEnd
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.system.systemd import Priority
 
@@ -17,33 +17,42 @@ _SHORT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class GpuMemoryFreed(JobEvent):
-    """The driver took seconds to free the GPU memory of an attempt that had ended; the next attempt has waited."""
+    """The driver took seconds to free the GPU memory of ranks that had ended; those that start again have waited."""
 
     name = "gpu_memory_freed"
-    of_attempt: int
-    seconds: float
-    """time from the end of the attempt's last process"""
+    end: MemoryWaitEnd
     node: str = ""
     """the node, for people; "": the job has one node"""
 
     def fields(self) -> dict[str, Any]:
-        """Return the seconds, and the node of several."""
-        return {"seconds": round(self.seconds, 3), "node": self.node or None}
+        """Return the seconds since the last process ended, the node of several, and the ranks if not all ended."""
+        end = self.end
+        return {"seconds": round(end.seconds, 3), "node": self.node or None, "alone": list(end.alone) or None}
 
     def sentence(self) -> str:
         """Return how long the driver took."""
-        which = _describe_attempt(self.of_attempt, self.node)
-        return f"the GPU memory of attempt {which} was free {duration(self.seconds)} after its last process"
+        return f"the GPU memory of {self._whose} was free {self._after}"
+
+    @property
+    def _whose(self) -> str:
+        """The ranks whose memory it is."""
+        on_node = f" on {self.node}" if self.node else ""
+        if self.end.attempt == EARLIER_RUN:
+            return f"the run that was killed{on_node}"
+        return f"{_name_ranks(self.end.alone)}{on_node}" if self.end.alone else f"attempt {self.end.attempt}{on_node}"
+
+    @property
+    def _after(self) -> str:
+        took = duration(self.end.seconds)
+        return f"{took} after this start" if self.end.attempt == EARLIER_RUN else f"{took} after its last process"
 
 
 @dataclass(frozen=True)
 class GpuMemoryHeld(GpuMemoryFreed):
-    """The GPU memory of an attempt that had ended is not free after the longest wait; the next attempt begins."""
+    """The GPU memory of ranks that had ended is not free after the longest wait; those that start again do so."""
 
     name = "gpu_memory_held"
     priority = Priority.WARNING
-    holders: Sequence[Holder] = ()
-    """the processes that hold the memory; empty: the driver has not answered"""
 
     def fields(self) -> dict[str, Any]:
         """Return in addition the processes: GPU, pid, bytes, command, user and, for one that was a rank, the rank."""
@@ -56,24 +65,26 @@ class GpuMemoryHeld(GpuMemoryFreed):
                 "user": holder.process.user or None,
                 "rank": holder.rank,
             }
-            for holder in self.holders
+            for holder in self.end.holders
         ]
         return {**super().fields(), "holders": holders}
 
     def sentence(self) -> str:
-        """Return who holds which memory, and that the next attempt begins nonetheless."""
-        which = _describe_attempt(self.of_attempt, self.node)
-        after = duration(self.seconds)
-        if not self.holders:
+        """Return who holds which memory, and what starts nonetheless."""
+        starts = f"{self._starting} nonetheless, and may run out of memory"
+        if not self.end.holders:
             return (
-                f"whether the GPU memory of attempt {which} is free is unknown, because NVIDIA's driver has not"
-                f" answered for {after}: the next attempt begins nonetheless, and may run out of memory"
+                f"whether the GPU memory of {self._whose} is free is unknown, because NVIDIA's driver has not"
+                f" answered for {duration(self.end.seconds)}: {starts}"
             )
-        held = "; ".join(map(_describe_holder, self.holders))
-        return (
-            f"the GPU memory of attempt {which} is not free {after} after its last process ({held}): the next attempt"
-            " begins nonetheless, and may run out of memory"
-        )
+        held = "; ".join(map(_describe_holder, self.end.holders))
+        return f"the GPU memory of {self._whose} is not free {self._after} ({held}): {starts}"
+
+    @property
+    def _starting(self) -> str:
+        if self.end.alone:
+            return "it starts" if len(self.end.alone) == 1 else "they start"
+        return "the first attempt begins" if self.end.attempt == EARLIER_RUN else "the next attempt begins"
 
 
 def of_memory_wait(end: MemoryWaitEnd, node: str = "") -> JobEvent | None:
@@ -84,14 +95,12 @@ def of_memory_wait(end: MemoryWaitEnd, node: str = "") -> JobEvent | None:
         node: the node, for people; "": the job has one node.
     """
     if end.holders or end.is_silent:
-        return GpuMemoryHeld(of_attempt=end.attempt, seconds=end.seconds, node=node, holders=end.holders)
-    if end.seconds > _SHORT_SECONDS:
-        return GpuMemoryFreed(of_attempt=end.attempt, seconds=end.seconds, node=node)
-    return None
+        return GpuMemoryHeld(end, node)
+    return GpuMemoryFreed(end, node) if end.seconds > _SHORT_SECONDS else None
 
 
-def _describe_attempt(attempt: int, node: str) -> str:
-    return f"{attempt} on {node}" if node else str(attempt)
+def _name_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {stretches(ranks)}"
 
 
 def _describe_holder(holder: Holder) -> str:

@@ -6,7 +6,7 @@ the pages, and `perform` repeats what the head has done to the mirrors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from ftlaunch.nodes.cluster.mirrors.page_words import Changes
 from ftlaunch.ranks.cpu_affinity import CpuAffinity
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
-from ftlaunch.ranks.gpu_memory import GpuMemoryWait, MemoryWaitEnd
+from ftlaunch.ranks.gpu_memory import EARLIER_RUN, GpuMemoryWait, MemoryWaitEnd
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.ranks.rank import Rank, SpawnFailed
+from ftlaunch.reporting.events.gpu_memory import of_memory_wait
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system.file_thread import FileThread
@@ -78,7 +79,7 @@ class AgentRanks:
         self._node = node
         self._gpus = Gpus()
         self._affinity = CpuAffinity(node.spec.launch.numa_binding, node.say)
-        self._gpu_memory = GpuMemoryWait(self._gpus, node.loop, node.clock, self._send_memory_wait)
+        self._gpu_memory = GpuMemoryWait(self._gpus, node.loop, node.clock, self._end_memory_wait)
         self.pages: Pages | None = None
         self._group: LocalRanks | None = None
         self._place: Placement | None = None
@@ -390,9 +391,29 @@ class AgentRanks:
         )
         return beat
 
-    def _send_memory_wait(self, end: MemoryWaitEnd) -> None:
-        """Tell the head that the wait for the GPU memory of an attempt is over."""
-        self._node.send("gpu_memory", **end.to_fields())
+    def await_memory_of(self, ranks: Mapping[int, int], pids: Collection[int]) -> None:
+        """Begin to wait for the GPU memory of an earlier agent's processes, on this node.
+
+        Args:
+            ranks: the ranks that some of them were, by pid.
+            pids: the processes.
+        """
+        self._gpu_memory.begin(EARLIER_RUN, ranks, pids)
+
+    @property
+    def is_memory_free(self) -> bool:
+        """Whether ranks may start as far as the GPU memory of those before is concerned."""
+        return self._gpu_memory.is_over
+
+    def _end_memory_wait(self, end: MemoryWaitEnd) -> None:
+        """Tell the head that the wait for the GPU memory of an attempt is over.
+
+        The wait for an earlier agent's ranks is none of the head's: this node is not ready until it is over.
+        """
+        if end.attempt != EARLIER_RUN:
+            self._node.send("gpu_memory", **end.to_fields())
+        elif event := of_memory_wait(end):
+            self._node.say(event.sentence())
 
     def _is_swept(self, group: LocalRanks) -> bool:
         spared = self._node.helpers.pids
