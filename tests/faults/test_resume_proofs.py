@@ -38,7 +38,7 @@ def test_a_resume_without_a_proof_says_so(job: FtJob) -> None:
 def test_nothing_is_saved_of_a_run_that_ends_over_a_difference(job: FtJob) -> None:
     """Taken out: without `NumericsMonitor.end_inexact` the newest step is saved, and the next run goes on from it."""
     options = ("--on-difference", "stop", "--memory-interval", "5", "--storage-interval", "5")
-    start(job, *options, differs="state", kill="0:13:after", steps="100000")
+    start(job, *options, differs="state", kill="0:13:after", committed="1", steps="100000")
     assert job.wait() == 1, job.stderr
     assert (job.out / "killed").exists()
     (differs,), incident = job.events("resume_differs"), job.events("incident")[-1]

@@ -2,7 +2,7 @@
 
 FT_DIFFERS: `nothing`; `state`, a number that is set in mid-run and that nobody keeps; `threads`, another number of
 threads after the kill; `rates`, a learning rate of its own. FT_KILL: `rank:step:where`, once; where is `before` the
-loss, or `after` the optimizer's step.
+loss, or `after` the optimizer's step. FT_COMMITTED: the kill waits until there is a checkpoint.
 """
 
 import os
@@ -35,6 +35,12 @@ class Unkept:
 def die(step: int, where: str) -> None:
     mark = OUT / "killed"
     if os.environ.get("FT_KILL") == f"{RANK}:{step}:{where}" and not mark.exists():
+        if "FT_COMMITTED" in os.environ:
+            checkpoints = Path(os.environ["FTLAUNCH_CHECKPOINT_DIR"])
+            deadline = time.monotonic() + 60
+            while not any(checkpoints.glob("iteration_???????")):
+                assert time.monotonic() < deadline, "there is no checkpoint"
+                time.sleep(0.01)
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -81,8 +81,8 @@ def test_an_attempt_starts_once_the_memory_of_the_last_one_is_free(job: FtJob, n
     asked = nvml.answers
     wait_for(lambda: nvml.answers > asked + LOOKS, "a wait for the memory")
     assert len(job.events("attempt_started")) == 1
-    nvml.list((1, stranger, 500))
     free_at = nvml.answers
+    nvml.list((1, stranger, 500))
     job.wait_event("attempt_started", 2)
     assert nvml.answers > free_at
     assert not job.events("gpu_memory_held")
