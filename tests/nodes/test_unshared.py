@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.agents import NodesJob
+from tests.support.agents import PATIENT, NodesJob
 from tests.support.ctl import ftctl
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
@@ -131,7 +131,7 @@ def test_the_head_is_told_where_the_ranks_of_others_hang(apart: ApartJob) -> Non
 def test_another_head_on_the_same_machine_goes_on(apart: ApartJob, alone: FtJob) -> None:
     """The second node must not start one of its own in its run dir, although the head's port is on its machine."""
     apart.words = ("--steps", "30", "--step-time", "0.1")
-    apart.begin()
+    apart.begin(*PATIENT)
     apart.wait_step(5)
     head = apart.head
     os.kill(head, signal.SIGKILL)
