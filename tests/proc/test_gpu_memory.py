@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.faults.test_supervisor import saver_of
 from tests.support.agents import NodesJob
 from tests.support.harness import JOBS, FtJob
 from tests.support.nvml import MODULE, FakeNvml
@@ -23,6 +24,7 @@ with open(f"pid_{os.environ['TORCHELASTIC_RESTART_COUNT']}_{os.environ['RANK']}"
     file.write(str(os.getpid()))
 time.sleep(600)
 """
+LEAVES = "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\n" + SLEEPS
 LOOKS = 10  # answers of two GPUs: a wait has looked several times
 
 
@@ -94,9 +96,7 @@ def test_an_attempt_starts_once_the_memory_of_the_last_one_is_free(job: FtJob, n
 def test_memory_of_a_process_that_a_rank_has_left_behind_is_waited_for(tmp_path: Path, nvml: FakeNvml) -> None:
     """Taken out (`_left_behind`): the second attempt starts while the memory of the killed process is held."""
     script = tmp_path / "leaves.py"
-    script.write_text(
-        "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\n" + SLEEPS
-    )
+    script.write_text(LEAVES)
     job = FtJob(tmp_path)
     try:
         job.module = MODULE
@@ -162,6 +162,36 @@ def test_a_job_whose_supervisor_was_killed_starts_once_the_memory_of_its_ranks_i
     job.wait_event("attempt_started", started + 1)
     stop(job)
     job.assert_clean()
+
+
+@pytest.mark.long
+def test_memory_of_what_a_killed_supervisor_has_left_running_is_waited_for(tmp_path: Path, nvml: FakeNvml) -> None:
+    """Taken out (`leftovers` of `earlier_pids`): the ranks start while the memory of the killed process is held."""
+    script = tmp_path / "leaves.py"
+    script.write_text(LEAVES)
+    job = FtJob(tmp_path)
+    try:
+        job.module = MODULE
+        job.start(script=script, args=(), env=nvml.env, ranks=1)
+        (child,) = psutil.Process(read_pid(job, 0, attempt=0)).children()
+        nvml.list((0, child.pid, 300))
+        saver = saver_of(job)
+        saver.suspend()  # it would end the process, and nobody would know of it
+        job.supervisor.kill()
+        job.supervisor.wait(60)
+        saver.kill()
+        assert child.is_running(), "the process outlives the supervisor"
+        job.start(script=script, args=(), env=nvml.env, ranks=1)
+        wait_for(lambda: not child.is_running(), "the end of the process that the rank has started")
+        asked = nvml.answers
+        wait_for(lambda: nvml.answers > asked + LOOKS, "a wait for the memory")
+        assert len(job.events("attempt_started")) == 1
+        nvml.list()
+        job.wait_event("attempt_started", 2)
+        stop(job)
+        job.assert_clean()
+    finally:
+        job.dispose()
 
 
 @pytest.mark.slow

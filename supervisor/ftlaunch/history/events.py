@@ -31,8 +31,7 @@ _TEXTS = frozenset(
     {"action", "address", "autopsy", "by", "cause", "error", "health", "host", "job_id", "kind", "log_dir", "path",
      "run_dir", "sentence", "signature", "source", "t", "trace", "verdict", "why"}
 )  # fmt: skip
-# Events in which a field of a number's name may hold something else: a list of ranks, a place or a host, or a node's
-# name.
+# Events in which a field of a number's name may hold something else: a list of ranks, a place or a host, a node's name.
 _EXCEPTIONS = {
     "ranks_killed": "ranks",
     "drain_requested": "node",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -142,7 +142,7 @@ class LocalRanks:
         A rank starts once the GPU memory of its last process is free.
         """
         ended = {number: rank.due for number, rank in self.ranks.items() if rank.due is not None and not rank.alive}
-        self._await_memory(set(ended))
+        self._await_memory(ended.keys())
         if not self._surroundings.gpu_memory.is_over:
             return
         for number in [number for number, due in ended.items() if now >= due]:
@@ -154,11 +154,11 @@ class LocalRanks:
             self._start([number], restarts, "rank")
             yield number, restarts
 
-    def _await_memory(self, ended: set[int]) -> None:
+    def _await_memory(self, ended: Set[int]) -> None:
         """Begin to wait for the GPU memory of ranks that are to be started alone, and of what they have left behind."""
         if ended <= self._awaited:
             return
-        self._awaited = ended
+        self._awaited = set(ended)
         pids = self._left_behind | {self.ranks[number].process.pid for number in ended}
         self._surroundings.gpu_memory.begin(self.attempt, self._rank_by_pid, pids, alone=tuple(sorted(ended)))
 

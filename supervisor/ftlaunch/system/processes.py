@@ -404,9 +404,11 @@ def kill_marked(marker: str) -> list[int]:
         reading.run()
     else:
         reading.join(_READING_SECONDS)
-    killed = [pid for pid, started in list(found) if process_start_time(pid) == started]
-    for pid in killed:
-        _signal(pid, signal.SIGKILL)
+    killed = []
+    for pid, started in list(found):
+        if process_start_time(pid) == started:
+            _signal(pid, signal.SIGKILL)
+            killed.append(pid)
     return killed
 
 
