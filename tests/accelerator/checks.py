@@ -6,6 +6,7 @@ They hold with the hooks as they are. test_planted_bugs.py takes one protection 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.pages.page import create_page, open_pages, page_path
+from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
+from ftlaunch_hooks.devices import device_port
 from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.snapshots import overlapped_copies
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
@@ -99,10 +101,24 @@ class Snapshots:
     def content(self, step: int) -> dict[str, Tensor]:
         """Return all tensors that the snapshot of a step holds, once its slot says that it is whole."""
         self.snapshotter.settle()
-        slot = layout.slot_dir(self.memory, 0, self.page.slot_steps().index(step))
+        steps = self.page.slot_steps()
+        if step not in steps:
+            raise Differs(f"no slot holds step {step}, but {steps}")
+        slot = layout.slot_dir(self.memory, 0, steps.index(step))
         return {
             key: value for group in layout.GROUPS for key, value in load_file(slot / f"{group}.safetensors").items()
         }
+
+    def named(self) -> dict[int, dict[str, Tensor]]:
+        """Return by step what the slots hold whose steps the page names at this moment, whole or not."""
+        found = {}
+        for number, step in enumerate(self.page.slot_steps()):
+            if step != NONE:
+                slot = layout.slot_dir(self.memory, 0, number)
+                files = [(slot / f"{group}.safetensors").read_bytes() for group in layout.GROUPS]
+                if self.page.slot_steps()[number] == step:  # it was named all the time
+                    found[step] = {key: value for data in files for key, value in load(data).items()}
+        return found
 
     def close(self) -> None:
         torch.accelerator.synchronize(0)  # a check may have left copies into the slots behind
@@ -331,6 +347,87 @@ def assert_the_only_slot_is_not_risked(memory: Path) -> None:
             if snapshots.snapshotter.is_copying:
                 raise Differs("what overwrites the only snapshot may be dropped")
             expect_step(snapshots, step, twin)
+
+
+# --- memory of snapshots, which is pinned ---------------------------------------------------------------------
+
+
+def assert_slots_are_pinned(memory: Path) -> None:
+    """The memory of every slot is pinned while it is in use, and not for longer."""
+    training = Training("sim:0")
+    before = simulated.pinned_bytes()
+    with snapshots_of(memory, training.objects()) as snapshots:
+        for step in range(1, 4):
+            training.step(step)
+            snapshots.snapshotter.capture(step)
+            snapshots.snapshotter.settle()
+            expect_pinned(snapshots, step)
+    compare(simulated.pinned_bytes(), before, "what is pinned after the slots were closed")
+
+
+def expect_pinned(snapshots: Snapshots, step: int) -> None:
+    slot = snapshots.snapshotter.slots[snapshots.page.slot_steps().index(step)]
+    places = [place for item, place in slot.on_devices if item.tensor.numel()]
+    assert places, "tensors on a device are saved"
+    compare([simulated.is_pinned(place) for place in places], [True] * len(places), "whether a slot's memory is pinned")
+
+
+class Moving:
+    """State that is brought to a device after the first snapshots, as an optimizer's that is loaded from a file."""
+
+    def __init__(self) -> None:
+        self.held = torch.zeros(SIZE, device="cpu")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self.held}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.held = state["held"]
+
+
+def assert_what_moves_to_a_device_is_pinned(memory: Path) -> None:
+    moving = Moving()
+    with snapshots_of(memory, {"moving": moving}) as snapshots:
+        for step in range(1, 7):
+            if step == 4:
+                moving.held = moving.held.to("sim:0")
+            snapshots.snapshotter.capture(step)
+            if step >= 4:
+                snapshots.snapshotter.settle()
+                expect_pinned(snapshots, step)
+
+
+def assert_memory_is_pinned_until_it_is_written(memory: Path) -> None:
+    """The slots are closed while a copy to one of them is under way."""
+    training = Training("sim:0")
+    with snapshots_of(memory, training.objects()) as snapshots:
+        for step in range(1, 4):
+            training.step(step)
+            simulated.set_delays(fetch_ms=LATE_MS if step == 3 else 0)
+            snapshots.snapshotter.capture(step)
+        stream, given_up = device_port.own_stream(torch.device("sim:0")), time.monotonic() + LATE_MS / 1000
+        while stream.query() and time.monotonic() < given_up:
+            pass  # the thread that copies has not begun
+        snapshots.snapshotter.close()
+        compare(simulated.torn_unpins(), 0, "how much memory was unpinned while a device wrote to it")
+
+
+def assert_a_named_slot_is_whole(memory: Path) -> None:
+    """Each boundary comes while the copy of the one before it is under way; what the page names is whole all the time."""
+    training, twin, wanted = Training("sim:0"), Training("cpu"), {}
+    with snapshots_of(memory, training.objects()) as snapshots:
+        for step in range(1, 7):
+            training.step(step)
+            twin.step(step)
+            wanted[step] = {name: value.clone() for name, value in twin.values().items()}
+            simulated.set_delays(fetch_ms=LATE_MS)
+            snapshots.snapshotter.capture(step)
+            half = time.monotonic() + 2 * LATE_MS / 1000  # of the time that the four copies of a snapshot take
+            while time.monotonic() < half:
+                for named, found in snapshots.named().items():
+                    for name, value in wanted[named].items():
+                        compare(found[name], value, f"{name} in the snapshot of step {named}")
+        expect_step(snapshots, 6, twin)
 
 
 # --- snapshots of host memory that a device writes to ---------------------------------------------------------

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, distributed
 from torch.utils.backend_registration import rename_privateuse1_backend
 
+from ftlaunch_hooks.devices import device_port
+from ftlaunch_hooks.devices.device_port import PinError
 from tests.accelerator import build
 
 TYPE = "sim"
@@ -40,7 +42,21 @@ def register() -> None:
     rename_privateuse1_backend(TYPE)
     torch._register_device_module(TYPE, sys.modules[__name__])  # type: ignore[no-untyped-call]
     distributed.Backend.register_backend(BACKEND, _make_collectives, devices=[TYPE])
+    device_port.host_pinners[TYPE] = _Pinner()
     atexit.register(_driver.unplug)
+
+
+class _Pinner:
+    """Implements HostPinner."""
+
+    def pin(self, address: int, size: int) -> None:
+        try:
+            _driver.pin(address, size)
+        except RuntimeError as error:
+            raise PinError(str(error).splitlines()[0]) from error
+
+    def unpin(self, address: int) -> None:
+        _driver.unpin(address)
 
 
 def _make_collectives(store: distributed.Store, rank: int, size: int, timeout: timedelta) -> Any:
@@ -91,6 +107,21 @@ def limit_allocations(largest_bytes: int | None) -> None:
 def refuse_pinning(*, refuses: bool = True) -> None:
     """Make pinning raise RuntimeError, as over a limit on locked memory."""
     _driver.set_refuses_pinning(refuses)
+
+
+def pinned_bytes() -> int:
+    """Return how many bytes of the host are pinned: torch's, and those that the hooks have pinned."""
+    return int(_driver.pinned_bytes())
+
+
+def torn_unpins() -> int:
+    """Return how often memory of the hooks was unpinned while a copy to it was queued, since the devices were there."""
+    return int(_driver.torn_unpins())
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor's memory is pinned. `Tensor.is_pinned()` knows that only once torch itself has pinned memory."""
+    return bool(_driver.is_pinned(tensor.data_ptr()))
 
 
 def break_device(number: int) -> None:

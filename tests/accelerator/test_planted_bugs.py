@@ -16,12 +16,14 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ftlaunch_hooks.devices import device_port
+from ftlaunch_hooks.devices.device_port import PinnedMap
 from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.snapshots import snapshotter
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.overlapped_copies import DeviceBuffers, OverlappedCopies, Pair
 from ftlaunch_hooks.snapshots.private_room import PrivateRoom
+from ftlaunch_hooks.snapshots.slot_file import SlotFile
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.random_numbers import accelerators
 from ftlaunch_hooks.state.state import RankState
@@ -166,6 +168,38 @@ def samples_of_the_current_device_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeviceStaging, "of_devices", lambda devices, size: of_devices(devices[:1], size))
 
 
+# --- memory of snapshots --------------------------------------------------------------------------------------
+
+
+def no_memory_is_pinned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SlotFile, "pin", lambda self: None)
+
+
+def pinned_memory_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PinnedMap, "close", lambda self: None)
+
+
+def only_what_lay_on_a_device_from_the_beginning_is_pinned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SlotFile, "pin_for", lambda self, writer: None)
+
+
+def slots_are_closed_during_a_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Snapshotter, "close", lambda self: self.slots.close())
+
+
+def no_wait_for_the_copy_before(patch: pytest.MonkeyPatch) -> None:
+    """A boundary waits neither for the copy nor, which would do as well, for all devices."""
+    no_wait(patch)
+    capture = Snapshotter.capture
+
+    def capture_at_once(self: Snapshotter, *given: Any) -> bool:
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(self, "settle", lambda: None)
+            return capture(self, *given)
+
+    patch.setattr(Snapshotter, "capture", capture_at_once)
+
+
 # --- copies until the next step of an optimizer ---------------------------------------------------------------
 
 
@@ -262,6 +296,14 @@ PLANTED = [
     PlantedBug(no_wait_for_the_own_stream, checks.assert_overlapped_copy_ends_before_the_step),
     PlantedBug(fingerprints_are_of_the_script_s_memory, checks.assert_copy_of_swapped_values_is_dropped),
     PlantedBug(the_only_slot_counts_as_spare, checks.assert_the_only_slot_is_not_risked),
+    PlantedBug(no_memory_is_pinned, checks.assert_slots_are_pinned),
+    PlantedBug(pinned_memory_is_not_given_back, checks.assert_slots_are_pinned),
+    PlantedBug(
+        only_what_lay_on_a_device_from_the_beginning_is_pinned, checks.assert_what_moves_to_a_device_is_pinned
+    ),
+    PlantedBug(slots_are_closed_during_a_copy, checks.assert_memory_is_pinned_until_it_is_written),
+    PlantedBug(no_wait_for_the_own_stream, checks.assert_memory_is_pinned_until_it_is_written),
+    PlantedBug(no_wait_for_the_copy_before, checks.assert_a_named_slot_is_whole),
     PlantedBug(no_wait, checks.assert_files_are_brought_whole),
     PlantedBug(no_wait_for_the_own_stream, checks.assert_files_are_brought_whole),
     PlantedBug(events_wait_for_nothing, checks.assert_files_are_brought_whole),

@@ -23,7 +23,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     """Run a script that knows `torch` and `simulated`, with the devices plugged in."""
     return subprocess.run(
         [sys.executable, "-c", f"import os, torch\nfrom tests.accelerator import simulated\n{script}"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "worker_hooks")))},
         capture_output=True,
         text=True,
         check=False,

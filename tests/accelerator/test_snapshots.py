@@ -59,6 +59,19 @@ def test_a_private_copy_is_brought_to_the_slot_beside_the_script(memory: Path, c
 @pytest.mark.parametrize(
     "check",
     [
+        checks.assert_slots_are_pinned,
+        checks.assert_what_moves_to_a_device_is_pinned,
+        checks.assert_memory_is_pinned_until_it_is_written,
+        checks.assert_a_named_slot_is_whole,
+    ],
+)
+def test_slots_are_pinned_as_long_as_they_are_written_to(memory: Path, check: Check) -> None:
+    assert_holds(check, memory)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
         checks.assert_held_mirror_is_saved,
         checks.assert_cloned_mirror_is_saved,
         checks.assert_fetched_mirror_is_saved,
@@ -158,6 +171,7 @@ from ftlaunch_hooks.state.collector import TensorItem
 from tests.accelerator import simulated
 
 with simulated.plugged_in():
+    simulated.refuse_pinning()
     for number in (0, 1):
         slot = Slot(Path(sys.argv[1]), 0, number)
         slot.lay_out([TensorItem("weight", torch.ones(4, device="sim:0"), (0,), (4,), owned=True)])
@@ -189,5 +203,7 @@ def test_a_broken_device_fails_the_snapshot_and_leaves_the_one_before(memory: Pa
             snapshots.snapshotter.capture(2)
         expect_step(snapshots, 1, twin)
         assert max(snapshots.page.slot_steps()) == 1
+        snapshots.snapshotter.close()  # which a device that is broken does not hinder, though it unpins nothing
+        assert simulated.pinned_bytes()
         simulated.unplug()
         simulated.plug_in()

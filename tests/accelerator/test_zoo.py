@@ -17,24 +17,10 @@ LONG = {
     "fsdp2_drawn_shards",
 }
 """shapes that `make test-long` runs; the others, which are slow, are run by `make sweep`"""
-_IN_WORKERS = "forked workers of a DataLoader cannot read data that lies on a device"
-_ON_BOTH = "it makes some tensors on the CPU, and brings them together with those on the device"
 _NOT_SIMULATED = "the simulated accelerator lacks an operator"
 CANNOT_RUN = {
     "complex_parameters": _NOT_SIMULATED,
-    "dataloader_workers": _IN_WORKERS,
-    "epochs_iterable_workers": _IN_WORKERS,
-    "epochs_persistent_workers": _IN_WORKERS,
-    "epochs_resumable_sampler": _IN_WORKERS,
-    "epochs_stateful_loader": _IN_WORKERS,
-    "epochs_stateful_stream": _IN_WORKERS,
-    "epochs_uneven": "it makes arrays of NumPy's of its tensors, which only the CPU's can be",
-    "epochs_workers_augmented": _IN_WORKERS,
-    "library_env": _ON_BOTH,
     "mapped_weights": "its parameters are given mapped memory of the host",
-    "meta_to_empty": _ON_BOTH,
-    "numpy_python_random": _ON_BOTH,
-    "own_generators": _ON_BOTH,
     "qat": _NOT_SIMULATED,
     "rnn_carried": _NOT_SIMULATED,
     "sparse_adam": _NOT_SIMULATED,

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.waiting import DEADLINE
 
 HELD = """
-import os, sys, threading
+import os, signal, sys, threading
 
 import torch
 
@@ -33,12 +35,14 @@ def leave(signum):
     device_port.devices_with_memory = list
     park()
     os.write(write, b"1")  # the collective that was aborted ends
-    while not went_on and "_ignore" not in names():
+    while not went_on and "_wait_if_held" not in names():
         pass
     os._exit(1 if went_on else 0)
 
 went_on = False
 watcher = Watcher(leave, lambda: None)
+if sys.argv[1] == "own handler":
+    signal.signal(signal.SIGTERM, lambda *_: None)
 print("ready", flush=True)
 os.read(read, 1)
 went_on = True
@@ -46,9 +50,10 @@ threading.Event().wait()
 """
 
 
-def test_a_script_whose_collective_was_aborted_does_not_go_on() -> None:
+@pytest.mark.parametrize("handler", ["no handler", "own handler"])
+def test_a_script_whose_collective_was_aborted_does_not_go_on(handler: str) -> None:
     """Taken out (`hold_main_thread`): the script goes on with what the collective has left in memory."""
-    process = subprocess.Popen([sys.executable, "-c", HELD], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", HELD, handler], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)

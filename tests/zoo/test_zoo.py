@@ -62,6 +62,7 @@ ALL = {path.stem: Shape.read(path) for path in sorted(SHAPES.glob("*.py")) if pa
 
 def _run(rank: int, shape: str, environment: dict[str, str]) -> None:
     """One rank of an undisturbed run, in a process of its own."""
+    os.environ.clear()  # the fork server's is that of the test that had started it
     os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
     multiprocessing.set_start_method("fork", force=True)  # as in a script, and not as in a fork server's child
     with (Path(environment["ZOO_OUT"]) / f"said_{rank}").open("w") as said:
@@ -83,6 +84,7 @@ def undisturbed(shape: Shape, home: Path, **more: str) -> tuple[list[int], Path]
     out = home / "undisturbed"
     out.mkdir()
     environment = {
+        **os.environ,
         "ZOO_OUT": str(out),
         "WORLD_SIZE": str(shape.ranks),
         "LOCAL_WORLD_SIZE": str(shape.ranks),

@@ -12,7 +12,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("plug_in", &sim::plug_in);
   m.def("unplug", [] {
     sim::unplug();
-    sim::forget_device_memory();
+    sim::forget_memory();
   });
   m.def("is_plugged_in", &sim::is_plugged_in);
   m.def("is_initialized", &sim::is_initialized);
@@ -30,6 +30,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     sim::pin_memory_of_others(reinterpret_cast<void*>(address), size);
   });
   m.def("unpin", [](uintptr_t address) { sim::unpin_memory_of_others(reinterpret_cast<void*>(address)); });
+  m.def("is_pinned", [](uintptr_t address) { return sim::is_pinned(reinterpret_cast<void*>(address)); });
+  m.def("torn_unpins", &sim::torn_unpins);
+  m.def("pinned_bytes", &sim::pinned_bytes);
   m.def("memory_info", [](int device) {
     return sim::device_allocator()->getMemoryInfo(static_cast<c10::DeviceIndex>(device));
   });

@@ -1,8 +1,10 @@
 #include "memory.h"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -291,9 +293,26 @@ void give_back(void* context) {
   }
 }
 
+struct PinnedRange {
+  size_t size = 0;
+  std::shared_ptr<std::atomic<int>> writers;  // how many queued copies write to it
+};
+
 struct PinnedRanges {
   std::mutex mutex;
-  std::map<const char*, size_t> sizes;
+  std::map<const char*, PinnedRange> by_address;
+  int torn_unpins = 0;  // how often memory was unpinned to which a copy was queued
+
+  // Returns null where the address is not pinned. The mutex is held.
+  PinnedRange* find(const void* address) {
+    const char* at = static_cast<const char*>(address);
+    auto next = by_address.upper_bound(at);
+    if (next == by_address.begin()) {
+      return nullptr;
+    }
+    auto& [begin, range] = *std::prev(next);
+    return at < begin + range.size ? &range : nullptr;
+  }
 };
 
 PinnedRanges& pinned() {
@@ -303,7 +322,11 @@ PinnedRanges& pinned() {
 
 void free_pinned(void* address) {
   if (address != nullptr) {
-    unpin_memory_of_others(address);
+    {
+      auto& ranges = pinned();
+      std::lock_guard<std::mutex> lock(ranges.mutex);
+      ranges.by_address.erase(static_cast<const char*>(address));  // unless the devices were unplugged meanwhile
+    }
     std::free(address);
   }
 }
@@ -362,9 +385,35 @@ at::HostAllocator* host_allocator() {
 bool is_pinned(const void* address) {
   auto& ranges = pinned();
   std::lock_guard<std::mutex> lock(ranges.mutex);
-  const char* at = static_cast<const char*>(address);
-  auto next = ranges.sizes.upper_bound(at);
-  return next != ranges.sizes.begin() && at < std::prev(next)->first + std::prev(next)->second;
+  return ranges.find(address) != nullptr;
+}
+
+size_t pinned_bytes() {
+  auto& ranges = pinned();
+  std::lock_guard<std::mutex> lock(ranges.mutex);
+  size_t sum = 0;
+  for (const auto& [address, range] : ranges.by_address) {
+    sum += range.size;
+  }
+  return sum;
+}
+
+int torn_unpins() {
+  auto& ranges = pinned();
+  std::lock_guard<std::mutex> lock(ranges.mutex);
+  return ranges.torn_unpins;
+}
+
+std::shared_ptr<void> begin_to_write(const void* address) {
+  auto& ranges = pinned();
+  std::lock_guard<std::mutex> lock(ranges.mutex);
+  PinnedRange* range = ranges.find(address);
+  if (range == nullptr) {
+    return nullptr;
+  }
+  auto writers = range->writers;
+  ++*writers;
+  return {static_cast<void*>(nullptr), [writers](void*) { --*writers; }};
 }
 
 void pin_memory_of_others(void* address, size_t size) {
@@ -372,18 +421,28 @@ void pin_memory_of_others(void* address, size_t size) {
   use(current_device());
   auto& ranges = pinned();
   std::lock_guard<std::mutex> lock(ranges.mutex);
-  const bool is_new = ranges.sizes.emplace(static_cast<const char*>(address), size).second;
-  TORCH_CHECK(is_new, "the memory is pinned already");
+  TORCH_CHECK(ranges.find(address) == nullptr, "the memory is pinned already");
+  ranges.by_address[static_cast<const char*>(address)] = {size, std::make_shared<std::atomic<int>>(0)};
 }
 
 void unpin_memory_of_others(void* address) {
+  use(current_device());
   auto& ranges = pinned();
   std::lock_guard<std::mutex> lock(ranges.mutex);
-  TORCH_CHECK(ranges.sizes.erase(static_cast<const char*>(address)) == 1, "the memory is not pinned");
+  const auto found = ranges.by_address.find(static_cast<const char*>(address));
+  TORCH_CHECK(found != ranges.by_address.end(), "the memory is not pinned");
+  if (*found->second.writers != 0) {
+    ranges.torn_unpins++;
+  }
+  ranges.by_address.erase(found);
 }
 
-void forget_device_memory() {
+void forget_memory() {
   allocator().forget();
+  auto& ranges = pinned();
+  std::lock_guard<std::mutex> lock(ranges.mutex);
+  ranges.by_address.clear();
+  ranges.torn_unpins = 0;
 }
 
 }  // namespace sim

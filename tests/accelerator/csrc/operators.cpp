@@ -57,7 +57,15 @@ void copy_from_device(const at::Tensor& from, const at::Tensor& to, bool non_blo
     copy_now(to, bytes_of(from));
     return;
   }
-  queue_copy(device, stream, bytes_of(to), bytes_of(from), knobs().fetch_ms);
+  const at::Tensor target = bytes_of(to);
+  const at::Tensor source = bytes_of(from);
+  auto writing = begin_to_write(to.const_data_ptr());
+  enqueue(device, stream, [target, source, writing, milliseconds = knobs().fetch_ms.load()]() mutable {
+    sleep_milliseconds(milliseconds);
+    copy_now(target, source);
+    writing.reset();
+  });
+  writing.reset();
   if (!non_blocking) {
     synchronize_stream(device, stream);
   }

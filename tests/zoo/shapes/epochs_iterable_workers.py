@@ -4,7 +4,7 @@ Exact: what was had is read again, and each batch brings its seeds to the worker
 """
 
 import torch
-from kit import moment, report
+from kit import DEVICE, keep_data_on_cpu, moment, report
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -20,15 +20,16 @@ class Stream(IterableDataset):
             yield torch.arange(number, number + 8).float().sin() + 0.1 * torch.randn(8)
 
 
+keep_data_on_cpu()
 torch.manual_seed(57)
 loader = DataLoader(Stream(), batch_size=8, num_workers=2)
-model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Tanh(), nn.Linear(16, 1))
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Tanh(), nn.Linear(16, 1)).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 for _ in job.epochs(3):
     for batch in job.batches(loader):
         optimizer.zero_grad()
-        loss = model(batch).square().mean()
+        loss = model(batch.to(DEVICE)).square().mean()
         loss.backward()
         moment(job.step, loss)
         optimizer.step()

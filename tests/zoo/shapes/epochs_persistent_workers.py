@@ -6,7 +6,7 @@ Exact: each batch brings its seeds to the worker, however long that has lived.
 import random
 
 import torch
-from kit import moment, report
+from kit import DEVICE, keep_data_on_cpu, moment, report
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
@@ -38,15 +38,16 @@ class Masks:
         return batch
 
 
+keep_data_on_cpu()
 torch.manual_seed(53)
 loader = DataLoader(Rows(), 8, shuffle=True, num_workers=2, persistent_workers=True, collate_fn=Masks())
-model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1)).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 for _ in job.epochs(4):
     for batch in job.batches(loader):
         optimizer.zero_grad()
-        loss = model(batch).square().mean()
+        loss = model(batch.to(DEVICE)).square().mean()
         loss.backward()
         moment(job.step, loss)
         optimizer.step()

@@ -4,7 +4,7 @@ Exact: job.batches() brings it back, with the numbers that its workers draw.
 """
 
 import torch
-from kit import moment, report
+from kit import DEVICE, keep_data_on_cpu, moment, report
 from torch import nn
 from torch.utils.data import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -25,15 +25,16 @@ class Rows(Dataset):
         return self.rows[index] + 0.1 * torch.randn(8)
 
 
+keep_data_on_cpu()
 torch.manual_seed(60)
 loader = StatefulDataLoader(Rows(), batch_size=8, shuffle=True, num_workers=2)
-model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1)).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer, loader=loader)
 for _ in job.epochs(3):
     for batch in job.batches(loader):
         optimizer.zero_grad()
-        loss = model(batch).square().mean()
+        loss = model(batch.to(DEVICE)).square().mean()
         loss.backward()
         moment(job.step, loss)
         optimizer.step()

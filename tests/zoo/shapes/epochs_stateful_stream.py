@@ -4,7 +4,7 @@ Exact: the loader asks its workers where they are, and that is saved with each s
 """
 
 import torch
-from kit import moment, report
+from kit import DEVICE, keep_data_on_cpu, moment, report
 from torch import nn
 from torch.utils.data import IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -32,15 +32,16 @@ class Stream(IterableDataset):
         self.at = state["at"]
 
 
+keep_data_on_cpu()
 torch.manual_seed(61)
 loader = StatefulDataLoader(Stream(), batch_size=8, num_workers=2)
-model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1)).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 for _ in job.epochs(3):
     for batch in job.batches(loader):
         optimizer.zero_grad()
-        loss = model(batch).square().mean()
+        loss = model(batch.to(DEVICE)).square().mean()
         loss.backward()
         moment(job.step, loss)
         optimizer.step()

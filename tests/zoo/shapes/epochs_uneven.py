@@ -18,7 +18,7 @@ model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 for epoch in job.epochs(4):
-    chosen = rng.permutation(60)[torch.randperm(60)[: 24 + 12 * epoch]].tolist()
+    chosen = rng.permutation(60)[torch.randperm(60)[: 24 + 12 * epoch].cpu()].tolist()
     loader = DataLoader(data, batch_size=8, sampler=SubsetRandomSampler(chosen))
     for inputs, targets in job.batches(loader):
         optimizer.zero_grad()

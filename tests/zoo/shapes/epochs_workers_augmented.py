@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import torch
-from kit import moment, report
+from kit import DEVICE, keep_data_on_cpu, moment, report
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -30,15 +30,16 @@ class Rows(Dataset):
         return self.rows[index] + 0.1 * torch.randn(8) + 0.1 * noise
 
 
+keep_data_on_cpu()
 torch.manual_seed(52)
 loader = DataLoader(Rows(), batch_size=8, shuffle=True, num_workers=2, prefetch_factor=3)
-model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1)).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 for _ in job.epochs(3):
     for batch in job.batches(loader):
         optimizer.zero_grad()
-        loss = model(batch).square().mean()
+        loss = model(batch.to(DEVICE)).square().mean()
         loss.backward()
         moment(job.step, loss)
         optimizer.step()

@@ -49,6 +49,11 @@ random.seed(0)
 np.random.seed(0)
 
 
+def keep_data_on_cpu() -> None:
+    """Make tensors on the CPU from now on, where the workers of a DataLoader read them. The script uses DEVICE."""
+    torch.set_default_device(None)
+
+
 def join() -> None:
     """A process group, where there are several ranks. More ranks than devices of the simulated kind share them."""
     if WORLD > 1:

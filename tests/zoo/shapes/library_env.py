@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
-from kit import moment, report
+from kit import DEVICE, moment, report
 from torch import nn
 
 import ftlaunch_hooks as ft
@@ -24,7 +24,7 @@ env = Environment(1)
 def train():
     job = ft.attach(model=model, optimizer=optimizer)
     for step in job.steps(20):
-        seen = torch.from_numpy(env.step(0.1 * step))
+        seen = torch.from_numpy(env.step(0.1 * step)).to(DEVICE)
         loss = (model(seen) - seen).square().mean()
         optimizer.zero_grad()
         loss.backward()

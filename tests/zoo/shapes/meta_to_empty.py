@@ -4,14 +4,14 @@ Exact.
 """
 
 import torch
-from kit import moment, report
+from kit import DEVICE, moment, report
 from torch import nn
 
 import ftlaunch_hooks as ft
 
 with torch.device("meta"):
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
-model.to_empty(device="cpu")
+model.to_empty(device=DEVICE)
 torch.manual_seed(65)
 for layer in model:
     if hasattr(layer, "reset_parameters"):

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import torch
-from kit import moment, report
+from kit import DEVICE, moment, report
 from torch import nn
 
 import ftlaunch_hooks as ft
@@ -17,7 +17,7 @@ model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer)
 for step in job.steps(20):
-    batch = torch.from_numpy(np.random.normal(size=(16, 8)).astype("float32"))
+    batch = torch.from_numpy(np.random.normal(size=(16, 8)).astype("float32")).to(DEVICE)
     if random.random() < 0.5:
         batch = batch.flip(1)
     batch = batch * random.gauss(1, 0.1) + torch.randn(16, 8) * 0.1

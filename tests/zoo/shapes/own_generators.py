@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import torch
-from kit import moment, report
+from kit import DEVICE, moment, report
 from torch import nn
 
 import ftlaunch_hooks as ft
@@ -33,7 +33,7 @@ model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 job = ft.attach(model=model, optimizer=optimizer, generators=generators)
 for step in job.steps(20):
-    batch = torch.from_numpy(generators.numpy.standard_normal((16, 8), dtype="float32"))
+    batch = torch.from_numpy(generators.numpy.standard_normal((16, 8), dtype="float32")).to(DEVICE)
     optimizer.zero_grad()
     loss = model(batch * generators.python.uniform(0.5, 2)).square().mean()
     loss.backward()

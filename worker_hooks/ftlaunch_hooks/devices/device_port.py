@@ -2,7 +2,8 @@
 
 All of it goes through `torch.accelerator`, `torch.Stream` and the device's own module, so that a device that has
 registered with torch needs no line here. Only pinning and graph capture are CUDA's own: torch has no call that pins
-memory mapped by somebody else, or that lets a thread work beside a capture.
+memory mapped by somebody else, or that lets a thread work beside a capture. For pinning, a backend may add its own
+calls to `host_pinners`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ctypes
 import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -317,6 +318,37 @@ def default_generators() -> list[torch.Generator]:
 # --- memory that devices write to by themselves -------------------------------------------------------------------
 
 
+class HostPinner(Protocol):
+    """Pins memory of this process that torch has not allocated, for all devices of one type."""
+
+    def pin(self, address: int, size: int) -> None:
+        """Pin `size` bytes from `address` on, which are mapped. Raises PinError, for example over a limit."""
+
+    def unpin(self, address: int) -> None:
+        """Undo `pin`. No device has work queued any more that reads or writes the memory. Raises RuntimeError."""
+
+
+class _CudaPinner:
+    """Implements HostPinner by CUDA's runtime, or HIP's."""
+
+    def pin(self, address: int, size: int) -> None:
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        if code := int(runtime.cudaHostRegister(address, size, _PORTABLE)):
+            _drop_last_error()
+            raise PinError(torch.cuda.CudaError(code).args[0])
+
+    def unpin(self, address: int) -> None:
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        torch.cuda.check_error(int(runtime.cudaHostUnregister(address)))
+
+
+host_pinners: dict[str, HostPinner] = {"cuda": _CudaPinner()}
+"""by type of device. Who uses another accelerator may add an entry before attach(); without one nothing is pinned."""
+
+
+_never_unpinned: list[mmap.mmap] = []
+
+
 class PinnedMap:
     """A map that is pinned until `close`, so that a device copies to it without this process's help.
 
@@ -324,22 +356,25 @@ class PinnedMap:
     next.
     """
 
-    def __init__(self, mapped: mmap.mmap, size: int) -> None:
+    def __init__(self, mapped: mmap.mmap, size: int, pinner: HostPinner) -> None:
         """Pin `size` bytes from the beginning of `mapped`.
 
         Raises PinError, for example over a limit on locked memory.
         """
         self._mapped = mapped
+        self._pinner = pinner
         self._address = torch.frombuffer(mapped, dtype=torch.uint8, count=1).data_ptr()
-        self._runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        code = int(self._runtime.cudaHostRegister(self._address, size, _PORTABLE))
-        if code:
-            _drop_last_error()
-            raise PinError(torch.cuda.CudaError(code).args[0])
+        pinner.pin(self._address, size)
 
     def close(self) -> None:
-        """Unpin the memory. Call this before the map is unmapped."""
-        torch.cuda.check_error(int(self._runtime.cudaHostUnregister(self._address)))
+        """Unpin the memory. Call this before the map is unmapped, and after all copies to the map.
+
+        A device that is broken unpins nothing. Then the map stays for as long as this process.
+        """
+        try:
+            self._pinner.unpin(self._address)
+        except RuntimeError:
+            _never_unpinned.append(self._mapped)
         del self._mapped
 
 
@@ -356,9 +391,10 @@ def allocate_pinned(size: int) -> Tensor:
 
 def pin(mapped: mmap.mmap, size: int, device: torch.device) -> PinnedMap:
     """Pin a map for the process's devices, of which `device` is one. Raises PinError."""
-    if device.type != "cuda":
+    pinner = host_pinners.get(device.type)
+    if pinner is None:
         raise PinError(f"torch cannot pin memory that it has not allocated for a device of type {device.type}")
-    return PinnedMap(mapped, size)
+    return PinnedMap(mapped, size, pinner)
 
 
 def _drop_last_error() -> None:

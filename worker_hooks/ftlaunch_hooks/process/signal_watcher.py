@@ -20,11 +20,18 @@ _MARK = b"\0"  # no signal's number
 _PATIENCE_SECONDS = 10.0
 
 
+_HOLD = signal.Signals.SIGRTMAX - 2
+"""a signal that nobody sends: its handler holds the main thread, whatever handler the script has for SIGTERM"""
+
 _is_held = False  # whether the main thread is to run no more Python code
 
 
 def _ignore(signum: int, frame: object) -> None:
-    """Do nothing, as the Python-level handler: the wake-up descriptor tells the watcher. Wait if the thread is held."""
+    """Do nothing, as the Python-level handler: the wake-up descriptor tells the watcher."""
+
+
+def _wait_if_held(signum: int, frame: object) -> None:
+    """Wait until the process ends, if the thread is held."""
     if _is_held:
         threading.Event().wait()
 
@@ -32,14 +39,21 @@ def _ignore(signum: int, frame: object) -> None:
 def hold_main_thread() -> None:
     """Keep the main thread from running Python code until the process ends.
 
-    Call this in another thread. A call into a library goes on to its end; the interpreter runs the handler after it,
-    and otherwise at the next call or turn of a loop. Where the script has set a handler for SIGTERM of its own, nothing
+    Call this in another thread, while there is a Watcher. A call into a library goes on to its end; the interpreter
+    runs the handler after it, and otherwise at the next call or turn of a loop. A handler of SIGTERM that the script
+    has set runs before, if a SIGTERM has arrived. Where the script uses the signal of this module for itself, nothing
     happens.
     """
     global _is_held  # noqa: PLW0603 - a process has one main thread
-    if signal.getsignal(signal.SIGTERM) is _ignore:
+    if signal.getsignal(_HOLD) is _wait_if_held:
         _is_held = True
-        _thread.interrupt_main(signal.SIGTERM)
+        _thread.interrupt_main(_HOLD)
+
+
+def _free_signal() -> None:
+    """Take the handler away with which the main thread is held."""
+    if signal.getsignal(_HOLD) is _wait_if_held:
+        signal.signal(_HOLD, signal.SIG_DFL)
 
 
 class Watcher:
@@ -64,6 +78,8 @@ class Watcher:
         self._previous = signal.getsignal(signal.SIGTERM)
         self._chained = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _ignore)
+        if signal.getsignal(_HOLD) is signal.SIG_DFL:
+            signal.signal(_HOLD, _wait_if_held)
         self._forking = threading.local()  # `mask`: the signals that the forking thread blocked before the fork
         os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._forget)
         self._supervisor = supervisor_pidfd()
@@ -84,6 +100,7 @@ class Watcher:
         signal.set_wakeup_fd(-1)
         if signal.getsignal(signal.SIGTERM) is _ignore:
             signal.signal(signal.SIGTERM, self._previous)
+        _free_signal()
         self._unblock()
 
     def _watch(self) -> None:
@@ -124,6 +141,7 @@ class Watcher:
         """Restore the previous handler and wake-up descriptor, and end the thread. Main thread only."""
         signal.set_wakeup_fd(self._chained, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._previous)
+        _free_signal()
         self._closing = True
         self._write.send(_MARK)
         self._thread.join()

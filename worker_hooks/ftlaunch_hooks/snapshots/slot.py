@@ -146,6 +146,8 @@ class Slot(SlotDirectory):
                 needed = sum(chunk.nbytes for group in chunks.values() for chunk in group.values())
                 raise self.explain(needed, error) from error
             self._chunks = chunks
+        for group, file in self._files.items():
+            file.pin_for(writers.get(group))  # tensors may have moved to a device since the file was made
         items = [item for item in collected if item.owned]
         pairs = [(item, self._files[item.group].tensors[item.key]) for item in items]
         self.host, self.device = divide((item.tensor, copy) for item, copy in pairs)

@@ -130,7 +130,18 @@ class SlotFile:
         """Pin the memory for the device that writes to it, once; all of it is prepared."""
         if self._needs_pin and self.writer is not None:
             self._needs_pin = False
-            self._pinned = _pin(self._mapped, self._size, self.writer)
+            held = min(self._size, os.fstat(self.fd).st_size)  # `lay_out_tail` may have made the file shorter
+            self._pinned = _pin(self._mapped, held, self.writer)
+
+    def pin_for(self, writer: torch.device | None) -> None:
+        """Pin the memory of a file that has taken its place, where a device writes to it that did not before.
+
+        What was pinned stays so: for all devices, and also where none writes to the file any more (`writer` is None).
+        """
+        if writer is not None and self.writer is None:
+            self.writer = writer
+            self._needs_pin = True
+            self.pin()
 
     def take_place(self) -> None:
         """Do what is left to be prepared, and give the file its name, in place of any other file. Raises OSError."""
