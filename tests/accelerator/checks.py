@@ -413,7 +413,7 @@ def assert_memory_is_pinned_until_it_is_written(memory: Path) -> None:
 
 
 def assert_a_named_slot_is_whole(memory: Path) -> None:
-    """Each boundary comes while the copy of the one before it is under way; what the page names is whole all the time."""
+    """Each boundary comes while the copy of the one before is under way. What the page names is whole all the time."""
     training, twin, wanted = Training("sim:0"), Training("cpu"), {}
     with snapshots_of(memory, training.objects()) as snapshots:
         for step in range(1, 7):

@@ -298,9 +298,7 @@ PLANTED = [
     PlantedBug(the_only_slot_counts_as_spare, checks.assert_the_only_slot_is_not_risked),
     PlantedBug(no_memory_is_pinned, checks.assert_slots_are_pinned),
     PlantedBug(pinned_memory_is_not_given_back, checks.assert_slots_are_pinned),
-    PlantedBug(
-        only_what_lay_on_a_device_from_the_beginning_is_pinned, checks.assert_what_moves_to_a_device_is_pinned
-    ),
+    PlantedBug(only_what_lay_on_a_device_from_the_beginning_is_pinned, checks.assert_what_moves_to_a_device_is_pinned),
     PlantedBug(slots_are_closed_during_a_copy, checks.assert_memory_is_pinned_until_it_is_written),
     PlantedBug(no_wait_for_the_own_stream, checks.assert_memory_is_pinned_until_it_is_written),
     PlantedBug(no_wait_for_the_copy_before, checks.assert_a_named_slot_is_whole),

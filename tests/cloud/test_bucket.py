@@ -33,6 +33,7 @@ def nothing(count: int) -> None:
     pass
 
 
+@pytest.mark.long
 def test_only_the_expected_version_is_replaced(store: CheckpointStore) -> None:
     first = store.replace("a", b"1", None)
     with pytest.raises(ChangedError):

@@ -152,6 +152,7 @@ def test_a_server_that_is_killed_in_mid_commit_costs_nothing(
 # --- what lies there is damaged -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "another"])
 def test_a_damaged_object_is_refused_and_the_older_step_taken(
     damage: str, stored: StoredCheckpoints, address: str, home: Path, tmp_path: Path
@@ -264,6 +265,7 @@ def test_a_refusal_for_long_is_said_and_the_next_checkpoint_brings_all(
     assert_stored(address, 10, 20, 30)
 
 
+@pytest.mark.long
 def test_503_for_a_while_is_not_noticed(
     stored: StoredCheckpoints, proxy: FaultyProxy, address: str, home: Path
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_job_that_another_machine_has_overtaken_stops(stored: StoredAloneJob, 
     stored.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("address", "words"),
     [

@@ -243,6 +243,7 @@ def test_checked_and_not_launched(place: Place) -> None:
     place.assert_clean()
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_nothing(place: Place) -> None:
     reached = place.home / "slow"
     python = place.python(f'[ -n "$RANK" ] && [ "$2" = rank ] && {{ touch {reached}; exec sleep 1000; }}')

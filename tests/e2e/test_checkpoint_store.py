@@ -106,6 +106,7 @@ def stored(tmp_path: Path) -> Iterator[StoredJob]:
         job.dispose()
 
 
+@pytest.mark.long
 def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(stored: StoredJob, tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     alone = FtJob(tmp_path / "alone")
@@ -245,6 +246,7 @@ def test_a_saver_killed_while_the_last_step_goes_to_the_store_does_not_lose_it(s
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_machine_that_was_overtaken_stops_and_stores_nothing(stored: StoredJob) -> None:
     """Another machine is there as what it does to the store: two supervisors of one job cannot run on one machine."""
     first = stored.machine()
@@ -322,6 +324,7 @@ def test_a_limit_of_the_folder_needs_a_store(tmp_path: Path) -> None:
     job.dispose()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("place", "refusal"),
     [

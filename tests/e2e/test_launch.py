@@ -61,6 +61,7 @@ def test_fresh_port_for_every_attempt(job: FtJob) -> None:
     assert len(ports) == len(set(ports)) == 3
 
 
+@pytest.mark.long
 def test_module_and_program(job: FtJob) -> None:
     package = job.home / "pkg"
     package.mkdir()
@@ -83,6 +84,7 @@ def test_program_that_cannot_be_started(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "shown"), [((), {0}), (("--tee", "3"), {0, 1}), (("--local-ranks-filter", "1"), {1})]
 )
@@ -186,6 +188,7 @@ for step in job.steps(3): pass
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -67,6 +67,7 @@ def test_a_job_begins_with_what_another_job_has_in_its_store(tmp_path: Path, add
     second.dispose()
 
 
+@pytest.mark.long
 def test_a_job_begins_with_weights_in_a_bucket(job: FtJob, tmp_path: Path) -> None:
     torch.manual_seed(7)
     trained = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.ReLU(), torch.nn.Linear(12, 6))

@@ -93,6 +93,7 @@ def test_a_claim_whose_answer_is_lost_is_won_all_the_same(cluster: EtcdCluster) 
         assert claims.read() == replace(SIGN, count=1)
 
 
+@pytest.mark.long
 def test_a_claim_waits_for_the_next_leader(cluster: EtcdCluster, claims: EtcdClaims) -> None:
     cluster.kill(cluster.leader())
     begun = time.monotonic()

@@ -20,6 +20,7 @@ from ftlaunch.system.job_token import ETCD_PASSWORD, ETCD_USER
 KILL_EVERY = 5.0  # seconds
 
 
+@pytest.mark.long
 def test_two_nodes_meet_in_etcd_and_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJob) -> None:
     nodes.begin()
     assert nodes.codes() == [0, 0], nodes.transcript
@@ -28,7 +29,7 @@ def test_two_nodes_meet_in_etcd_and_train_to_what_one_node_trains_to(nodes: Node
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_head_is_replaced_by_a_claim_in_etcd_and_the_ranks_run_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.options = (*nodes.options, *PATIENT)
     nodes.words = ("--steps", "30", "--step-time", "0.2")

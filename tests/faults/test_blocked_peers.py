@@ -140,6 +140,7 @@ time.sleep(0.2)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["flag", pytest.param("saves", marks=pytest.mark.slow)])
 def test_after_a_hang(job: FtJob, how: str) -> None:
     """Handlers that note the signal, as Lightning's: the rank that sleeps goes on sleeping, the other never hears it.

@@ -31,6 +31,7 @@ def error_file(job: FtJob, rank: int, attempt: int = 0) -> Path:
     return job.run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.error.json"
 
 
+@pytest.mark.long
 def test_an_exception_that_is_in_no_log_is_known(job: FtJob) -> None:
     """Without lastwords.keep() the sentence is `exited with code 1`."""
     assert run(job, "hidden 1 5") == 0, job.stderr
@@ -43,6 +44,7 @@ def test_an_exception_that_is_in_no_log_is_known(job: FtJob) -> None:
     assert not error_file(job, 0).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["fork 1 5", "thread 1 5"])
 def test_children_and_threads_leave_none(job: FtJob, fault: str) -> None:
     assert run(job, fault) == 0, job.stderr
@@ -64,6 +66,7 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_ones(job: FtJob) -> 
 # --- what is done about it ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "attempts"), [("on-failure", 2), ("by-cause", 1), ("never", 1)])
 @pytest.mark.parametrize("kind", ["name", "arguments"])
 def test_an_error_before_the_first_step_does_not_burn_the_budget(
@@ -86,6 +89,7 @@ def test_the_rule_decides_by_cause(job: FtJob) -> None:
     assert incident(job)["sentence"].endswith("by-cause, and the rule for numerical says give-up)")
 
 
+@pytest.mark.long
 def test_a_jobs_own_rule_comes_first(job: FtJob) -> None:
     text = (
         "restart_policy: by-cause\nfault_rules:\n"
@@ -101,6 +105,7 @@ def test_waiting_takes_the_longest_backoff(job: FtJob) -> None:
     assert 0.15 <= incident(job)["delay"] <= 0.25
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", [True, False])
 def test_the_same_error_over_and_over_ends_the_job(job: FtJob, held: bool) -> None:
     """Also where steps are made again up to there (not held): they are not new."""
@@ -117,6 +122,7 @@ def test_restarts_without_a_new_step_end_the_job(job: FtJob) -> None:
     assert "giving up: 2 restarts in a row without a new step" in incident(job)["sentence"]
 
 
+@pytest.mark.long
 def test_preemption_is_free_and_hangs_have_a_budget_of_their_own(job: FtJob) -> None:
     assert run(job, "sigterm 1 5 2", "--max-restarts", "0") == 0, job.stderr
     assert len(fired(job)) == 2

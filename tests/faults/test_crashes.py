@@ -33,6 +33,7 @@ def test_no_crash_costs_a_step(job: FtJob, calm: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_step_that_the_dead_rank_had_done_is_not_lost(job: FtJob) -> None:
     """The other one was still copying its snapshot. Taken out: without `_lags` it leaves, and nobody has the step."""
     job.start(args=("--out", str(job.out), "--steps", "10", "--step-time", "0.6"), env={"FAULT": "ahead 1 7"})
@@ -43,6 +44,7 @@ def test_a_step_that_the_dead_rank_had_done_is_not_lost(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_grandchild_in_its_own_session_dies_with_the_attempt(job: FtJob) -> None:
     job.start(env={"FAULT": "grandchild 1 5"})
     assert job.wait() == 0, job.stderr
@@ -62,6 +64,7 @@ def test_megabytes_of_output_hold_up_nobody(job: FtJob, calm: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_budget_is_spent_and_the_last_screen_says_what_failed(job: FtJob) -> None:
     for attempt in range(3):
         (job.home / f"attempt{attempt}").touch()
@@ -84,6 +87,7 @@ def test_budget_is_spent_and_the_last_screen_says_what_failed(job: FtJob) -> Non
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_killed_while_it_copies_a_snapshot(job: FtJob, calm: FtJob) -> None:
     """A torn slot is never taken for a whole one."""
     job.start(env={"FAULT": "midcopy 1 7"})

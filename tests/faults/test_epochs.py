@@ -45,7 +45,7 @@ def test_a_job_that_was_told_to_stop_goes_on_bit_for_bit(place: str, job: FtJob,
     _compare(job, tmp_path / "calm", tmp_path / "broken", place)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_job_goes_on_within_an_epoch(job: FtJob, tmp_path: Path) -> None:
     """What the head of the epoch's body has changed is in the checkpoint: it is not changed a second time.
 
@@ -91,6 +91,7 @@ def _compare(job: FtJob, calm: Path, broken: Path, faults: str) -> None:
     assert job.final() == final
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "ranks"),
     [

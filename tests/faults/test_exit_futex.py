@@ -19,6 +19,7 @@ def happened(job: FtJob) -> list[str]:
     return (job.home / "events").read_text().splitlines()
 
 
+@pytest.mark.long
 def test_the_others_leave_meanwhile(job: FtJob) -> None:
     """Taken out: without `ask_to_leave` in `Attempt.on_dying` rank 0 is there for as long as the dying one."""
     assert start(job, "leaves", "heavy", "leaves") == 0, job.stderr
@@ -44,6 +45,7 @@ def test_a_rank_hears_one_sigterm(job: FtJob) -> None:
     assert job.events("incident")[0]["rank"] == 1
 
 
+@pytest.mark.long
 def test_a_rank_that_is_replaced_alone_disturbs_nobody(job: FtJob) -> None:
     assert start(job, "counts", "heavy", options=("--restart-scope", "rank")) == 0, job.stderr
     assert job.events("rank_dying")[0]["rank"] == 1

@@ -61,7 +61,7 @@ def test_a_job_restarts_while_only_its_journal_has_to_wait(job: FtJob, disk: Slo
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_whose_whole_storage_is_silent_goes_on_once_it_answers(job: FtJob, disk: SlowDisk, calm: FtJob) -> None:
     """Taken out (FileThread.call without patience): the supervisor does not answer while the disk is silent."""
     job.run_dir = disk.place / "run"

@@ -105,6 +105,7 @@ def test_a_script_that_finds_no_torch_is_given_up_at_once_with_the_remedy(job: F
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "code"), [("raise NameError('nothing')", 93), ("import os; os.kill(os.getpid(), 9)", 1)]
 )

@@ -61,6 +61,7 @@ def fill(disk: Path, job: FtJob) -> Path:
     return filler
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["--warm", "--no-warm"])
 def test_a_rank_that_prints_lives_on(job: FtJob, disk: Path, how: str) -> None:
     """Taken out (`lossy_output.install`): OSError in the line that prints, until no restart is left."""
@@ -79,6 +80,7 @@ def test_a_rank_that_prints_lives_on(job: FtJob, disk: Path, how: str) -> None:
     assert log.endswith("going on\n")
 
 
+@pytest.mark.long
 def test_a_job_that_needs_room_waits_for_it(job: FtJob, disk: Path) -> None:
     """Taken out (`_backoff_over` posts at once): the restarts are used up while the disk is full."""
     script = job.home / "writes.py"

@@ -40,14 +40,15 @@ def test_ranks_that_end_well_while_a_hang_is_examined_are_done(job: FtJob) -> No
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "start", "end", "signal", "code"),
     [
         ("attached", "--warm", "abort", "SIGABRT", -6),
         ("observed", "--warm", "abort", "SIGABRT", -6),
-        pytest.param(*("observed", "--no-warm", "abort", "SIGABRT", -6), marks=pytest.mark.long),
+        ("observed", "--no-warm", "abort", "SIGABRT", -6),
         ("observed", "--warm", "abort-0", "SIGABRT", -6),
-        pytest.param(*("attached", "--no-warm", "segv", "SIGSEGV", -11), marks=pytest.mark.long),
+        ("attached", "--no-warm", "segv", "SIGSEGV", -11),
     ],
 )
 def test_a_crash_behind_the_scripts_end_is_a_warning(
@@ -92,10 +93,9 @@ def test_a_crash_before_a_good_end_is_an_incident(job: FtJob, how: str, start: s
     job.assert_clean()
 
 
+@pytest.mark.long
 @can_end_groups
-@pytest.mark.parametrize(
-    ("how", "start"), [("attached", "--warm"), pytest.param("observed", "--no-warm", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("how", "start"), [("attached", "--warm"), ("observed", "--no-warm")])
 def test_a_process_group_that_is_left_is_ended_first(job: FtJob, how: str, start: str) -> None:
     """Taken out (`destroy_process_group`): gloo's threads live while Python takes the main module apart."""
     run(job, how, "left", start)
@@ -107,8 +107,9 @@ def test_a_process_group_that_is_left_is_ended_first(job: FtJob, how: str, start
     job.assert_clean()
 
 
+@pytest.mark.long
 @can_end_groups
-@pytest.mark.parametrize("start", ["--warm", pytest.param("--no-warm", marks=pytest.mark.long)])
+@pytest.mark.parametrize("start", ["--warm", "--no-warm"])
 def test_a_collective_that_nobody_joins_holds_no_end_up(job: FtJob, start: str) -> None:
     """The other rank waits for the end of this one. Taken out (`join` without a limit): neither ends."""
     run(job, "observed", "pending", start, at=0)

@@ -71,6 +71,7 @@ job.finish()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -61,6 +61,7 @@ def checkpoints(job: FtJob) -> list[CatalogEntry]:
 # --- a loss that is no number ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_nan_is_said_once_and_marks_what_follows(job: FtJob) -> None:
     assert run(job, "nan 0", args=POISONED) == 0, job.stderr
     (event,) = unsound(job)
@@ -83,6 +84,7 @@ def test_no_loss_is_missed_however_short_the_steps(job: FtJob) -> None:
     assert marks(job)[400] == "normal", "its losses and parameters had long been numbers again"
 
 
+@pytest.mark.long
 def test_stop_ends_the_job_and_saves_nothing_bad(job: FtJob) -> None:
     saved = job.run_dir / "checkpoints" / TRACKER
     assert run(job, "nan 0", "--on-nan", "stop", args=(*ALONE, "--saved", str(saved)), ranks=1) == 1
@@ -185,6 +187,7 @@ def test_spikes_are_not_looked_for_unless_asked(job: FtJob) -> None:
 FLIPPED = ("--flip", "1", "8", "--steps", "60", "--step-time", "0.02")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("act", [pytest.param("warn", marks=pytest.mark.slow), "rollback"])
 def test_a_flipped_bit(job: FtJob, act: str) -> None:
     options = ("--compare-replicas", "1", "--on-divergence", act)

@@ -35,6 +35,7 @@ def test_a_resume_without_a_proof_says_so(job: FtJob) -> None:
     assert "ftlaunch: resumed at step 7: not verified" in job.stderr
 
 
+@pytest.mark.long
 def test_nothing_is_saved_of_a_run_that_ends_over_a_difference(job: FtJob) -> None:
     """Taken out: without `NumericsMonitor.end_inexact` the newest step is saved, and the next run goes on from it."""
     options = ("--on-difference", "stop", "--memory-interval", "5", "--storage-interval", "5")

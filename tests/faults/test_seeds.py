@@ -38,7 +38,8 @@ def assert_one_draw_each(job: FtJob, starts: int) -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("how", ["--warm", pytest.param("--no-warm", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["--warm", "--no-warm"])
 def test_a_killed_rank_draws_the_same_again(job: FtJob, how: str) -> None:
     job.out.mkdir()
     (job.out / "die").touch()

@@ -18,6 +18,7 @@ def start(job: FtJob, part: str, *words: str, options: tuple[str, ...] = (), unt
 ATTACHED, UNMODIFIED = ("1000000", "attach"), ("1000000",)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("part", "words"),
     [

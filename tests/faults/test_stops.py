@@ -50,6 +50,7 @@ def test_sigterm_to_the_supervisor(job: FtJob) -> None:
     finish(job, SLOW)
 
 
+@pytest.mark.long
 def test_sigterm_to_a_rank(job: FtJob) -> None:
     job.start("--verify-resume", "off", args=args(job, *SLOW))
     job.wait_step(8)
@@ -80,6 +81,7 @@ def test_sigterm_while_a_rank_is_stuck_in_a_collective(job: FtJob) -> None:
     assert stopped_once(job) == 9 == job.events("job_stopped")[-1]["step"]
 
 
+@pytest.mark.long
 def test_sigterm_during_startup_saves_nothing(job: FtJob) -> None:
     job.start("--grace", "3s", env={"FAULT": "never 1 -1"})
     wait_for(job.fired, "the fault")
@@ -110,6 +112,7 @@ def test_sigterm_in_the_wait_before_a_restart(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_sigterm_during_a_save(job: FtJob) -> None:
     """A checkpoint every two steps: a save is under way at nearly any moment."""
     job.start("--verify-resume", "off", "--storage-interval", "2", args=args(job, *SLOW, "--width", "700"), ranks=1)
@@ -143,6 +146,7 @@ def test_sigterm_with_dataloader_workers_alive(job: FtJob, tmp_path_factory: pyt
     assert job.final() == calm.final()
 
 
+@pytest.mark.long
 def test_rank_that_ignores_sigterm_is_killed_after_the_grace(job: FtJob) -> None:
     script = job.home / "deaf.py"
     script.write_text(
@@ -158,6 +162,7 @@ def test_rank_that_ignores_sigterm_is_killed_after_the_grace(job: FtJob) -> None
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [pytest.param("SIGINT", marks=pytest.mark.slow), "SIGHUP"])
 def test_other_signals_stop_likewise(job: FtJob, stop: str) -> None:
     job.start(args=args(job, *SLOW), ranks=1)

@@ -193,7 +193,7 @@ def test_bandwidth_and_retention_as_asked_for(job: FtJob) -> None:
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_damaged_checkpoints_cost_steps_and_are_said(job: FtJob) -> None:
     """The newest has a flipped bit, the one before a metadata.json that is a bomb: the third is taken."""
     more = ("--storage-interval", "5", "--keep", "99")

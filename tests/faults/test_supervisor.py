@@ -72,6 +72,7 @@ def test_killed_with_its_saver_it_leaves_no_rank_either(job: FtJob) -> None:
     wait_for(lambda: not carriers(job.tag), "the end of everything")
 
 
+@pytest.mark.long
 def test_second_supervisor_on_a_live_run_dir_is_refused(job: FtJob) -> None:
     job.start(script=BEATS, args=("1000000", "0.01"))
     job.wait_step(3)
@@ -106,6 +107,7 @@ def saver_of(job: FtJob) -> psutil.Process:
     return next(child for child in children if "ftlaunch.checkpoints.saver" in " ".join(child.cmdline()))
 
 
+@pytest.mark.long
 def test_saver_killed_in_mid_save(job: FtJob) -> None:
     """It is killed while the shards are half written; its successor saves the same step, from memory."""
     args = ("--out", str(job.out), "--steps", "20", "--width", "2500")

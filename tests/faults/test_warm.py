@@ -68,6 +68,7 @@ def test_a_rank_sees_what_a_started_one_sees(job: FtJob, kind: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 @either
 def test_no_two_ranks_draw_the_same(job: FtJob, how: str) -> None:
     out = job.home / "draws"
@@ -165,6 +166,7 @@ def test_one_that_does_not_answer_is_done_without(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 @either
 def test_the_ranks_end_with_the_supervisor(job: FtJob, how: str) -> None:
     job.start(how, args=("--out", str(job.out), "--step-time", "0.05"))
@@ -197,6 +199,7 @@ def test_what_has_changed_is_read_again(job: FtJob, how: str) -> None:
 # --- where there can be none ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @by_default
 def test_told_to_stop_while_it_imports(job: FtJob) -> None:
     (job.home / "slow.py").write_text("import time\ntime.sleep(100)\n")

@@ -19,6 +19,7 @@ UNFIT = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @by_default
 @pytest.mark.parametrize(
     "kind",

@@ -16,6 +16,7 @@ def other(nodes: NodesJob) -> str:
     return f"{nodes.job_id}.node{1 - nodes.speaker}"
 
 
+@pytest.mark.long
 def test_status_nodes_and_stop_on_a_node_without_the_head(nodes: NodesJob) -> None:
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()

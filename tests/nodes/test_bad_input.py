@@ -88,6 +88,7 @@ def test_a_run_dir_without_hard_links(nodes: NodesJob, token: str) -> None:
     nodes.assert_clean()
 
 
+@pytest.mark.long
 def test_a_run_dir_that_a_job_of_one_node_uses(nodes: NodesJob) -> None:
     """Taken out: the sentence comes again and again, until --node-wait is over."""
     nodes.start("--no-warm", args=("--out", str(nodes.out), "--step-time", "0.2"), ranks=1)

@@ -63,7 +63,7 @@ def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJ
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJob) -> None:
     """The lost node's memory is lost, too: it goes on from the newest checkpoint."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
@@ -147,7 +147,7 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: FtJob) -> None:
     """The restart budget survives the old head: the new head counts the rank that was killed before."""
     nodes.options = (*nodes.options, *PATIENT)

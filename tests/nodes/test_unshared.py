@@ -61,6 +61,7 @@ def test_the_head_judges_what_a_rank_has_left_elsewhere(apart: ApartJob, alone: 
     apart.assert_same_end(alone)
 
 
+@pytest.mark.long
 def test_every_node_has_the_journal_and_what_a_head_needs(apart: ApartJob, alone: FtJob) -> None:
     apart.env["FAULT"] = "sigkill 1 12"
     (apart.mine / "logs").mkdir(parents=True)
@@ -159,6 +160,7 @@ def test_a_sign_of_last_week_in_a_run_dir_of_its_own_is_nobodys(apart: ApartJob,
     apart.assert_same_end(alone)
 
 
+@pytest.mark.long
 def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob) -> None:
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin()

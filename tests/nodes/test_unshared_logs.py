@@ -124,6 +124,7 @@ def printing(tmp_path: Path) -> Iterator[PrintingJob]:
     job.dispose()
 
 
+@pytest.mark.long
 def test_logs_of_every_rank_are_shown_on_every_node(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     printing.print("hello")
@@ -144,6 +145,7 @@ def test_logs_of_every_rank_are_shown_on_every_node(printing: PrintingJob) -> No
     assert "the nodes of this job share no run dir, and it does not run now" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("there", [False, True], ids=["head", "other"])
 def test_lines_are_followed_to_the_last_one(printing: PrintingJob, there: bool) -> None:
     """Taken out (`have_been_read`): the nodes have ended before the last lines were fetched."""
@@ -267,6 +269,7 @@ def _rss(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.long
 def test_a_stranger_without_the_token_gets_nothing(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     loop = EventLoop[Any](time.monotonic)
@@ -311,6 +314,7 @@ def test_a_stranger_without_the_token_gets_nothing(printing: PrintingJob) -> Non
     assert printing.codes() == [0, 0], printing.transcript
 
 
+@pytest.mark.long
 def test_nonsense_is_refused_in_a_sentence(printing: PrintingJob) -> None:
     """Taken out (`_whole`): a request reads files outside of the log folder."""
     printing.begin(*PATIENT)

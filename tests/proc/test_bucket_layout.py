@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.support.ranks import on_ranks
 from torch import nn
@@ -44,6 +45,7 @@ def found(rank: int) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_subclasses_too_and_what_is_wrapped_later_is_known_as_that() -> None:
     """Taken out: with `type(...) is DistributedDataParallel` a framework's own wrapper goes on inexactly, unsaid."""
     for told in on_ranks(3, found):

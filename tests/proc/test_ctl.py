@@ -183,6 +183,7 @@ def test_report_of_a_job_that_lost_a_rank(job: FtJob) -> None:
     assert out.splitlines()[0].endswith("1 run of the supervisor, 2 attempts, 1 incident")
 
 
+@pytest.mark.long
 def test_report_of_a_supervisor_that_was_killed_and_started_again(job: FtJob) -> None:
     start(job)
     reached = min(rank["step"] for rank in job.wait_step(30)["ranks"])
@@ -239,6 +240,7 @@ def test_a_job_that_was_stopped_says_that_the_same_command_goes_on(tmp_path: Pat
     assert ftctl("attach", run, cwd=tmp_path)[2].endswith(f"{says}; what it said is in {run / 'terminal.log'}; {more}")
 
 
+@pytest.mark.long
 def test_ctrl_c_while_a_job_stops_says_that_it_still_does(job: FtJob) -> None:
     script, out = job.home / "stays.py", job.home / "said"
     script.write_text("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('here', flush=True)\n"

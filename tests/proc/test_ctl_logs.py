@@ -74,6 +74,7 @@ def test_a_run_without_logs(tmp_path: Path) -> None:
     assert ftctl("logs", run, "--follow", cwd=tmp_path) == (0, "", "")
 
 
+@pytest.mark.long
 def test_followed_lines_come_as_they_are_printed_and_over_a_restart(job: FtJob) -> None:
     """Taken out: without the look at newer attempts it waits for lines of one that is over."""
     script, go = job.home / "talks.py", job.home / "go"
@@ -181,6 +182,7 @@ def run_once_more(job: FtJob, life: int, *options: str, ranks: int = 2) -> Path:
     return go
 
 
+@pytest.mark.long
 def test_of_a_job_that_was_started_again_the_newest_run_is_shown(job: FtJob) -> None:
     """The first run had two attempts, the second one is killed in its first attempt, the third has one rank less.
 
@@ -225,6 +227,7 @@ def test_a_run_that_has_started_no_ranks_yet_shows_nothing_of_those_before(tmp_p
     assert ftctl("logs", run, "--since", "2031-01-01T00:00:00Z", cwd=tmp_path)[1] == ""
 
 
+@pytest.mark.long
 def test_followed_lines_are_those_of_the_run_that_follows(job: FtJob) -> None:
     """Followed from before its ranks have printed anything on."""
     run_once_more(job, 1, "--backoff-first", "0.1s").touch()

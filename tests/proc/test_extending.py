@@ -187,6 +187,7 @@ def test_the_arbiter_of_a_rendezvous_backend(tmp_path: Path, monkeypatch: pytest
     assert second.read() == later
 
 
+@pytest.mark.long
 def test_a_job_of_two_nodes_that_meet_in_a_new_backend(tmp_path: Path) -> None:
     (tmp_path / "sqlite_store.py").write_text(python_of("meeting-store.md"))
     (tmp_path / "with_store.py").write_text(

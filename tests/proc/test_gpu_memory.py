@@ -72,6 +72,7 @@ def stop(job: FtJob) -> None:
         supervisor.wait(60)
 
 
+@pytest.mark.long
 def test_an_attempt_starts_once_the_memory_of_the_last_one_is_free(job: FtJob, nvml: FakeNvml) -> None:
     """Taken out (`may_start` of the engine): the second attempt starts while the memory is held."""
     job.wait_step(3)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.ctl import BEATS, ftctl, start
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
@@ -83,6 +84,7 @@ def test_attach_shows_the_terminal_and_ends_with_the_jobs_code(job: FtJob) -> No
     assert "ftlaunch: the job has failed." in out.read_text()
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_the_job_alone(job: FtJob) -> None:
     go, out = detached(job, "0"), job.home / "attached"
     attached = attach(job, out)
@@ -99,6 +101,7 @@ def test_ctrl_c_leaves_the_job_alone(job: FtJob) -> None:
     assert f"it is not running: done (exit code 0); {more}\n" in err
 
 
+@pytest.mark.long
 def test_a_job_on_a_terminal_says_where_that_is(job: FtJob) -> None:
     start(job)
     job.wait_step(1)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.support.waiting import DEADLINE
 
 HELD = """
@@ -50,6 +49,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("handler", ["no handler", "own handler"])
 def test_a_script_whose_collective_was_aborted_does_not_go_on(handler: str) -> None:
     """Taken out (`hold_main_thread`): the script goes on with what the collective has left in memory."""

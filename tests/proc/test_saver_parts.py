@@ -161,6 +161,7 @@ def test_a_late_write_makes_no_directory(savers: list[Saver], target: dict[str, 
     assert "error" not in one.ask(target, "discard"), "there is nothing to delete"
 
 
+@pytest.mark.long
 def test_a_head_that_was_replaced_commits_nothing(savers: list[Saver], target: dict[str, Any], tmp_path: Path) -> None:
     one = savers[0]
     one.ask(target, "prepare")

@@ -34,6 +34,7 @@ def test_ray_is_not_installed(tmp_path: Path) -> None:
     assert told.endswith("; install it on every node of the cluster: pip install 'ftlaunch[ray]'")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install ray)")
 def test_no_cluster_is_where_one_was_named(tmp_path: Path) -> None:
     """Taken out: the connection that is tried first (Ray then tried for more than three minutes)."""

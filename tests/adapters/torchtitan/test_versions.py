@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.long
 def test_a_version_of_before_is_refused(tmp_path: Path) -> None:
     """It has its checkpointer in another module, as torchtitan 0.2 has."""
     components = tmp_path / "torchtitan" / "components"

@@ -67,6 +67,7 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     assert "cannot keep this Trainer: its argument `auto_find_batch_size` is set" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.refused("Transformers", "FSDP of version 1", "offload to disks")
 @pytest.mark.parametrize(
     ("name", "plugin", "sentence"),

@@ -32,9 +32,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
 job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler)
 for _ in job.epochs(4):
-    for inputs, classes in job.batches(loader):
-        inputs = inputs.to(DEVICE, non_blocking=True)
-        classes = classes.to(DEVICE, non_blocking=True)
+    for batch in job.batches(loader):
+        inputs, classes = (tensor.to(DEVICE, non_blocking=True) for tensor in batch)
         optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(model(inputs), classes)
         loss.backward()

@@ -20,7 +20,7 @@ _MARK = b"\0"  # no signal's number
 _PATIENCE_SECONDS = 10.0
 
 
-_HOLD = signal.Signals.SIGRTMAX - 2
+_HOLD: int = signal.SIGRTMAX - 2
 """a signal that nobody sends: its handler holds the main thread, whatever handler the script has for SIGTERM"""
 
 _is_held = False  # whether the main thread is to run no more Python code
@@ -47,7 +47,7 @@ def hold_main_thread() -> None:
     global _is_held  # noqa: PLW0603 - a process has one main thread
     if signal.getsignal(_HOLD) is _wait_if_held:
         _is_held = True
-        _thread.interrupt_main(_HOLD)
+        _thread.interrupt_main(_HOLD)  # type: ignore[arg-type] # an int will do: this one has no name
 
 
 def _free_signal() -> None:
