@@ -61,7 +61,7 @@ def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJo
     nodes.assert_clean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ranks_that_wait_for_one_that_hangs_leave_by_themselves_on_three_machines(tmp_path: Path) -> None:
     """Killed in the middle of a transfer, they could take GPUs with them. Taken out: all ranks are killed at once."""
     job = NodesJob(tmp_path, nodes=3, ranks=1)
