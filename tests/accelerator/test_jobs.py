@@ -8,7 +8,7 @@ import pytest
 
 from ftlaunch_contract.protocol import EXIT_STOPPED
 from tests.support.harness import JOBS, FtJob
-from tests.zoo.test_zoo import ALL, Shape, disturb, finals, logs, losses, undisturbed
+from tests.zoo.test_zoo import Shape, disturb, finals, logs, losses, undisturbed
 
 DELAYS = {"kernel_ms": 1, "copy_ms": 2, "fetch_ms": 5}
 CHANGED = 4
@@ -34,16 +34,20 @@ def test_a_snapshot_that_one_rank_has_dropped_is_no_ranks(job: FtJob, monkeypatc
 
 @pytest.mark.long
 def test_a_rank_that_is_blocked_in_a_collective_leaves_by_itself(job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other rank is killed in the middle of a step, so the device waits for it.
+    """The other rank hangs in the middle of a step, so the device waits for it.
 
     Taken out (`_abort_process_group` in parking.py): the device has never done what was queued.
     """
     monkeypatch.setenv("FT_DEVICE", "sim")
     monkeypatch.setenv("ZOO_DELAYS", json.dumps(DELAYS))
-    broken = disturb(ALL["ddp_unused"], job, "1:6:memory")
+    limits = ("--hang-timeout", "5s", "--startup-timeout", "60s", "--verify-resume", "off")
+    shape = Shape(JOBS / "device_collective.py", ranks=2, promise="Exact", words="")
+    broken = disturb(shape, job, "1:6:hang", limits)
     assert job.supervisor.returncode == 0, job.stderr + logs(job)
-    assert list(broken.glob("killed_*")), "the kill was made"
-    assert not job.events("ranks_killed")
+    assert list(broken.glob("killed_*")), "the rank hung"
+    [incident] = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1), incident
+    assert [event["ranks"] for event in job.events("ranks_killed")] == [[1]]
     assert "work under way" not in logs(job)
-    [ended] = [event for event in job.events("rank_exited") if (event["attempt"], event["rank"]) == (0, 0)]
-    assert ended["code"] == EXIT_STOPPED
+    [left] = [event for event in job.events("rank_exited") if (event["attempt"], event["rank"]) == (0, 0)]
+    assert left["code"] == EXIT_STOPPED

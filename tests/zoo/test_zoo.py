@@ -121,14 +121,21 @@ def finals(folder: Path) -> list[list[str]]:
     return [path.read_text().splitlines() for path in sorted(folder.glob("final_*"))]
 
 
-def disturb(shape: Shape, job: FtJob, kills: str = KILLS) -> Path:
-    """Kill a shape, by default twice; returns the folder of what it left. kills: as ZOO_KILL has them, see kit.py."""
+def disturb(shape: Shape, job: FtJob, kills: str = KILLS, options: tuple[str, ...] = ()) -> Path:
+    """Kill a shape, by default twice; returns the folder of what it left.
+
+    Args:
+        shape: what is run.
+        job: how.
+        kills: as ZOO_KILL has them, see kit.py.
+        options: of the command, besides.
+    """
     out = job.home / "disturbed"
     out.mkdir()
     job.start(
         *("--warm", "--preload", ",".join(("torch._dynamo", "ftlaunch_hooks.job.attaching"))),
         *("--verify-resume", "auto", "--storage-interval", "3", "--max-restarts", "3"),
-        *("--backoff-first", "0.05s", "--backoff-max", "0.1s"),
+        *("--backoff-first", "0.05s", "--backoff-max", "0.1s", *options),
         script=shape.path,
         args=(),
         env={"ZOO_OUT": str(out), "ZOO_KILL": kills.format(last=shape.ranks - 1)},

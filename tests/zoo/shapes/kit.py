@@ -4,9 +4,10 @@ FT_DEVICE: where tensors are made that are not told where; `sim` for the simulat
 has as JSON. ZOO_OVERLAPPED: snapshots, of whatever size, are copied from its memory while the script goes on. ZOO_OUT:
 the folder for what it leaves. ZOO_KILL:
 `rank:step:how ...`, each done once; how is `memory`, a SIGKILL, or `storage`, a SIGKILL after which the rank's memory
-is gone.
+is gone, or `hang`: it keeps the GIL for ever, so that none of its threads can do anything.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -74,7 +75,15 @@ def moment(step: int, loss: Any = 0.0) -> None:
             mark.touch()
             if how == "storage":
                 _lose_memory()
+            if how == "hang":
+                _keep_the_gil()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _keep_the_gil() -> None:
+    mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)  # which keeps it over a call
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
 
 
 def _lose_memory() -> None:
