@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+from pathlib import Path
 
 import pytest
 
 from ftlaunch_contract.protocol import EXIT_STOPPED
+from tests.support.agents import NodesJob
 from tests.support.harness import JOBS, FtJob
 from tests.zoo.test_zoo import Shape, disturb, finals, logs, losses, undisturbed
 
@@ -51,3 +54,26 @@ def test_a_rank_that_is_blocked_in_a_collective_leaves_by_itself(job: FtJob, mon
     assert "work under way" not in logs(job)
     [left] = [event for event in job.events("rank_exited") if (event["attempt"], event["rank"]) == (0, 0)]
     assert left["code"] == EXIT_STOPPED
+
+
+@pytest.mark.long
+def test_ranks_that_are_blocked_in_a_collective_leave_by_themselves_on_three_machines(tmp_path: Path) -> None:
+    """The rank of the second machine hangs. Taken out: as above."""
+    job = NodesJob(tmp_path, nodes=3, ranks=1)
+    job.script = JOBS / "device_collective.py"
+    (out := tmp_path / "zoo").mkdir()
+    job.env = {"FT_DEVICE": "sim", "ZOO_DELAYS": json.dumps(DELAYS), "ZOO_OUT": str(out), "ZOO_KILL": "1:6:hang"}
+    job.options = ("--grace", "1h")
+    job.begin("--hang-timeout", "5s", "--startup-timeout", "60s", "--verify-resume", "off")
+    assert job.codes() == [0, 0, 0], job.transcript
+    assert list(out.glob("killed_*")), "the rank hung"
+    [incident] = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1), incident
+    assert [event["ranks"] for event in job.events("ranks_killed")] == [[1]]
+    written = "".join(path.read_text() for path in (job.run_dir / "logs").rglob("*.log"))
+    assert all(f"stacks of rank {rank}" in written for rank in range(3))
+    assert "work under way" not in written
+    codes = {event["rank"]: event["code"] for event in job.events("rank_exited") if event["attempt"] == 0}
+    assert codes == {0: EXIT_STOPPED, 1: -signal.SIGKILL, 2: EXIT_STOPPED}
+    job.assert_clean()
+    job.dispose()
