@@ -9,13 +9,22 @@ import sys
 
 import psutil
 import pytest
-from tests.support.waiting import wait_for
+from tests.support.waiting import DEADLINE, wait_for
 
 SCRIPT = """\
 import os, signal, sys, time
 from ftlaunch.nodes.agent.init_process import step_behind_init
 if sys.argv[1] == "early":  # the first process gets no further before it is told so
     os.register_at_fork(after_in_parent=lambda: os.getpid() == 1 and sys.stdin.readline())
+if sys.argv[1] == "late":
+    waitpid = os.waitpid
+    def reap_and_be_told_to_stop(pid, options):
+        found = waitpid(pid, options)
+        if os.getpid() == 1 and os.waitstatus_to_exitcode(found[1]) == 7:
+            os.write(1, b"late\\n")
+            os.kill(1, signal.SIGTERM)
+        return found
+    os.waitpid = reap_and_be_told_to_stop
 step_behind_init()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 over, held = os.pipe()  # at its end once the orphan is over
@@ -31,7 +40,7 @@ os.close(held)
 os.wait()
 os.write(1, f"agent {os.getpid()}\\n".encode())
 how = sys.argv[1]
-if how == "ends":
+if how in ("ends", "late"):
     os.read(over, 1)
     sys.exit(7)
 if how == "dies":
@@ -83,3 +92,11 @@ def test_an_agent_that_is_killed_ends_the_first_process_as_a_shell_says_it() -> 
     with first_process("dies") as process:
         process.communicate()
     assert process.returncode == 128 + signal.SIGKILL
+
+
+def test_a_signal_that_comes_after_the_agent_has_ended_changes_nothing() -> None:
+    """Taken out (the signals are blocked): a traceback and exit code 1, as the signal can be passed on to nobody."""
+    process = first_process("late")
+    said, _ = process.communicate(timeout=DEADLINE)
+    assert said.splitlines()[-1] == "late", "it was sent"
+    assert process.returncode == 7

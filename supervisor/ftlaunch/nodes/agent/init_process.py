@@ -51,7 +51,12 @@ def _wait_for(child: int, signals: Iterable[int]) -> None:
         signal.signal(signum, pass_on)
     signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     while True:
-        pid, status = os.wait()
-        if pid == child:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        assert ended is not None  # only WNOHANG returns None
+        if ended.si_pid == child:
+            # Once the child is reaped, its pid is nobody's, or another process's: no signal is passed on any more.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        _, status = os.waitpid(ended.si_pid, 0)
+        if ended.si_pid == child:
             code = os.waitstatus_to_exitcode(status)
             os._exit(code if code >= 0 else 128 - code)
