@@ -85,10 +85,15 @@ starter = HeadStarter(SimpleNamespace(run_dir=home, nodes=SimpleNamespace(store=
 starter.start()
 starter.send_order(TAKE_OVER)
 select.select([starter.fd], [], [])
-starter.read_answers()
+[answer] = starter.read_answers()
 assert starter.has_started
 (home / "over").touch()
-starter.wait_for_head()
+if sys.argv[2] == "dismissed":
+    while Path(f"/proc/{answer['head']}").exists():
+        time.sleep(0.01)
+    starter.dismiss_head()
+else:
+    starter.wait_for_head()
 print((home / "last words").exists())
 """
 
@@ -160,7 +165,16 @@ def test_a_head_that_waits_for_a_resolver_ends_with_its_agent(tmp_path: Path) ->
 
 def test_an_agent_waits_for_the_last_words_of_a_head_that_it_has_started_later(tmp_path: Path) -> None:
     """Taken out: the head tells the agents of the end first, and a scheduler kills it before it has written it down."""
-    command = [sys.executable, "-c", LATER, str(tmp_path)]
+    assert_last_words(tmp_path, "waited for")
+
+
+def test_an_agent_that_cannot_take_part_dismisses_a_head_that_has_ended_meanwhile(tmp_path: Path) -> None:
+    """Taken out: the agent ends with a traceback."""
+    assert_last_words(tmp_path, "dismissed")
+
+
+def assert_last_words(home: Path, how: str) -> None:
+    command = [sys.executable, "-c", LATER, str(home), how]
     assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout == "True\n"
 
 

@@ -143,7 +143,8 @@ class HeadStarter:
     def dismiss_head(self) -> None:
         """End the head that was started from here, if any, because this node cannot take part."""
         if self.has_started:
-            signal.pidfd_send_signal(self._head, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # the head has ended by itself
+                signal.pidfd_send_signal(self._head, signal.SIGTERM)
         self.wait_for_head()
 
     def wait_for_head(self) -> None:
