@@ -339,7 +339,9 @@ class _CudaPinner:
 
     def unpin(self, address: int) -> None:
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        torch.cuda.check_error(int(runtime.cudaHostUnregister(address)))
+        if code := int(runtime.cudaHostUnregister(address)):
+            _drop_last_error()
+            torch.cuda.check_error(code)
 
 
 host_pinners: dict[str, HostPinner] = {"cuda": _CudaPinner()}
