@@ -301,8 +301,8 @@ class Page:
 
     def set_resumed(self, kind: Resume, step: int) -> None:
         """Record the step that the rank has restored, and the kind of source that the state came from."""
-        self.q[words.RESUMED_FROM] = kind
         self.q[words.RESUMED_STEP] = step
+        self.q[words.RESUMED_FROM] = kind  # last: from here on the supervisor reads both
 
     @property
     def resumed(self) -> tuple[Resume, int]:

@@ -117,6 +117,15 @@ def test_a_new_page_says_nothing(page: Page) -> None:
     assert (page.flags, page.leave, page.deadline_ns, page.pid) == (Flag(0), False, 0, 0)
 
 
+def test_where_a_rank_resumed_is_told_once_the_step_is_there(page: Page) -> None:
+    """Taken out (the order): the supervisor may read the kind of the resume with the step of before."""
+    written: dict[int, int] = {}
+    words_of_page, page.q = page.q, written  # type: ignore[assignment]
+    page.set_resumed(Resume.STORAGE, 6)
+    page.q = words_of_page
+    assert list(written.values()) == [6, Resume.STORAGE]
+
+
 def test_a_new_process_keeps_the_slots_and_the_orders_and_nothing_else(page: Page) -> None:
     page.begin(0, 1, 2)
     page.beat(50, 1)
