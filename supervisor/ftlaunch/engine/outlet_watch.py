@@ -152,6 +152,10 @@ class _Outlet:
         if not message:
             self._on_death()
             return
+        self._report_news(message)
+
+    def _report_news(self, message: bytes) -> None:
+        """Report what the outlet has sent: that its port answers, or what is wrong."""
         news = json.loads(message)
         self._useless = self._useless or "useless" in news
         self._report(MetricsServed(news["url"]) if "url" in news else Note(news["trouble"]))
@@ -193,4 +197,4 @@ class _Outlet:
                 return
             if not message:
                 return
-            self._report(Note(json.loads(message)["trouble"]))
+            self._report_news(message)
