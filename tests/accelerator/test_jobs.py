@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch_contract.protocol import EXIT_STOPPED
-from tests.support.agents import NodesJob
+from tests.support.agents import PATIENT, NodesJob
 from tests.support.harness import JOBS, FtJob
 from tests.zoo.test_zoo import Shape, disturb, finals, logs, losses, undisturbed
 
@@ -63,7 +63,7 @@ def test_ranks_that_are_blocked_in_a_collective_leave_by_themselves_on_three_mac
     job.script = JOBS / "device_collective.py"
     (out := tmp_path / "zoo").mkdir()
     job.env = {"FT_DEVICE": "sim", "ZOO_DELAYS": json.dumps(DELAYS), "ZOO_OUT": str(out), "ZOO_KILL": "1:6:hang"}
-    job.options = ("--grace", "1h")
+    job.options = (*PATIENT, "--grace", "1h")
     job.begin("--hang-timeout", "5s", "--startup-timeout", "60s", "--verify-resume", "off")
     assert job.codes() == [0, 0, 0], job.transcript
     assert list(out.glob("killed_*")), "the rank hung"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.e2e.test_alone import AloneJob
 from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 
@@ -97,7 +98,8 @@ def test_killed_it_proves_its_resume_also_where_a_training_has_just_begun(job: F
 def test_it_goes_on_from_storage_with_one_checkpoint_kept(job: FtJob, calm: FtJob) -> None:
     """Taken out: retention deletes the ends that the newest checkpoint needs."""
     begin(job, "--storage-interval", "4", "--keep", "1", PACE="0.1")
-    job.wait_step(26)
+    checkpoints = job.run_dir / "checkpoints"
+    wait_for(lambda: max(dict(layout.list_iterations(checkpoints)), default=0) > ENDS[1], "one of the third training")
     job.supervisor.kill()
     job.supervisor.wait()
     shutil.rmtree(job.memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.agents import NodesJob
+from tests.support.agents import PATIENT, NodesJob
 from tests.support.harness import FtJob
 
 
@@ -66,7 +66,7 @@ def test_ranks_that_wait_for_one_that_hangs_leave_by_themselves_on_three_machine
     """Killed in the middle of a transfer, they could take GPUs with them. Taken out: all ranks are killed at once."""
     job = NodesJob(tmp_path, nodes=3, ranks=1)
     job.env["FAULT"] = "gil 1 12"
-    job.options = ("--grace", "1h")
+    job.options = (*PATIENT, "--grace", "1h")
     job.begin("--hang-timeout", "5s", "--startup-timeout", "60s", "--verify-resume", "off")
     assert job.codes() == [0, 0, 0], job.transcript
     assert job.fired() == ["gil 1 0"]
