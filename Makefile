@@ -58,10 +58,10 @@ demo-nodes-apart: $(STAMP)  ## the same where each machine has a disk of its own
 # Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.
 test test-long test-plain sweep anomalies: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP)  ## run the tests, and say which ten took longest (six to nine minutes on two cores)
+test: $(STAMP)  ## run the tests, and say which ten took longest (five minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long and not browser" --durations=10 $(PYTEST_ARGS)
 
-test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (half an hour on two cores)
+test-long: $(STAMP)  ## run jobs that take longer as well: CI does (some twenty minutes on two cores)
 	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not slow" --durations=10 $(PYTEST_ARGS)
 
 test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent

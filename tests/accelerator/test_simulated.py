@@ -182,6 +182,7 @@ def test_a_process_that_ends_may_go_to_a_device_that_is_unplugged() -> None:
     simulated.set_device(0)
 
 
+@pytest.mark.slow
 def test_gradients_are_computed_as_on_the_processor() -> None:
     """In a process of its own: see simulated.py."""
     ended = run(

@@ -30,6 +30,7 @@ from ftlaunch.cli.terminal.progress import progress
 pytestmark = [needs_server, pytest.mark.long]
 
 
+@pytest.mark.slow
 def test_an_empty_machine_goes_on_where_the_lost_one_had_stored(tmp_path: Path, calm: FtJob) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()

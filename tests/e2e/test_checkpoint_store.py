@@ -151,7 +151,7 @@ def test_an_empty_machine_whose_store_is_damaged_refuses_to_begin_anew(stored: S
     second.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(stored: StoredJob) -> None:
     first = stored.machine()
     stored.start(first, "--storage-interval", "1000", step_time="0.1")

@@ -96,7 +96,7 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(trained: FtJob) -> None:
     assert not (trained.home / "new").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_shards_are_put_together(job: FtJob) -> None:
     job.start(script=JOBS / "shapes.py", args=("--kind", "fsdp", "--steps", "4", "--out", str(job.out)), ranks=2)
     assert job.wait() == 0, job.stderr
@@ -110,7 +110,7 @@ def test_shards_are_put_together(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_says_how_far_it_is(trained: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program that exports tells of the bytes that it has written."""
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)

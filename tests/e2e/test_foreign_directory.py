@@ -44,7 +44,7 @@ def test_a_job_without_a_supervisor(job: FtJob) -> None:
     assert content_of(theirs) == before
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_comes_while_a_job_runs_stays(job: FtJob) -> None:
     """The save of its step fails with a sentence, the job goes on, and the tracker file stays theirs."""
     theirs = job.run_dir / "checkpoints"

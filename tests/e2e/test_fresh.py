@@ -21,7 +21,7 @@ def sources(job: FtJob) -> list[tuple[str | None, int]]:
     return [(event["source"], event["step"]) for event in job.events("resumed")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stopped_command_goes_on_and_one_that_is_done_begins_anew(job: FtJob) -> None:
     start(job)
     job.wait_step(7)
@@ -45,7 +45,7 @@ def test_a_stopped_command_goes_on_and_one_that_is_done_begins_anew(job: FtJob) 
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_command_that_was_cut_off_goes_on_from_memory(job: FtJob) -> None:
     start(job, 60)
     job.wait_step(7)
@@ -73,7 +73,7 @@ def test_a_command_that_was_given_up_begins_anew(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_start_that_begins_anew_on_request(job: FtJob) -> None:
     """The sentence says what to remove."""
     start(job)
@@ -87,7 +87,7 @@ def test_a_start_that_begins_anew_on_request(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_supervisor_as_well(tmp_path: Path) -> None:
     alone = AloneJob(tmp_path)
     slowly = ("--steps", "40", "--step-time", "0.03")
@@ -113,7 +113,7 @@ def test_without_a_supervisor_as_well(tmp_path: Path) -> None:
     alone.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_torchrun_that_starts_ranks_again_does_not_begin_anew(tmp_path: Path) -> None:
     """torchrun repeats the command of the ranks, with its environment."""
     alone = AloneJob(tmp_path)

@@ -97,7 +97,7 @@ def test_new_data_with_as_many_epochs_as_all_parts_need(twice: list[FtJob]) -> N
     assert alone["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * 30 / 40)) / 2]), "one schedule over both parts"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_new_data_within_an_epoch(job: FtJob) -> None:
     """A part that is stopped in its second epoch: that epoch goes on with all of the new data."""
     start_epochs(job, 1, 15, "--step-time", "0.3")
@@ -114,7 +114,7 @@ def test_new_data_within_an_epoch(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_loop_that_was_left_is_over_and_that_is_said(job: FtJob) -> None:
     """What stands behind the batches of the epoch that was left would run twice."""
     for _ in range(2):

@@ -97,7 +97,7 @@ def test_whose_output_reaches_the_terminal(job: FtJob, options: tuple[str, ...],
     assert job.log(0, 1) == "hello from 1\n"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_lines_begin_as_torchrun_makes_them_of_a_template(job: FtJob) -> None:
     """The macros that torchrun knows, one that it does not, and the variable that sets the template."""
     script = job.home / "say.py"

@@ -41,6 +41,7 @@ def test_finish_saves_the_last_step(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_last_step_whose_loss_was_bad_is_marked(tmp_path: Path) -> None:
     """Nothing is asked of its boundary. Taken out: without Job's `find_trouble` the mark is "normal"."""
     script = (
@@ -78,6 +79,7 @@ def test_an_exit_that_the_interpreter_does_not_make_is_none(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_step_that_was_not_said_is_not_saved_as_the_one_before(job: FtJob) -> None:
     """Taken out: without OpenStep the state after step 8 is saved as that of step 7."""
     assert run(job, "early") == 0, job.stderr

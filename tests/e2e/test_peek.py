@@ -25,7 +25,7 @@ def run(job: FtJob, *words: str, fault: str = "") -> dict[str, object]:
     return metadata
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_under_a_supervisor_it_is_what_attach_restores(job: FtJob) -> None:
     run(job, fault="1 5")
     assert job.fired() == ["killed"]
@@ -47,7 +47,7 @@ def test_what_is_said_to_be_replicated_is_saved_once(job: FtJob, words: tuple[st
     assert bool(own) is not bool(words), own
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_supervisor_and_from_storage(tmp_path: Path) -> None:
     """Taken out: without the look at UNDECIDED in Standalone.resume a job is in its own way."""
     env = {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
@@ -78,7 +78,7 @@ def _env(home: Path) -> dict[str, str]:
     return {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(home / "checkpoints")}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_TO_BE_HAD)
 def test_what_cannot_be_looked_at_is_refused_in_words_that_lose_nothing(name: str, stopped: Path) -> None:
     script = f"import ftlaunch_hooks as ft\nft.peek({name!r})\n"
@@ -89,7 +89,7 @@ def test_what_cannot_be_looked_at_is_refused_in_words_that_lose_nothing(name: st
     assert "--fresh" not in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_resuming_after_attach_is_refused(tmp_path: Path) -> None:
     script = "import ftlaunch_hooks as ft\nassert not ft.resuming()\njob = ft.attach()\nft.resuming()\n"
     done = subprocess.run(

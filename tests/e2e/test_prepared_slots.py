@@ -12,7 +12,7 @@ def preparing(job: FtJob, attempt: int) -> dict[int, int]:
     return {rank: sum(line[:2] == [str(attempt), str(rank)] for line in lines) for rank in range(2)}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_forks_while_slots_are_prepared_and_resumes_exactly(job: FtJob) -> None:
     """Taken out: preparing slots; joining the thread, without which a rank ends inside torch."""
     job.start(
@@ -39,7 +39,7 @@ def test_a_job_that_ends_at_once_leaves_nothing_of_what_was_being_prepared(job: 
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_snapshots_that_are_never_due_have_no_slot_prepared(job: FtJob) -> None:
     job.start("--memory-interval", "0", script=JOBS / "large.py", args=(str(job.out), "4"))
     assert job.wait() == 0, job.stderr

@@ -48,6 +48,7 @@ def quiet_share(job: FtJob) -> float:
     return quiet / (loud + quiet)
 
 
+@pytest.mark.slow
 def test_a_stop_is_heard_and_its_step_saved(job: FtJob) -> None:
     started(job, args=("stop", "100000000"))
     job.wait_step(500)

@@ -109,6 +109,7 @@ def test_ranks_are_killed_at_the_end_of_an_epoch_and_in_its_evaluation(tmp_path:
     assert runs["killed in the pause"]["phase"] == "eval"
 
 
+@pytest.mark.slow
 def test_a_script_without_the_two_lines_is_told_so(tmp_path: Path) -> None:
     """In the background of a shell, where SIGINT is ignored."""
     words = ("--steps", "5", str(JOBS / "unmodified.py"), "out", "100000", "0.01")
@@ -117,7 +118,7 @@ def test_a_script_without_the_two_lines_is_told_so(tmp_path: Path) -> None:
     assert "does not attach()" in stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_fails_by_itself(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import nothing_of_that_name")
     code, _, stderr = rehearse(tmp_path, "bad.py")

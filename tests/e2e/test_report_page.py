@@ -20,7 +20,7 @@ def shown(job: FtJob) -> dict[str, Any]:
     return json.loads(told)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_with_a_killed_rank_ends_with_its_page(job: FtJob) -> None:
     job.start(*PAGE, args=("--out", str(job.out), "--step-time", "0.1"), env={"FAULT": "sigkill 1 10"})
     assert job.wait() == 0, job.stderr
@@ -50,7 +50,7 @@ def test_a_job_that_fails_ends_with_its_page(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_page_of_a_run_before_is_put_aside_when_the_job_goes_on(job: FtJob) -> None:
     """Taken out: `report.html` said "stopped" of a job that trained. Removed instead: a killed run left no page."""
     page, aside = job.run_dir / "report.html", job.run_dir / "report.before.html"

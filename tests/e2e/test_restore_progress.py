@@ -26,6 +26,7 @@ def script(job: FtJob) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_restoring_and_resharding_say_how_far_they_are(job: FtJob, script: Path) -> None:
     """From memory after a kill; then two ranks' checkpoint is read by one."""
     words = ("--out", str(job.out), "--steps", "12")

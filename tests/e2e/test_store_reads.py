@@ -41,7 +41,7 @@ def address(tmp_path: Path) -> str:
     return f"file://{tmp_path}/bucket"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_begins_with_what_another_job_has_in_its_store(tmp_path: Path, address: str, calm: FtJob) -> None:
     """The second has a store of its own, and the first's is only read; the same command goes on with its own."""
     (tmp_path / "first").mkdir()
@@ -113,7 +113,7 @@ def test_a_job_goes_back_to_a_step_that_only_its_store_has(job: FtJob, address: 
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_step_that_is_damaged_in_the_folder_is_brought(job: FtJob, address: str, calm: FtJob) -> None:
     """Taken out (no request to the keeper): the job goes on from an older step."""
     train(job, address, step_time="0.3")
@@ -137,7 +137,7 @@ def test_a_step_that_is_damaged_in_the_folder_is_brought(job: FtJob, address: st
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_goes_back_to_a_healthy_step_that_only_its_store_has(job: FtJob, address: str) -> None:
     args = ("--out", str(job.out), "--poison", "45")
     store = ("--backoff-first", "0.1s", "--storage-interval", "5", "--checkpoint-dir", address)
@@ -155,7 +155,7 @@ def test_a_job_goes_back_to_a_healthy_step_that_only_its_store_has(job: FtJob, a
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stored_step_is_exported(job: FtJob, address: str) -> None:
     job.start("--checkpoint-dir", address, script=SHAPES, args=("--steps", "3", "--out", "out"), ranks=1)
     assert job.wait() == 0, job.stderr
@@ -171,7 +171,7 @@ def test_a_stored_step_is_exported(job: FtJob, address: str) -> None:
     assert f"cannot export: there is no checkpoint of step 4 in {address}; it has 3" in err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_runs_elsewhere_is_not_overtaken(job: FtJob, address: str) -> None:
     """Two supervisors of one job cannot run on one machine: the other one is there as what its keeper does."""
     other = StoredCheckpoints(open_store(address), job.home / "other", job=job.job_id, owner="other (pid 7)")

@@ -95,6 +95,7 @@ def test_killed_it_proves_its_resume_also_where_a_training_has_just_begun(job: F
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_storage_with_one_checkpoint_kept(job: FtJob, calm: FtJob) -> None:
     """Taken out: retention deletes the ends that the newest checkpoint needs."""
     begin(job, "--storage-interval", "4", "--keep", "1", PACE="0.1")
@@ -115,6 +116,7 @@ def test_it_goes_on_from_storage_with_one_checkpoint_kept(job: FtJob, calm: FtJo
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_told_to_stop_in_a_later_training_it_goes_on_there(job: FtJob, calm: FtJob) -> None:
     begin(job, PACE="0.1")
     job.wait_step(20)
@@ -153,6 +155,7 @@ def test_an_end_that_cannot_be_used_is_no_beginning(job: FtJob, damage: str) -> 
     assert not job.final()
 
 
+@pytest.mark.slow
 def test_an_earlier_training_cannot_become_longer(job: FtJob) -> None:
     stopped_late(job)
     begin(job, FIRST="12")
@@ -161,6 +164,7 @@ def test_an_earlier_training_cannot_become_longer(job: FtJob) -> None:
     assert not job.final()
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_another_number_of_ranks(job: FtJob) -> None:
     """What was trained to its end is what it was; from the resume on the batches are others, which is said."""
     stopped_late(job)
@@ -215,6 +219,7 @@ ft.attach(training="next", model=model)
 """
 
 
+@pytest.mark.slow
 def test_the_end_of_another_life_is_not_taken_for_this_one(tmp_path: Path) -> None:
     """It is complete, and of the same step. Taken out: what was saved is compared with nothing."""
     command = [sys.executable, "-c", OTHERS, str(tmp_path)]

@@ -96,6 +96,7 @@ def test_a_member_that_answers_makes_up_for_those_that_do_not(cluster: EtcdClust
         assert len(heard) == before, "the member that has answered is asked first from then on"
 
 
+@pytest.mark.slow
 def test_a_node_says_that_nobody_answers_and_ends(tmp_path: Path) -> None:
     nodes = NodesJob(tmp_path)
     one, other = free_port(), free_port()

@@ -65,7 +65,7 @@ CASES = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hows",
     [("sleep", "stop", "gil", "lock"), pytest.param(("spin", "pipe", "loader", "leave"), marks=pytest.mark.slow)],
@@ -105,7 +105,7 @@ def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> No
     ), cut
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_that_never_comes(job: FtJob) -> None:
     [incident] = hangs(job, "startup", startup="6s")
     assert incident["rank"] == 1

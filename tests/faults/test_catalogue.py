@@ -109,7 +109,7 @@ def test_it_is_long_enough() -> None:
     assert len({row.fault.split()[0] for rows in CATALOGUE.values() for row in rows}) >= 40
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("group", CATALOGUE)
 def test_the_verdicts(job: FtJob, group: str) -> None:
     """One job a group: each attempt meets the fault of one row, all are tried again, and the job ends well."""
@@ -129,7 +129,7 @@ def test_the_verdicts(job: FtJob, group: str) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_ranks_at_once(job: FtJob) -> None:
     """One incident, not one a rank."""
     job.start("--backoff-first", "0.1s", script=CAUSES, args=("400",), env={"FAULT": "none 0 -2"}, ranks=4)

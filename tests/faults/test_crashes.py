@@ -53,7 +53,7 @@ def test_grandchild_in_its_own_session_dies_with_the_attempt(job: FtJob) -> None
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_megabytes_of_output_hold_up_nobody(job: FtJob, calm: FtJob) -> None:
     job.start(env={"FAULT": "chatter 0 3"})
     assert job.wait() == 0, job.stderr
@@ -126,7 +126,7 @@ time.sleep(0.2)  # torch 2.13 may abort when the interpreter ends right after th
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_restores_while_the_process_group_forms(job: FtJob) -> None:
     """Where the script attaches before it asks for one: nothing in attach() needs it."""
     script = job.home / "early.py"

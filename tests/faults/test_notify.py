@@ -77,7 +77,7 @@ def test_half_of_a_silence_is_told_once_and_again_for_another_silence(job: FtJob
 # --- faults -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_notifier_that_was_killed_is_replaced_and_what_it_had_is_said(job: FtJob) -> None:
     notify = {"command": writer(job.home / "told")}, {"command": "sleep 60", "timeout": "60s", "on": ["incident"]}
     start(job, *notify, steps=1_000_000, FAULT="1 7")
@@ -95,7 +95,7 @@ def test_a_notifier_that_was_killed_is_replaced_and_what_it_had_is_said(job: FtJ
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_notifier_that_is_stopped_holds_up_nothing(job: FtJob) -> None:
     start(job, {"command": writer(job.home / "told")}, steps=1_000_000)
     job.wait_step(5)
@@ -124,7 +124,7 @@ def test_a_sweep_of_the_ranks_leaves_the_notifier_and_its_commands_alone(job: Ft
     assert job.events("notify_failed") == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_no_notifier(job: FtJob) -> None:
     start(job, {"command": "sleep 1000", "timeout": "5m"}, steps=1_000_000, FAULT="1 7")
     job.wait_event("recovered")

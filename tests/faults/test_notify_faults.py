@@ -60,6 +60,7 @@ def test_a_redirect_to_another_host_gets_the_body_but_no_credentials(job: FtJob,
     assert len(job.events("notified")) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_holds_up_nothing(job: FtJob, hooks: list[Hook], tmp_path: Path) -> None:
     hooks.append(hook := Hook(200))
     hook.free.clear()
@@ -128,6 +129,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(job: FtJob) -> None:
     job.wait()
 
 
+@pytest.mark.slow
 def test_the_end_waits_for_a_hanging_command_no_longer_than_it_says(job: FtJob) -> None:
     """Taken out by hand: without `_leave_at` in Notifier.run() and the margin in close() it takes five minutes."""
     pid = job.home / "pid"

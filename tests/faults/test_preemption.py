@@ -25,7 +25,7 @@ def assert_stopped_and_resumed(job: FtJob, why: str) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_file_that_appears_stops_the_job_with_a_checkpoint(job: FtJob) -> None:
     job.start("--preempt-when", "./notice", *SOON, args=("--out", str(job.out), *SLOW))
     job.wait_step(8)
@@ -33,7 +33,7 @@ def test_a_file_that_appears_stops_the_job_with_a_checkpoint(job: FtJob) -> None
     assert_stopped_and_resumed(job, "./notice is there")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
@@ -55,7 +55,7 @@ def test_a_command_that_ends_with_0_stops_the_job(job: FtJob, command: str, comp
     assert job_stderr.count("cannot tell whether") == bool(complaint), "a complaint is said once"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended_and_asked_again(job: FtJob) -> None:
     """The training goes on meanwhile."""
     command = "test -e asked && exit 0; touch asked; sleep 1000 & wait"

@@ -46,6 +46,7 @@ def test_only_the_rank_that_failed_is_started_again(job: FtJob, kind: str) -> No
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_ended_and_started_again(job: FtJob) -> None:
     start(job, "hang 2 5", "--startup-timeout", "1s", "--hang-timeout", "1s", steps=400)
     assert job.wait() == 0, job.stderr

@@ -62,7 +62,7 @@ def test_somebody_is_told_and_that_it_is_over(job: FtJob) -> None:
     job.wait()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_restart_where_the_spec_asks_for_it(job: FtJob) -> None:
     """With as many restarts as there are; after that it is told only."""
     start(job, "data", "150", "attach", options=("--on-slow", "restart", "--max-restarts", "1"))

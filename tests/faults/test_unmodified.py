@@ -22,6 +22,7 @@ def start(job: FtJob, *options: str, fault: str = "none -1 -1", steps: int = 400
     job.start("--grace", "1s", *options, script=UNMODIFIED, args=args, env={"FAULT": fault})
 
 
+@pytest.mark.slow
 def test_steps_are_seen_and_the_job_ends_as_any_other(job: FtJob) -> None:
     start(job)
     status = wait_for(
@@ -136,6 +137,7 @@ def test_a_program_that_works_without_a_word_is_left_alone(job: FtJob) -> None:
     assert job.events("hang_suspected") == []
 
 
+@pytest.mark.slow
 def test_without_a_supervisor_nothing_is_observed(tmp_path: Path) -> None:
     code = (
         "import sys\n"

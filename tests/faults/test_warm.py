@@ -96,7 +96,7 @@ def test_children_of_every_kind(job: FtJob, methods: str, how: str) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_the_script_sets_before_it_imports_torch(job: FtJob) -> None:
     """Numbers of threads are heeded; of what torch has read before, it is told."""
     script = job.home / "script.py"

@@ -84,7 +84,7 @@ def test_every_exit_status_arrives(nursery: Callable[..., Nursery]) -> None:
     assert nest.end(ranks) == [*range(256), *(-number for number in deadly)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_end_is_the_same_and_so_are_its_words(nursery: Callable[..., Nursery], tmp_path: Path) -> None:
     nest = nursery(JOBS / "warm_ends.py", preload="quick")
     orders = nest.orders([{"END": end, "PYTHONFAULTHANDLER": "1"} for end in ENDS])

@@ -46,7 +46,7 @@ SPOILING = {
 }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @by_default
 @pytest.mark.parametrize("kind", ["threads", pytest.param("files", marks=pytest.mark.slow)])
 def test_a_module_that_is_in_the_way_is_left_out_alone(job: FtJob, kind: str) -> None:

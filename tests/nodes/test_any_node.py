@@ -48,7 +48,7 @@ def test_status_nodes_and_stop_on_a_node_without_the_head(nodes: NodesJob) -> No
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_frozen_head_makes_ftctl_end_with_a_sentence(nodes: NodesJob) -> None:
     """Taken out: without the agent's deadline ftctl would only say that the agent does not answer."""
     nodes.words = ("--steps", "30", "--step-time", "0.2")

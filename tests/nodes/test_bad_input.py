@@ -123,7 +123,7 @@ def test_a_second_job_in_the_run_dir_of_one_that_runs(nodes: NodesJob, alone: Ft
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("shifted", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_clocks_an_hour_apart_change_nothing(nodes: NodesJob, alone: FtJob, shifted: int) -> None:
     """One node's wall clock is an hour ahead, and it was booted a day earlier; a rank dies, and nothing is lost."""

@@ -72,7 +72,7 @@ def loading(tmp_path: Path) -> Iterator[LoadJob]:
     job.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shares", [pytest.param(False, id="apart"), pytest.param(True, id="shared", marks=pytest.mark.slow)]
 )
@@ -92,7 +92,7 @@ def test_both_nodes_begin_with_the_step_of_another_job_s_store(loading: LoadJob,
     assert sorted(path for path in loading.bucket.rglob("*") if path.is_file()) == before, "it is only read"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_that_has_it_brings_nothing_again(loading: LoadJob, alone: FtJob) -> None:
     """A rank fails before there is anything else to go on from."""
     step = loading.fill_bucket()
@@ -146,7 +146,7 @@ def test_what_was_brought_is_removed_once_the_job_has_its_own_state(loading: Loa
     assert loading.final() == alone.final()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_node_begins_with_weights_in_a_bucket(loading: LoadJob) -> None:
     fill_with_weights(loading)
     loading.script = SHAPES
@@ -166,7 +166,7 @@ def fill_with_weights(job: LoadJob) -> None:
     save_file(trained.state_dict(), job.bucket / "net/model.safetensors")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_bucket_that_changes_meanwhile_is_refused(loading: LoadJob) -> None:
     """Taken out (the comparison of digests): the ranks of one job begin with two models."""
     fill_with_weights(loading)
@@ -186,7 +186,7 @@ def test_a_bucket_that_changes_meanwhile_is_refused(loading: LoadJob) -> None:
     assert not loading.events("loaded")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_step_that_is_gone_meanwhile_names_the_node(loading: LoadJob) -> None:
     step = loading.fill_bucket()
     loading.begin_head()

@@ -26,7 +26,7 @@ def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJo
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJob) -> None:
     """Twice, on either node; both nodes have told what they began with before the second fault."""
     nodes.words = ("--steps", "30", "--step-time", "0.1")
@@ -61,7 +61,7 @@ def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJo
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ranks_that_wait_for_one_that_hangs_leave_by_themselves_on_three_machines(tmp_path: Path) -> None:
     """Killed in the middle of a transfer, they could take GPUs with them. Taken out: all ranks are killed at once."""
     job = NodesJob(tmp_path, nodes=3, ranks=1)

@@ -85,6 +85,7 @@ def test_an_agent_that_is_killed_is_started_again(nodes: NodesJob, hosts: SshHos
     nodes.assert_clean()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_on_any_host_when_the_command_is_killed(nodes: NodesJob, hosts: SshHosts) -> None:
     start(nodes, hosts, step_time=0.1)
     nodes.wait_step(5)
@@ -120,6 +121,7 @@ def test_a_key_that_no_host_knows_starts_nothing(nodes: NodesJob, hosts: SshHost
     nodes.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_detached_command_returns_when_the_job_has_begun_and_says_what_cannot_be(
     nodes: NodesJob, hosts: SshHosts
 ) -> None:

@@ -255,6 +255,7 @@ def keepers_of(agent: int) -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.slow
 def test_the_process_that_uploads_is_killed_on_a_node(store: StoreJob, alone: FtJob) -> None:
     store.words = SLOW
     store.begin()
@@ -270,6 +271,7 @@ def test_the_process_that_uploads_is_killed_on_a_node(store: StoreJob, alone: Ft
     store.assert_clean()
 
 
+@pytest.mark.slow
 def test_the_process_that_commits_is_killed_on_the_head(store: StoreJob, alone: FtJob) -> None:
     """Taken out: no step is stored any more, and the job says so once."""
     store.words = SLOW
@@ -309,6 +311,7 @@ def test_another_head_commits_on(store: StoreJob, alone: FtJob) -> None:
     store.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_head_on_another_machine_goes_on_from_the_store(store: StoreJob, alone: FtJob) -> None:
     """The run dir is shared and the caches are not: the next head finds in the store what its own cache lacks.
 
@@ -347,6 +350,7 @@ def test_a_head_on_another_machine_goes_on_from_the_store(store: StoreJob, alone
     store.assert_same_end(alone)
 
 
+@pytest.mark.slow
 def test_what_was_saved_on_a_stop_is_in_the_store_when_the_job_ends(store: StoreJob, alone: FtJob) -> None:
     store.words = SLOW
     store.options = (*store.options, "--storage-interval", "1000")
@@ -406,6 +410,7 @@ def test_nothing_is_saved_across_nodes_that_share_nothing(store: StoreJob, alone
     assert store.final() == alone.final(), "the training itself is the same"
 
 
+@pytest.mark.slow
 def test_a_shared_cache_keeps_what_fits_and_the_store_keeps_all(store: StoreJob) -> None:
     """Taken out (`cache` in the request to commit of `ClusterSaver`): the cache has all six checkpoints."""
     store.is_shared = True

@@ -43,7 +43,7 @@ def apart(tmp_path: Path) -> Iterator[ApartJob]:
     job.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_head_judges_what_a_rank_has_left_elsewhere(apart: ApartJob, alone: FtJob) -> None:
     """Taken out (`send_leavings`): the head has no log of rank 3, and cannot name the exception."""
     apart.env["FAULT"] = "exception 3 12"
@@ -80,7 +80,7 @@ def test_every_node_has_the_journal_and_what_a_head_needs(apart: ApartJob, alone
     apart.assert_same_end(alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_dir_in_which_another_job_works_is_left_alone(apart: ApartJob, alone: FtJob, tmp_path: Path) -> None:
     """Taken out (`living_holder`): the other job's journal is put aside, and its seed and limits are overwritten."""
     (tmp_path / "other").mkdir()
@@ -104,7 +104,7 @@ def test_a_run_dir_in_which_another_job_works_is_left_alone(apart: ApartJob, alo
         other.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_journal_of_an_earlier_job_is_put_aside(apart: ApartJob) -> None:
     apart.mine.mkdir()
     (apart.mine / "events.jsonl").write_text('{"event": "job_started", "job_id": "last week"}\n')
@@ -114,7 +114,7 @@ def test_a_journal_of_an_earlier_job_is_put_aside(apart: ApartJob) -> None:
     assert (apart.mine / "events.jsonl").read_bytes() == (apart.run_dir / "events.jsonl").read_bytes()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_head_is_told_where_the_ranks_of_others_hang(apart: ApartJob) -> None:
     """Taken out (`send_autopsy`): the verdict knows nothing of rank 3, on which all others wait."""
     apart.env["FAULT"] = "deaf 3 12"
@@ -128,7 +128,7 @@ def test_the_head_is_told_where_the_ranks_of_others_hang(apart: ApartJob) -> Non
     assert (apart.mine / "autopsy/attempt_0/rank_3.proc.json").exists(), "collected there"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_head_on_the_same_machine_goes_on(apart: ApartJob, alone: FtJob) -> None:
     """The second node must not start one of its own in its run dir, although the head's port is on its machine."""
     apart.words = ("--steps", "30", "--step-time", "0.1")
@@ -144,7 +144,7 @@ def test_another_head_on_the_same_machine_goes_on(apart: ApartJob, alone: FtJob)
     apart.assert_same_end(alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_sign_of_last_week_in_a_run_dir_of_its_own_is_nobodys(apart: ApartJob, alone: FtJob) -> None:
     """Taken out (`_is_sign_of_this_job`): the node ends with the code of that job once it has lost its head."""
     (apart.mine / "head").mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_a_sign_of_last_week_in_a_run_dir_of_its_own_is_nobodys(apart: ApartJob,
     apart.assert_same_end(alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob) -> None:
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin()
@@ -174,7 +174,7 @@ def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob
     assert apart.codes()[1] == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nodes_may_do_without_a_token(apart: ApartJob, alone: FtJob) -> None:
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin("--rdzv-conf", "auth=none")

@@ -145,7 +145,7 @@ def test_logs_of_every_rank_are_shown_on_every_node(printing: PrintingJob) -> No
     assert "the nodes of this job share no run dir, and it does not run now" in told
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True], ids=["head", "other"])
 def test_lines_are_followed_to_the_last_one(printing: PrintingJob, there: bool) -> None:
     """Taken out (`have_been_read`): the nodes have ended before the last lines were fetched."""
@@ -161,7 +161,7 @@ def test_lines_are_followed_to_the_last_one(printing: PrintingJob, there: bool) 
     assert printing.codes() == [0, 0], printing.transcript
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_new_attempt_and_the_end_of_a_failed_one_are_followed(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     follower = printing.follow("--rank", "3")
@@ -177,7 +177,7 @@ def test_a_new_attempt_and_the_end_of_a_failed_one_are_followed(printing: Printi
     assert printing.codes() == [0, 0], printing.transcript
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_that_is_lost_is_named_and_what_the_head_has_is_shown(printing: PrintingJob) -> None:
     printing.range = "1:2"
     printing.begin("--node-timeout", "2s", "--max-restarts", "5", "--rdzv-conf", "last_call_timeout=15")
@@ -203,7 +203,7 @@ def test_a_node_that_is_lost_is_named_and_what_the_head_has_is_shown(printing: P
     assert printing.codes()[0] == 0, printing.transcript
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_that_does_not_answer_is_named(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     agent = printing.supervisors[1]
@@ -235,7 +235,7 @@ def test_logs_of_last_week_on_a_node_are_not_this_job_s(printing: PrintingJob) -
     assert printing.codes() == [0, 0], printing.transcript
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_readers_delay_no_beat_and_the_head_keeps_nothing_for_them(printing: PrintingJob) -> None:
     """Many readers at once, and one that does not read: no node is lost, and the head's memory stays."""
     (printing.home / "much").touch()
@@ -269,7 +269,7 @@ def _rss(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_stranger_without_the_token_gets_nothing(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     loop = EventLoop[Any](time.monotonic)

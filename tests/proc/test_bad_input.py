@@ -45,7 +45,7 @@ def run_dir_with_a_long_line(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -180,7 +180,7 @@ async def look(job: FtJob, folder: Path | None) -> str:
     return drawn
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_picture_of_the_guide(job: FtJob) -> None:
     """A job with hooks, of which a rank is killed. FT_PICTURES names the folder that it is written to."""
     import asyncio

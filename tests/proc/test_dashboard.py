@@ -77,6 +77,7 @@ def test_stop_is_journalled_with_the_name_of_who_asked(job: FtJob, opened: list[
         assert (answer.status_code, "the job is not running: stopped" in answer.json()["error"]) == (409, True)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_made_when_a_browser_asks_for_one(job: FtJob, opened: list[Dashboard]) -> None:
     """A storage interval far away is no hindrance: its announced step was, before requests moved it."""
     job.start("--storage-interval", "1000000", "--checkpoint-dir", str(job.home / "ckpt"),

@@ -170,6 +170,7 @@ def test_ctrl_c_while_the_process_is_made_leaves_nothing(job: FtJob, when: str) 
     assert list(job.home.glob(".ftlaunch*")) == []
 
 
+@pytest.mark.slow
 def test_the_job_goes_on_where_the_command_that_waits_is_killed(job: FtJob) -> None:
     """As an out-of-memory kill does, while the machine is checked. Tried: the job took it for a bug of its own."""
     process = job.start("--detach", "--check", script=BEATS, args=LONG)

@@ -139,6 +139,7 @@ def test_a_scrape_every_millisecond_holds_up_nobody(job: FtJob) -> None:
     stop(job)
 
 
+@pytest.mark.slow
 def test_clients_that_say_nothing_do_not_take_all_room(job: FtJob) -> None:
     start(job, None)
     url = url_of(job)

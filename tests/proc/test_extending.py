@@ -214,7 +214,7 @@ def test_a_job_of_two_nodes_that_meet_in_a_new_backend(tmp_path: Path) -> None:
     assert (json.loads(sign)["term"], json.loads(sign)["over"]) == (1, 0), "a head has led the job to its end"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_group_that_starts_ranks_behind_a_prefix(tmp_path: Path) -> None:
     """One of its ranks is killed: the engine restarts the job, and ends it as with its own group."""
     (tmp_path / "prefixed_ranks.py").write_text(python_of("rank-group.md"))

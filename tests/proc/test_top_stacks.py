@@ -72,6 +72,7 @@ def test_a_rank_without_torch_is_interrupted_only_after_a_question(job: FtJob) -
     assert not job.events("incident")
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_said_to_be_stopped_and_stays_so(job: FtJob) -> None:
     """At once, not after the five seconds that its worker server has; and no signal continues it."""
     start(job, seconds=0.05)
@@ -98,6 +99,7 @@ def state(pid: int) -> str:
         return file.read().rpartition(")")[2].split()[0]
 
 
+@pytest.mark.slow
 def test_a_rank_that_holds_the_interpreters_lock_is_told_of_in_whole_sentences(job: FtJob) -> None:
     """Its worker server takes the question, and nothing comes: what is said then is wrapped, and not cut."""
     pytest.importorskip("torch", reason="torch is not installed (pip install 'ftlaunch[torch]')")

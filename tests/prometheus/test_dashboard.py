@@ -58,6 +58,7 @@ def variable_values(server: Prometheus) -> set[str]:
     return set(server.ask(f"label/{found[2]}/values", **{"match[]": found[1]}))
 
 
+@pytest.mark.slow
 def test_every_query_of_the_dashboard_has_an_answer(job: FtJob, prometheus: Callable[..., Prometheus]) -> None:
     """The rank is killed once Prometheus has seen the counters at 0 for an interval: increases show from then on.
 

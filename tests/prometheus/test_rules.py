@@ -58,7 +58,7 @@ def test_only_metrics_that_there_are_are_asked_for(name: str) -> None:
     assert asked
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_is_given_up_fires_although_it_is_gone(job: FtJob, prometheus: Callable[..., Prometheus]) -> None:
     """Its exporter outlives the supervisor by `linger`, so that a scrape sees the end."""
     start(job, {"linger": "5s"}, "--max-restarts", "0", FAULT="1 400")

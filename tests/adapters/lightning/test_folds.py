@@ -48,6 +48,7 @@ def start(job: FtJob, words: str) -> int:
     return job.wait()
 
 
+@pytest.mark.slow
 def test_with_a_word_each_it_goes_on_in_the_right_one(job: FtJob) -> None:
     assert start(job, "named") == 0, job.stderr
     assert [event["step"] for event in job.events("resumed")] == [0, 11]

@@ -259,7 +259,7 @@ def test_what_is_refused(ftctl: Ftctl, words: tuple[str, ...], piece: str) -> No
     assert "Traceback" not in err
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("share", ["0", "1"])
 @pytest.mark.parametrize("hangs", ["0", "1"])
 @pytest.mark.parametrize("memory", ["--memory", "--no-memory", "--copies"])

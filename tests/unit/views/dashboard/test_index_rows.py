@@ -138,7 +138,7 @@ def test_a_name_that_is_no_text_has_a_link_all_the_same(tmp_path: Path, rows: In
     json.dumps(row, ensure_ascii=False).encode()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_long_journal_takes_the_room_of_a_short_one(tmp_path: Path, rows: IndexRows) -> None:
     """Taken out (all events were kept): 228 MiB for 100,000 lines, and all of them were told again at each line."""
     write(tmp_path / "a", started(), {"event": "attempt_started"}, {"event": "resumed", "step": 0})
