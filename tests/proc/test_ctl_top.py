@@ -81,6 +81,7 @@ def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> 
         job.supervisor.wait()
         top.wait_for("its supervisor is gone")
         start(job, steps=1_000_000, seconds=0.05)
+        job.wait_event("resumed", 2)  # a supervisor that is told to stop before it has begun says nothing
         top.wait_for("2 ranks: 2 train")
         job.supervisor.terminate()
         job.wait()
