@@ -45,7 +45,7 @@ def test_a_stopped_command_goes_on_and_one_that_is_done_begins_anew(job: FtJob) 
     job.assert_clean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_command_that_was_cut_off_goes_on_from_memory(job: FtJob) -> None:
     start(job, 60)
     job.wait_step(7)

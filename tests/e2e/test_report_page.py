@@ -20,7 +20,7 @@ def shown(job: FtJob) -> dict[str, Any]:
     return json.loads(told)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_with_a_killed_rank_ends_with_its_page(job: FtJob) -> None:
     job.start(*PAGE, args=("--out", str(job.out), "--step-time", "0.1"), env={"FAULT": "sigkill 1 10"})
     assert job.wait() == 0, job.stderr

@@ -65,7 +65,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "hows",
     [("sleep", "stop", "gil", "lock"), pytest.param(("spin", "pipe", "loader", "leave"), marks=pytest.mark.slow)],

@@ -26,7 +26,7 @@ def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJo
     nodes.assert_clean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJob) -> None:
     """Twice, on either node; both nodes have told what they began with before the second fault."""
     nodes.words = ("--steps", "30", "--step-time", "0.1")

@@ -160,7 +160,7 @@ def test_a_sign_of_last_week_in_a_run_dir_of_its_own_is_nobodys(apart: ApartJob,
     apart.assert_same_end(alone)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nodes_without_a_token_in_common_are_told_the_three_ways(apart: ApartJob) -> None:
     del apart.env["FTLAUNCH_TOKEN"]
     apart.begin()

@@ -145,7 +145,7 @@ def test_logs_of_every_rank_are_shown_on_every_node(printing: PrintingJob) -> No
     assert "the nodes of this job share no run dir, and it does not run now" in told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("there", [False, True], ids=["head", "other"])
 def test_lines_are_followed_to_the_last_one(printing: PrintingJob, there: bool) -> None:
     """Taken out (`have_been_read`): the nodes have ended before the last lines were fetched."""
@@ -269,7 +269,7 @@ def _rss(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_stranger_without_the_token_gets_nothing(printing: PrintingJob) -> None:
     printing.begin(*PATIENT)
     loop = EventLoop[Any](time.monotonic)

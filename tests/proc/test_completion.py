@@ -46,7 +46,7 @@ def completed(words: str, cwd: Path) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed (Debian: bash)")
 def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
